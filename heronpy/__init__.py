@@ -1,0 +1,79 @@
+"""heronpy: stream processing in Python.
+
+The names that topology writers need most, loaded on first use (PEP 562), so that `import heronpy`
+costs nothing in processes that need one room only. Every name is also importable from its own
+module, e.g. `heronpy.api.bolt.bolt.Bolt`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heronpy.api.api_constants import TopologyReliabilityMode as TopologyReliabilityMode
+    from heronpy.api.bolt.async_bolt import AsyncBolt as AsyncBolt
+    from heronpy.api.bolt.basic_bolt import BasicBolt as BasicBolt
+    from heronpy.api.bolt.bolt import Bolt as Bolt
+    from heronpy.api.bolt.window_bolt import SlidingWindowBolt as SlidingWindowBolt
+    from heronpy.api.bolt.window_bolt import TumblingWindowBolt as TumblingWindowBolt
+    from heronpy.api.bolt.window_bolt import WindowContext as WindowContext
+    from heronpy.api.component.component_spec import GlobalStreamId as GlobalStreamId
+    from heronpy.api.component.component_spec import HeronComponentSpec as HeronComponentSpec
+    from heronpy.api.custom_grouping import ICustomGrouping as ICustomGrouping
+    from heronpy.api.serializer import IHeronSerializer as IHeronSerializer
+    from heronpy.api.spout.spout import Spout as Spout
+    from heronpy.api.state.state import HashMapState as HashMapState
+    from heronpy.api.state.state import State as State
+    from heronpy.api.state.stateful_component import StatefulComponent as StatefulComponent
+    from heronpy.api.stream import Grouping as Grouping
+    from heronpy.api.stream import Stream as Stream
+    from heronpy.api.task_hook import ITaskHook as ITaskHook
+    from heronpy.api.topology import Topology as Topology
+    from heronpy.api.topology import TopologyBuilder as TopologyBuilder
+    from heronpy.api.topology_context import TopologyContext as TopologyContext
+    from heronpy.api.tuple import Tuple as Tuple
+    from heronpy.api.tuple import TupleHelper as TupleHelper
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "TopologyReliabilityMode": "heronpy.api.api_constants",
+    "AsyncBolt": "heronpy.api.bolt.async_bolt",
+    "BasicBolt": "heronpy.api.bolt.basic_bolt",
+    "Bolt": "heronpy.api.bolt.bolt",
+    "SlidingWindowBolt": "heronpy.api.bolt.window_bolt",
+    "TumblingWindowBolt": "heronpy.api.bolt.window_bolt",
+    "WindowContext": "heronpy.api.bolt.window_bolt",
+    "GlobalStreamId": "heronpy.api.component.component_spec",
+    "HeronComponentSpec": "heronpy.api.component.component_spec",
+    "ICustomGrouping": "heronpy.api.custom_grouping",
+    "IHeronSerializer": "heronpy.api.serializer",
+    "Spout": "heronpy.api.spout.spout",
+    "HashMapState": "heronpy.api.state.state",
+    "State": "heronpy.api.state.state",
+    "StatefulComponent": "heronpy.api.state.stateful_component",
+    "Grouping": "heronpy.api.stream",
+    "Stream": "heronpy.api.stream",
+    "ITaskHook": "heronpy.api.task_hook",
+    "Topology": "heronpy.api.topology",
+    "TopologyBuilder": "heronpy.api.topology",
+    "TopologyContext": "heronpy.api.topology_context",
+    "Tuple": "heronpy.api.tuple",
+    "TupleHelper": "heronpy.api.tuple",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'heronpy' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

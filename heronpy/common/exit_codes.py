@@ -1,0 +1,52 @@
+"""Exit codes of the processes of a topology: what a process says with its last breath.
+
+Executor and scheduler decide from these whether to start a process again.  They are not the exit
+codes of the `heron` command, which the command line documents for itself.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Why a process ended on its own account."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    STARTUP_FAILURE = 3
+    USER_EXCEPTION = 4
+    FENCED = 5
+    LOST_PARENT = 6
+    FINISHED = 7
+
+
+OK = ExitCode.OK
+"""The process was asked to stop and did."""
+FAILURE = ExitCode.FAILURE
+"""An error of our own; restarting may help."""
+USAGE = ExitCode.USAGE
+"""The process was started with wrong arguments; restarting cannot help."""
+STARTUP_FAILURE = ExitCode.STARTUP_FAILURE
+"""User code cannot be loaded or initialised; never restarted."""
+USER_EXCEPTION = ExitCode.USER_EXCEPTION
+"""User code raised while it ran; restarted within its budget."""
+FENCED = ExitCode.FENCED
+"""A newer incarnation of this process exists; this one must not come back."""
+LOST_PARENT = ExitCode.LOST_PARENT
+"""The process that supervised this one is gone."""
+FINISHED = ExitCode.FINISHED
+"""The work of the process is complete; there is nothing to restart."""
+
+NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FINISHED})
+"""Codes after which the same process is not started again."""
+
+
+def describe(code: int) -> str:
+    """The code in words, for logs and people."""
+    try:
+        name = ExitCode(code).name
+    except ValueError:
+        return f"exit code {code}"
+    return f"exit code {code} ({name.lower().replace('_', ' ')})"

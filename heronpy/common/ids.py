@@ -1,0 +1,93 @@
+"""The names of things: processes, containers, tasks and epochs.
+
+Every process derives the same name from the same numbers, so names never travel separately. A name
+that a user chose becomes part of file names and state paths; `name_problem` is the one rule for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NewType
+
+TaskId = NewType("TaskId", int)
+ContainerId = NewType("ContainerId", int)
+Epoch = NewType("Epoch", int)
+
+#: Longest user-chosen name in UTF-8 bytes; "container_<c>_<name>_<task>.log.1" must fit 255.
+NAME_BYTES_MAX = 200
+
+_STARTS_BITS = 16
+
+
+def stmgr_id(container: int) -> str:
+    """The name of the stream manager of a container."""
+    return f"stmgr-{container}"
+
+
+def executor_id(container: int) -> str:
+    """The name of the executor of a container."""
+    return f"executor-{container}"
+
+
+def instance_id(container: int, component: str, task: int) -> str:
+    """The name of an instance, as Heron writes it."""
+    return f"container_{container}_{component}_{task}"
+
+
+def parse_stmgr_id(name: str) -> ContainerId:
+    """The container of a stream manager's name; ValueError for any other name."""
+    kind, separator, number = name.partition("-")
+    if kind != "stmgr" or not separator or not (number.isascii() and number.isdigit()):
+        raise ValueError(
+            f"'{name}' is not the name of a stream manager; it must be stmgr-<number>."
+        )
+    return ContainerId(int(number))
+
+
+def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
+    """Container, component and task of an instance's name; the component may hold underscores."""
+    head, _, task = name.rpartition("_")
+    prefix, _, rest = head.partition("_")
+    container, _, component = rest.partition("_")
+    numbers = (container, task)
+    if (
+        prefix != "container"
+        or not component
+        or not all(n.isascii() and n.isdigit() for n in numbers)
+    ):
+        raise ValueError(
+            f"'{name}' is not the name of an instance; "
+            "it must be container_<number>_<component>_<task>."
+        )
+    return ContainerId(int(container)), component, TaskId(int(task))
+
+
+def child_epoch(container_epoch: int, start: int) -> Epoch:
+    """The epoch of a process: a later start, or a later container, always wins."""
+    if not 0 <= start < 1 << _STARTS_BITS:
+        raise ValueError(
+            f"Start number {start} does not fit an epoch; it must be below {1 << _STARTS_BITS}."
+        )
+    return Epoch((container_epoch << _STARTS_BITS) | start)
+
+
+def short_hash(text: str) -> str:
+    """Twelve hex digits that stand for a long name where paths are limited."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with a user-chosen name, as the end of a sentence; None when it is fine."""
+    if not name.strip():
+        return "is empty"
+    if "/" in name or "\\" in name:
+        return "contains a slash"
+    if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in name):
+        return "contains a control character"
+    if ".." in name:
+        return "contains '..'"
+    if name == ".":
+        return "is a single dot"
+    if len(name.encode(errors="replace")) > NAME_BYTES_MAX:
+        return f"is longer than {NAME_BYTES_MAX} bytes"
+    return None

@@ -1,0 +1,318 @@
+"""Log files: the bounded, rotating writer and the reader that follows it.
+
+The executor copies what a process prints into a `RotatingLog`: `P.log`, then `P.log.1`, `P.log.2`
+and so on, newest first.  Invariants: the files of one process never exceed their number times their
+size; a disk that is full or forbidden costs log bytes, which are counted, and never the caller; the
+reader sees every byte once and in order across rotations, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.log_format import (
+    CONTINUATION,
+    LEVEL_NAMES,
+    MESSAGE_MAX,
+    Record,
+    escape,
+    format_record,
+    parse_line,
+)
+
+_RECORD_LINES_MAX: Final = 10_000
+_CHUNK: Final = 64 * 1024
+_LEVEL_NUMBERS: Final = {"DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+_PROCESS_NAME: Final = re.compile(r"[^\x00-\x1f/\\.][^\x00-\x1f/\\]*")
+
+
+class RotatingLog:
+    """A bounded log file: `path`, then path.1, path.2, ... up to `files_max` files in all.
+
+    `write` takes raw bytes and never raises.  Bytes that the disk refuses are counted in
+    `discarded_bytes`; when writing works again the log itself says how many were lost and why.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_bytes: int,
+        files_max: int,
+        process: str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.discarded_bytes = 0
+        self._max_bytes = max(max_bytes, 1)
+        self._files_max = max(files_max, 1)
+        self._process = process or self.path.name.removesuffix(".log")
+        self._descriptor = -1
+        self._identity = (0, 0)
+        self._size = 0
+        self._mid_line = False
+        self._unreported = 0
+        self._reason = ""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append the bytes, rotating between lines where possible."""
+        view = memoryview(data)
+        try:
+            self._open()
+            if self._unreported and len(view):
+                self._report()
+            while view:
+                room = self._max_bytes - self._size
+                if len(view) > room:
+                    room = self._cut(view, room)
+                if room > 0:
+                    view = view[self._append(view[:room]) :]
+                else:
+                    self._rotate()
+        except OSError as error:
+            self.discarded_bytes += len(view)
+            self._unreported += len(view)
+            self._reason = error.strerror or str(error)
+
+    def close(self) -> None:
+        """Close the file; a later write opens it again."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _cut(self, view: memoryview, room: int) -> int:
+        """How many bytes still go into the current file when not all fit."""
+        line_end = bytes(view[:room]).rfind(b"\n") + 1 if room > 0 else 0
+        if line_end or room <= 0:
+            return line_end
+        # No line ends within the room: a line that has begun here, or that no file could hold
+        # whole, is torn; any other line starts the next file.
+        return room if self._mid_line or self._size == 0 else 0
+
+    def _append(self, view: memoryview) -> int:
+        written = os.write(self._descriptor, view)
+        if not written:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._size += written
+        self._mid_line = view[written - 1] != 10
+        return written
+
+    def _open(self) -> None:
+        """Have the file at `path` open, also when somebody removed or replaced it."""
+        if self._descriptor >= 0:
+            try:
+                status = os.stat(self.path, follow_symlinks=False)
+                if (status.st_dev, status.st_ino) == self._identity:
+                    return
+            except FileNotFoundError:
+                pass
+            self.close()
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._descriptor = os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, flags, 0o600)
+        status = os.fstat(self._descriptor)
+        self._identity = (status.st_dev, status.st_ino)
+        self._size = status.st_size
+        self._mid_line = self._size > 0 and os.pread(self._descriptor, 1, self._size - 1) != b"\n"
+
+    def _rotate(self) -> None:
+        if self._files_max == 1:
+            os.ftruncate(self._descriptor, 0)
+            self._size, self._mid_line = 0, False
+            return
+        for number in range(self._files_max - 2, 0, -1):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
+        os.replace(self.path, f"{self.path}.1")
+        self.close()
+        self._open()
+
+    def _report(self) -> None:
+        """Say in the log how many bytes it lacks; raises OSError while the trouble lasts."""
+        message = f"{self._unreported} bytes of this log were discarded: {self._reason}"
+        text = format_record(time.time(), "WARN", self._process, "log", message)
+        line = (("\n" if self._mid_line else "") + text + "\n").encode()
+        if self._size and self._size + len(line) > self._max_bytes:
+            self._rotate()
+        if self._append(memoryview(line)) < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._unreported = 0
+
+
+def log_processes(directory: str | os.PathLike[str]) -> list[str]:
+    """Names of the processes that have a log in the directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(name.removesuffix(".log") for name in names if name.endswith(".log"))
+
+
+def read_logs(
+    directory: str | os.PathLike[str],
+    process: str,
+    since: float | None = None,
+    level: str | None = None,
+    follow: bool = False,
+    stop: Callable[[], bool] | None = None,
+    poll_s: float = 0.1,
+) -> Iterator[Record]:
+    """The records of a process's log, oldest first, across rotated files.
+
+    `since` (seconds since 1970) and `level` leave out older and less severe records; output that
+    bypassed logging has the time of the record before it and is never left out for its level.
+    `follow` waits for more until `stop()` says so and survives rotation.
+    """
+    if not _PROCESS_NAME.fullmatch(process) or len(process) > 200:
+        raise ConfigError(f"{escape(process)!r} is not the name of a process.")
+    path = Path(directory) / f"{process}.log"
+    if not follow and not _files(path):
+        known = ", ".join(log_processes(directory)) or "none"
+        raise ConfigError(f"There is no log of {process!r} in {directory}; there are: {known}.")
+    lowest = _level_number(level) if level else 0
+    for record in _records(_lines(path, follow, stop or (lambda: False), poll_s)):
+        if since is not None and record.when < since:
+            continue
+        if not record.level or _LEVEL_NUMBERS.get(record.level, 20) >= lowest:
+            yield record
+
+
+def _level_number(level: str) -> int:
+    name = LEVEL_NAMES.get(level.upper(), level.upper())
+    if name not in _LEVEL_NUMBERS:
+        raise ConfigError(
+            f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
+        )
+    return _LEVEL_NUMBERS[name]
+
+
+def _records(lines: Iterator[str | None]) -> Iterator[Record]:
+    """Join lines to records; None means that no more lines are there at the moment."""
+    current: Record | None = None
+    more: list[str] = []
+    when = 0.0
+
+    def complete() -> Iterator[Record]:
+        nonlocal current
+        if current is not None:
+            yield replace(current, message="\n".join([current.message, *more])) if more else current
+        current = None
+        more.clear()
+
+    for line in lines:
+        if line is None:
+            yield from complete()
+        elif current and line.startswith(CONTINUATION) and len(more) < _RECORD_LINES_MAX:
+            more.append(escape(line.removeprefix(CONTINUATION)))
+        else:
+            yield from complete()
+            current = parse_line(line) or Record(when, "", "", "", escape(line))
+            when = current.when
+    yield from complete()
+
+
+def _files(path: Path) -> list[tuple[tuple[int, int], int, Path]]:
+    """The log's files as (identity, time of last write, path), oldest first."""
+    numbered: list[tuple[int, Path]] = [(0, path)]
+    pattern = re.compile(re.escape(path.name) + r"\.(\d{1,4})")
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(path.parent):
+            if match := pattern.fullmatch(name):
+                numbered.append((int(match[1]), path.parent / name))
+    found = []
+    for _, file in sorted(numbered, reverse=True):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(file, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode):
+                found.append(((status.st_dev, status.st_ino), status.st_mtime_ns, file))
+    return found
+
+
+def _lines(
+    path: Path, follow: bool, stop: Callable[[], bool], poll_s: float
+) -> Iterator[str | None]:
+    """Lines across files; None after the last line that is there at the moment."""
+    rest = b""
+    for chunk in _chunks(path, follow, stop, poll_s):
+        if chunk is None:
+            yield None
+            continue
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "backslashreplace")
+        if len(rest) > MESSAGE_MAX * 4:
+            yield rest.decode("utf-8", "backslashreplace")
+            rest = b""
+    if rest:
+        yield rest.decode("utf-8", "backslashreplace")
+
+
+def _open_next(path: Path, descriptor: int) -> int:
+    """Open the file that follows the open one (the oldest when none is open); -1 when none does.
+
+    A file that is gone was rotated away, or somebody removed it: what follows is then the oldest
+    file that was written to later.
+    """
+    files = _files(path)
+    if descriptor >= 0:
+        status = os.fstat(descriptor)
+        identity = (status.st_dev, status.st_ino)
+        position = next((at for at, file in enumerate(files) if file[0] == identity), None)
+        if position is not None:
+            files = files[position + 1 :]
+        else:
+            files = [file for file in files if file[1] >= status.st_mtime_ns]
+    for _, _, file in files:
+        with contextlib.suppress(OSError):
+            return os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    return -1
+
+
+def _chunks(
+    path: Path, follow: bool, stop: Callable[[], bool], poll_s: float
+) -> Iterator[bytes | None]:
+    """Bytes across files, in order; None when all that is there has been read."""
+    files = _files(path)
+    newest = files[-1][0] if files and not follow else None
+    descriptor = _open_next(path, -1)
+    try:
+        while True:
+            if descriptor >= 0:
+                yield from _read_on(descriptor)
+                status = os.fstat(descriptor)
+                if newest == (status.st_dev, status.st_ino):
+                    return  # what was the newest file when we began has been read
+            following = _open_next(path, descriptor)
+            if following >= 0:
+                if descriptor >= 0:
+                    yield from _read_on(descriptor)  # written just before the rotation
+                    os.close(descriptor)
+                descriptor = following
+            elif not follow or stop():
+                return
+            else:
+                yield None
+                time.sleep(poll_s)
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _read_on(descriptor: int) -> Iterator[bytes]:
+    """What the file holds beyond the place read so far."""
+    if os.lseek(descriptor, 0, os.SEEK_CUR) > os.fstat(descriptor).st_size:
+        os.lseek(descriptor, 0, os.SEEK_SET)  # truncated in place
+    while chunk := os.read(descriptor, _CHUNK):
+        yield chunk

@@ -1,0 +1,93 @@
+"""The format of one log record: how it is written, made harmless and read back.
+
+A record is one line, in UTC,
+
+    2026-11-21T00:10:21.123+0000 INFO  container_1_word_3 [logger] message
+
+and each further line of its message starts with "  | ".  Invariants: no text that a user or a tuple
+supplies can forge a record or drive a terminal, because line breaks and control characters are
+escaped; a record is bounded.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+CONTINUATION: Final = "  | "
+MESSAGE_MAX: Final = 256 * 1024
+_WORD_MAX: Final = 300
+LEVEL_NAMES: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
+# C0 without tab and newline, DEL, C1, line separators, and the marks that reorder or hide text.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+_HEAD: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})\+0000 "
+    r"(\S{1,5}) {1,5}(\S+) \[([^\]]*)\] ?(.*)",
+    re.DOTALL,
+)
+
+
+def escape(text: str) -> str:
+    """The text with control characters made visible; tabs and newlines stay."""
+    return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code == 13:
+        return "\\r"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+@lru_cache(maxsize=1024)
+def word(text: str, closing: str = "") -> str:
+    """A name that stands in the head of a record: one word without the closing character."""
+    return re.sub(rf"[\s{re.escape(closing)}]", "_", escape(text[:_WORD_MAX])) or "-"
+
+
+def format_record(when: float, level: str, process: str, logger: str, message: str) -> str:
+    """One record as text, without the final newline; `when` is in seconds since 1970."""
+    milliseconds = round(when * 1000)
+    seconds = time.gmtime(milliseconds // 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", seconds) + f".{milliseconds % 1000:03d}+0000"
+    if len(message) > MESSAGE_MAX:
+        message = f"{message[:MESSAGE_MAX]} ... ({len(message) - MESSAGE_MAX} more characters)"
+    body = escape(message).rstrip("\n").replace("\n", "\n" + CONTINUATION)
+    return f"{stamp} {level:<5} {word(process)} [{word(logger, ']')}] {body}"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump."""
+
+    when: float
+    level: str
+    process: str
+    logger: str
+    message: str
+
+    @property
+    def text(self) -> str:
+        """The record as it is shown to people."""
+        if not self.level:
+            return self.message
+        return format_record(self.when, self.level, self.process, self.logger, self.message)
+
+
+def parse_line(line: str) -> Record | None:
+    """The record that a line begins, or None when the line begins none."""
+    match = _HEAD.fullmatch(line.rstrip("\n"))
+    if match is None:
+        return None
+    *numbers, level, process, logger, message = match.groups()
+    date = tuple(int(number) for number in numbers[:6])
+    if not (1 <= date[1] <= 12 and 1 <= date[2] <= 31):
+        return None
+    when = calendar.timegm((*date, 0, 0, 0)) + int(numbers[6]) / 1000
+    return Record(when, level, process, logger, escape(message))

@@ -1,0 +1,193 @@
+"""Logs of a process: records and prints go to its stdout in one format.
+
+The executor copies that pipe into files, see `log_files`; the format is in `log_format`; their
+public names are offered here too.  Invariants: writing a log never raises into the caller; buffers
+are bounded; each printed line becomes one record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import select
+import sys
+import threading
+from typing import Any, Final
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.log_files import RotatingLog, log_processes, read_logs
+from heronpy.common.log_format import LEVEL_NAMES, Record, escape, format_record, parse_line, word
+
+__all__ = [
+    "LogFormatter",
+    "Record",
+    "RotatingLog",
+    "capture_prints",
+    "escape",
+    "format_record",
+    "log_processes",
+    "parse_line",
+    "read_logs",
+    "setup",
+]
+
+_PARTIAL_MAX: Final = 64 * 1024
+
+
+class LogFormatter(logging.Formatter):
+    """Formats a record of `logging` as one record of our log."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text, without the final newline."""
+        try:
+            message = record.getMessage()
+        except Exception as error:
+            message = (
+                f"{record.msg!r} with arguments {record.args!r} cannot be formatted: {error!r}"
+            )
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        for extra in (record.exc_text, record.stack_info):
+            if extra:
+                message = f"{message}\n{extra}"
+        level = LEVEL_NAMES.get(record.levelname, word(record.levelname.upper()[:5]))
+        return format_record(record.created, level, self._process, record.name, message)
+
+
+class _DescriptorHandler(logging.Handler):
+    """Writes records straight to a descriptor, so that captured prints cannot loop back."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(Exception):
+            data = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
+            view = memoryview(data)
+            while view:
+                try:
+                    view = view[os.write(self._descriptor, view) :]
+                except BlockingIOError:  # somebody made the pipe non-blocking
+                    if not select.select([], [self._descriptor], [], 1.0)[1]:
+                        return
+
+
+def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
+    """Send all logging of this process to its stdout in our format.
+
+    It replaces what was set up before, so a forked child can call it again under its own name.
+    """
+    if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ConfigError(
+            f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
+        )
+    handler = _DescriptorHandler(descriptor)
+    handler.setFormatter(LogFormatter(process))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.captureWarnings(True)
+
+
+class _PrintCapture(io.TextIOBase):
+    """A text stream that logs each line at INFO; each thread collects its own lines."""
+
+    def __init__(self, name: str, descriptor: int) -> None:
+        super().__init__()
+        self._logger = logging.getLogger(name)
+        self._descriptor = descriptor
+        self._parts: dict[int, str] = {}
+        self._emitting = threading.local()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        return "backslashreplace"
+
+    @property
+    def buffer(self) -> _PrintBytes:
+        """Where `sys.stdout.buffer.write` goes: the same lines."""
+        return _PrintBytes(self)
+
+    def fileno(self) -> int:
+        """The real descriptor, for faulthandler and subprocesses."""
+        return self._descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        thread = threading.get_ident()
+        *lines, rest = (self._parts.pop(thread, "") + text).split("\n")
+        for line in lines:
+            self._log(line)
+        while len(rest) > _PARTIAL_MAX:
+            self._log(rest[:_PARTIAL_MAX])
+            rest = rest[_PARTIAL_MAX:]
+        if rest:
+            self._parts[thread] = rest
+        return len(text)
+
+    def flush(self) -> None:
+        """Log the unfinished lines of all threads: whoever flushes wants the text to be seen."""
+        for thread in list(self._parts):
+            rest = self._parts.pop(thread, "")
+            if rest:
+                self._log(rest)
+
+    def close(self) -> None:
+        """Stay open: libraries that close stdout must not silence the process."""
+        self.flush()
+
+    def _log(self, line: str) -> None:
+        if getattr(self._emitting, "busy", False):
+            return  # a handler printed while it handled our line
+        self._emitting.busy = True
+        try:
+            self._logger.info("%s", line.rstrip("\r"))
+        finally:
+            self._emitting.busy = False
+
+
+class _PrintBytes(io.RawIOBase):
+    """The binary side of a `_PrintCapture`."""
+
+    def __init__(self, text: _PrintCapture) -> None:
+        super().__init__()
+        self._text = text
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._text.write(bytes(data).decode("utf-8", "backslashreplace"))
+        return len(data)
+
+    def flush(self) -> None:
+        self._text.flush()
+
+    def fileno(self) -> int:
+        return self._text.fileno()
+
+
+def capture_prints() -> None:
+    """Turn what user code prints into records of loggers "stdout" and "stderr"."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    sys.stdout = _PrintCapture("stdout", 1)
+    sys.stderr = _PrintCapture("stderr", 2)

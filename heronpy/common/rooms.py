@@ -1,0 +1,338 @@
+"""Every setting of every room: one frozen dataclass per room, the single place where defaults live.
+
+A field carries its documentation, unit and range as metadata, so that parsing, the commented files
+in conf/, the documentation and `heron config show` all read the same source.  Invariants: every
+default lies in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
+`_s`, `_ms`, `_us`) when it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from heronpy.common.units import GB, KB, MB
+
+
+def _setting(
+    default: Any,
+    doc: str,
+    *,
+    low: float = 0,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field with its documentation and range; no number may be negative."""
+    metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class StmgrSettings:
+    """The stream manager: one process per container that routes frames."""
+
+    backpressure_high_bytes: int = _setting(
+        MB, "A queue above this many bytes announces backpressure, naming the slow task.", low=1
+    )
+    backpressure_low_bytes: int = _setting(
+        512 * KB, "Backpressure ends when the queue has shrunk to this many bytes."
+    )
+    backpressure_lease_s: float = _setting(
+        3.0, "An announcement of backpressure that is not renewed for this long is void.", low=0.01
+    )
+    backpressure_renew_s: float = _setting(
+        1.0, "How often a lasting announcement of backpressure is renewed.", low=0.01
+    )
+    link_window_bytes: int = _setting(
+        MB,
+        "Bytes that may be under way to one other stream manager without being confirmed.",
+        low=1,
+    )
+    instance_out_window_bytes: int = _setting(
+        MB, "Bytes that one instance may send before the stream manager grants more.", low=1
+    )
+    heartbeat_interval_s: float = _setting(
+        1.0, "How often the stream manager reports to the topology master.", low=0.01
+    )
+    instance_lost_s: float = _setting(
+        10.0, "An instance that has been silent this long counts as lost.", low=0.01
+    )
+    frames_per_turn: int = _setting(
+        64, "Frames taken from one socket before the next socket has its turn.", low=1
+    )
+    frame_max_bytes: int = _setting(
+        64 * MB, "A larger frame is refused; it must hold the largest tuple.", low=KB
+    )
+    peer_reconnect_max_s: float = _setting(
+        1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSettings:
+    """The instance: one process per task. Components may override these in their own config."""
+
+    tuple_max_bytes: int = _setting(
+        32 * MB, "A larger tuple is an error at emit, raised to the user's code.", low=1
+    )
+    batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1)
+    batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
+    batch_age_ms: float = _setting(1.0, "A batch is sent at the latest when it is this old.")
+    in_queue_tuples_max: int = _setting(
+        65536, "Most tuples the incoming queue may be allowed to hold.", low=1
+    )
+    in_queue_bytes_max: int = _setting(
+        512 * KB, "Most bytes the incoming queue may hold; one frame always fits.", low=1
+    )
+    in_queue_expected_tuples: int = _setting(
+        8192, "Length of the incoming queue that its self-tuning aims at.", low=1
+    )
+    out_queue_tuples_max: int = _setting(
+        65536, "Most tuples the outgoing queue may be allowed to hold.", low=1
+    )
+    out_queue_bytes_max: int = _setting(
+        MB, "Most bytes the outgoing queue may hold; one frame always fits.", low=1
+    )
+    out_queue_expected_tuples: int = _setting(
+        8192, "Length of the outgoing queue that its self-tuning aims at.", low=1
+    )
+    queue_sample_ms: float = _setting(
+        100.0, "How often the self-tuning looks at the length of a queue.", low=1
+    )
+    queue_ema_weight: float = _setting(
+        0.8, "Weight of the newest sample in the moving average of the length.", low=0.01, high=1
+    )
+    spout_idle_min_us: float = _setting(
+        50.0, "First pause of a spout that had nothing to emit; it doubles from here."
+    )
+    spout_idle_max_ms: float = _setting(50.0, "Longest pause of a spout that has nothing to emit.")
+    heartbeat_interval_s: float = _setting(
+        1.0, "How often the instance reports its progress.", low=0.01
+    )
+    hang_timeout_s: float = _setting(
+        60.0, "User code that does not return for this long is restarted; 0 switches this off."
+    )
+    async_concurrency: int = _setting(
+        64, "Tuples that an asynchronous bolt may have in progress at once.", low=1
+    )
+    route_memo_keys: int = _setting(
+        200_000, "Keys of which the fields grouping remembers the destination; 0 remembers none."
+    )
+    allow_pickle: bool = _setting(
+        True, "Allow values that are not plain scalars; false makes emitting one an error."
+    )
+    ack_timeout_buckets: int = _setting(
+        10, "Message timeouts are detected to within the timeout divided by this.", low=1
+    )
+    memory_limit_bytes: int = _setting(
+        0, "Address space that the process may use (RLIMIT_AS); 0 means no limit."
+    )
+    force_exit_s: float = _setting(
+        2.0, "Time that user code has to clean up before the process exits regardless."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TmasterSettings:
+    """The topology master: one per topology."""
+
+    stmgr_lost_s: float = _setting(
+        10.0, "A stream manager that has been silent this long counts as lost.", low=0.01
+    )
+    executor_lost_s: float = _setting(
+        15.0, "An executor that has been silent this long counts as lost.", low=0.01
+    )
+    start_timeout_s: float = _setting(
+        60.0, "A topology whose tasks have not all started by then is reported as failed.", low=0.1
+    )
+    metrics_keep_s: float = _setting(10800.0, "How long metrics are kept in memory.", low=1)
+    metrics_bucket_s: float = _setting(10.0, "Resolution at which metrics are kept.", low=0.1)
+    exceptions_max: int = _setting(
+        256, "Most exceptions of user code that are kept for display.", low=1
+    )
+    drain_timeout_s: float = _setting(
+        30.0, "An update waits this long for removed tasks to empty their queues."
+    )
+    progress_interval_s: float = _setting(
+        1.0, "How often the master looks for drained and finished tasks.", low=0.01
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """The executor: supervises the processes of one container."""
+
+    restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
+    restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
+    restart_budget: int = _setting(
+        10, "Restarts of one process for one reason within the window before it is given up."
+    )
+    restart_window_s: float = _setting(
+        300.0, "Length of the window in which restarts are counted.", low=1
+    )
+    stop_grace_s: float = _setting(
+        2.0, "Time that a process has to stop by itself before it is killed."
+    )
+    metrics_port: int = _setting(
+        0, "TCP port of the container's metrics page; 0 takes any free port.", high=65535
+    )
+    metrics_host: str = _setting("127.0.0.1", "Address on which the metrics page is served.")
+    usage_interval_s: float = _setting(
+        2.0, "How often memory and CPU use of the processes is measured.", low=0.1
+    )
+    preload: bool = _setting(
+        True, "Start tasks by forking a process that has loaded the runtime already."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """The local scheduler: starts and restarts the containers of a topology."""
+
+    container_restart_backoff_s: float = _setting(
+        0.2, "Pause before the first restart of a container."
+    )
+    container_restart_budget: int = _setting(
+        10, "Restarts of one container within the window before it is given up."
+    )
+    container_restart_window_s: float = _setting(
+        300.0, "Length of the window in which container restarts are counted.", low=1
+    )
+    kill_grace_s: float = _setting(
+        3.0, "Time that a container has to stop by itself before it is killed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StatemgrSettings:
+    """The state manager: where plans and locations are kept."""
+
+    type: str = _setting("local", "Kind of state manager: local (files below root).")
+    root: str = _setting(
+        "", "Directory of the state; empty means state/<cluster> below HERON_HOME."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PackingSettings:
+    """Packing: which task runs in which container."""
+
+    algorithm: str = _setting(
+        "round_robin",
+        "How tasks are dealt to containers.",
+        choices=(
+            "round_robin",
+            "resource_compliant_round_robin",
+            "first_fit_decreasing",
+            "balanced",
+        ),
+    )
+    container_padding_percent: float = _setting(
+        10.0, "Share of a container kept free for the runtime itself.", high=1000
+    )
+    instance_ram_bytes: int = _setting(
+        GB, "Memory of a task whose component asks for none.", low=16 * MB
+    )
+    instance_cpu: float = _setting(
+        1.0, "Processor cores of a task whose component asks for none.", low=0.001
+    )
+    instance_disk_bytes: int = _setting(GB, "Disk of a task whose component asks for none.")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The Spark gateway: one driver per topology that aggregates micro-batches of sink bolts."""
+
+    master: str = _setting("local[2]", "Spark master to connect to.")
+    driver_memory: str = _setting("1g", "Memory of the Spark driver, in Spark's notation.")
+    batch_rows: int = _setting(
+        10_000, "A micro-batch is committed when it has this many rows.", low=1
+    )
+    batch_interval_s: float = _setting(
+        1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001
+    )
+    max_retries: int = _setting(3, "Attempts at one micro-batch after the first one failed.")
+    conf: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={"doc": "Further Spark properties, a map of name to value."},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Metrics of all processes."""
+
+    export_interval_s: float = _setting(1.0, "How often a process exports its metrics.", low=0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggingSettings:
+    """Logs of all processes."""
+
+    level: str = _setting(
+        "INFO",
+        "Least severe level that is logged.",
+        choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    )
+    file_max_bytes: int = _setting(100 * MB, "A log file of this size is rotated.", low=4 * KB)
+    files_max: int = _setting(
+        5,
+        "Files kept per process, the current one included; the oldest is deleted.",
+        low=1,
+        high=1000,
+    )
+
+
+ROOMS: Final[Mapping[str, type]] = {
+    "stmgr": StmgrSettings,
+    "instance": InstanceSettings,
+    "tmaster": TmasterSettings,
+    "executor": ExecutorSettings,
+    "scheduler": SchedulerSettings,
+    "statemgr": StatemgrSettings,
+    "packing": PackingSettings,
+    "spark": SparkSettings,
+    "metrics": MetricsSettings,
+    "logging": LoggingSettings,
+}
+"""Room name to the dataclass of its settings."""
+
+ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
+    ("stmgr.backpressure_low_bytes", "stmgr.backpressure_high_bytes", 1),
+    ("stmgr.backpressure_renew_s", "stmgr.backpressure_lease_s", 1),
+    ("stmgr.heartbeat_interval_s", "stmgr.instance_lost_s", 1),
+    ("instance.tuple_max_bytes", "stmgr.frame_max_bytes", 1),
+    ("instance.in_queue_expected_tuples", "instance.in_queue_tuples_max", 1),
+    ("instance.out_queue_expected_tuples", "instance.out_queue_tuples_max", 1),
+    ("instance.spout_idle_min_us", "instance.spout_idle_max_ms", 0.001),
+    ("executor.restart_backoff_s", "executor.restart_backoff_max_s", 1),
+    ("tmaster.metrics_bucket_s", "tmaster.metrics_keep_s", 1),
+)
+"""(smaller field, larger field, factor): smaller * factor may not exceed larger."""
+
+_TOPOLOGY_NAMES: Final = """
+    name team.name team.email cap.ticket project.name debug stmgrs acking initial.state
+    message.timeout.secs enable.message.timeouts component.parallelism max.spout.pending
+    auto.task.hooks serializer.classname reliability.mode
+    stateful.checkpoint.interval.seconds stateful.start.clean stateful.ckptmgr.ram
+    stateful.checkpointmanager.ram stateful.spill.state stateful.spill.state.location
+    tick.tuple.freq.secs tick.tuple.freq.ms timer.events
+    container.cpu.requested container.ram.requested container.disk.requested
+    container.max.cpu.hint container.max.ram.hint container.max.disk.hint
+    container.padding.percentage container.ram.padding container.max.num.instances
+    component.cpumap component.rammap component.diskmap component.resourcemap
+    component.output.bps component.jvmopts additional.classpath worker.childopts
+    droptuples.upon.backpressure stmgr.ram metricsmgr.ram
+    update.deactivate.wait.secs update.reactivate.wait.secs
+    packing.ffd.sorting.strategy environment remote.debugging.enable
+    bolts.window.length.count bolts.window.length.duration.ms
+    bolts.window.sliding.interval.count bolts.window.sliding.interval.duration.ms
+    bolts.window.custom.config bolts.tuple.timestamp.field.name
+    bolts.tuple.timestamp.max.lag.ms bolts.watermark.event.interval.ms bolts.late.tuple.stream
+"""
+
+TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(
+    f"topology.{name}" for name in _TOPOLOGY_NAMES.split()
+)
+"""Every `topology.*` key that a topology's own configuration may hold."""

@@ -1,0 +1,404 @@
+"""Typed settings: where values come from, how they are checked, and what wins.
+
+Later wins: defaults in `rooms`, `<conf>/<cluster>/<room>.yaml`, the topology's own config, the
+config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
+`heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its
+range; the origin of each is known; an unknown `heron.*` or `topology.*` key is an error that names
+the nearest one; every other key is the user's own and passes untouched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.rooms import ORDERED, ROOMS, TOPOLOGY_KEYS
+from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
+
+DEFAULT: Final = "default"
+COMMAND_LINE: Final = "--config-property"
+_YAML_MAX_BYTES: Final = 1 << 20
+_UNITS: Final = {"_bytes": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
+_PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000}
+_TRUE: Final = frozenset({"true", "yes", "on"})
+_FALSE: Final = frozenset({"false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One field of one room, as documentation and tools show it."""
+
+    room: str
+    name: str
+    type: str
+    unit: str
+    default: Any
+    doc: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """The key outside the room's YAML file."""
+        return f"heron.{self.room}.{self.name}"
+
+    @property
+    def default_text(self) -> str:
+        """The default as it is written in YAML."""
+        if self.unit == "bytes":
+            for name, size in (("GB", GB), ("MB", MB), ("KB", KB)):
+                if self.default and self.default % size == 0:
+                    return f"{self.default // size}{name}"
+        if isinstance(self.default, float):
+            return f"{self.default:g}" if self.default < 1e6 else f"{self.default:.0f}"
+        return self.default or '""' if self.type == "str" else json.dumps(self.default)
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        kinds = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+        what = kinds.get(self.type, "a map" if self.type.startswith("dict") else "text")
+        if self.unit == "bytes":
+            what = "an amount of bytes such as 512KB or 64MB"
+        elif self.unit in _PER_SECOND:
+            what = f"a duration such as 250ms or 2s (a bare number is in {self.unit})"
+        if self.choices:
+            what = "one of " + ", ".join(self.choices)
+        elif self.low is not None and self.high is not None:
+            what += f", from {self.low:g} to {self.high:g}"
+        elif self.low and self.unit == "bytes":
+            what += f", at least {format_bytes(int(self.low))}"
+        elif self.low is not None and self.type in ("int", "float"):
+            what += (
+                f", at least {self.low:g} {self.unit}".rstrip() if self.low else ", not negative"
+            )
+        return what
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """All settings of one topology, ready for its launch file."""
+
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Room to field to value."""
+    origins: dict[str, str] = field(default_factory=dict)
+    """`room.field`, or `instance.field@component`, to where the value came from."""
+    component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Component to the fields of the instance room that it overrides."""
+
+
+class HasSettings(Protocol):
+    """What `settings_for` needs of a launch specification."""
+
+    @property
+    def settings(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+    @property
+    def component_settings(self) -> Mapping[str, Mapping[str, Any]]: ...
+
+
+def describe() -> Iterator[Setting]:
+    """Every setting there is, in the order of the rooms."""
+    for room, cls in ROOMS.items():
+        for item in dataclasses.fields(cls):
+            yield _setting(room, item)
+
+
+def _setting(room: str, item: dataclasses.Field[Any]) -> Setting:
+    made = item.default_factory is not dataclasses.MISSING
+    suffix = max((end for end in _UNITS if item.name.endswith(end)), key=len, default="")
+    return Setting(
+        room=room,
+        name=item.name,
+        type=str(item.type),
+        unit=_UNITS.get(suffix, ""),
+        default={} if made else item.default,
+        doc=item.metadata["doc"],
+        low=item.metadata.get("low"),
+        high=item.metadata.get("high"),
+        choices=item.metadata.get("choices", ()),
+    )
+
+
+_SETTINGS: Final[dict[str, Setting]] = {item.key: item for item in describe()}
+
+
+def conf_text(room: str) -> str:
+    """The text of conf/local/<room>.yaml: every key with its meaning, commented out."""
+    lines = [
+        f"# {ROOMS[room].__doc__}",
+        "# Every key is shown with its default; remove '# ' to set.",
+    ]
+    for item in _SETTINGS.values():
+        if item.room == room:
+            lines += ["", f"# {item.doc}", f"# It must be {item.expected}."]
+            lines.append(f"# {item.name}: {item.default_text}")
+    return "\n".join(lines) + "\n"
+
+
+def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Configuration directories, least important first.
+
+    These are the one shipped with heronpy, the one that HERON_CONF names, and `config_path`; each
+    holds one directory per cluster.
+    """
+    package = Path(__file__).resolve().parent.parent
+    shipped = [path for path in (package / "conf", package.parent / "conf") if path.is_dir()]
+    found = shipped[:1]
+    for name, value in (
+        ("HERON_CONF", os.environ.get("HERON_CONF")),
+        ("--config-path", config_path),
+    ):
+        if value:
+            path = Path(value).expanduser().absolute()
+            if not path.is_dir():
+                raise ConfigError(f"{name} names {value}, which is not a directory.")
+            found.append(path)
+    return found
+
+
+def split_overrides(overrides: Iterable[str]) -> dict[str, str]:
+    """The `key=value` texts of --config-property as a map; the last of equal keys wins."""
+    result: dict[str, str] = {}
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{COMMAND_LINE} {text!r} must have the form key=value.")
+        result[key.strip()] = value.strip()
+    return result
+
+
+def resolve(
+    cluster: str,
+    conf_dirs: Sequence[str | os.PathLike[str]],
+    topology_config: Mapping[str, Any],
+    component_configs: Mapping[str, Mapping[str, Any]],
+    overrides: Sequence[str],
+) -> Resolved:
+    """Merge all layers into the settings of one topology, checking each value on the way."""
+    result = Resolved()
+    for item in _SETTINGS.values():
+        default = dict(item.default) if isinstance(item.default, dict) else item.default
+        result.settings.setdefault(item.room, {})[item.name] = default
+        result.origins[f"{item.room}.{item.name}"] = DEFAULT
+    for file in _conf_files(cluster, [Path(path) for path in conf_dirs]):
+        for name, (value, line) in _read_yaml(file).items():
+            _apply(result, f"heron.{file.stem}.{name}", value, f"{file}:{line}")
+    for key, value in topology_config.items():
+        _apply(result, key, value, "topology config")
+    for component, config in component_configs.items():
+        for key, value in config.items():
+            _apply_component(result, component, key, value)
+    for key, value in split_overrides(overrides).items():
+        _apply(result, key, value, COMMAND_LINE)
+        for component, values in result.component_settings.items():
+            name = key.removeprefix("heron.instance.")
+            if name != key and name in values:
+                del values[name]
+                del result.origins[f"instance.{name}@{component}"]
+    for component in [name for name, values in result.component_settings.items() if not values]:
+        del result.component_settings[component]
+    _check_order(result)
+    return result
+
+
+def settings_for(launch: HasSettings, room: str, component: str | None = None) -> Any:
+    """The typed settings of a room, with those of the component for the instance room."""
+    if room not in ROOMS:
+        raise ConfigError(f"Unknown room {room!r}; rooms are {', '.join(ROOMS)}.")
+    values = dict(launch.settings.get(room, {}))
+    if room == "instance" and component is not None:
+        values.update(launch.component_settings.get(component, {}))
+    for name in values:
+        if f"heron.{room}.{name}" not in _SETTINGS:
+            raise ConfigError(
+                f"The launch file has unknown setting heron.{room}.{name}; it was written by"
+                " another release of heronpy: submit the topology again."
+            )
+    return ROOMS[room](**values)
+
+
+def parse_value(item: Setting, value: Any, origin: str) -> Any:
+    """A value in the type of its setting; ConfigError with key, value and origin otherwise."""
+    try:
+        parsed = _convert(item, value)
+        if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
+            low = item.low if item.low is not None else -math.inf
+            high = item.high if item.high is not None else math.inf
+            if not low <= parsed <= high or math.isinf(parsed):
+                raise ValueError
+        if item.choices:
+            parsed = {choice.lower(): choice for choice in item.choices}[str(parsed).lower()]
+    except (ValueError, TypeError, KeyError, OverflowError, ConfigError):
+        shown = "empty" if value is None else repr(value)[:200]
+        raise ConfigError(f"{origin}: {item.key} is {shown} but must be {item.expected}.") from None
+    return parsed
+
+
+def _convert(item: Setting, value: Any) -> Any:
+    if item.type.startswith("dict"):
+        parsed = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(parsed, Mapping) or not all(isinstance(key, str) for key in parsed):
+            raise ValueError
+        return dict(parsed)
+    if item.type == "bool":
+        text = str(value).strip().lower()
+        if text not in _TRUE | _FALSE:
+            raise ValueError
+        return text in _TRUE
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError
+    if item.type == "str":
+        return str(value)
+    if item.unit == "bytes":
+        return parse_bytes(value)
+    number = _number(value)
+    if item.unit in _PER_SECOND and number is None:
+        return round(parse_duration_s(value) * _PER_SECOND[item.unit], 9)
+    if number is None or (item.type == "int" and number != int(number)):
+        raise ValueError
+    return int(number) if item.type == "int" else float(number)
+
+
+def _number(value: str | int | float) -> int | float | None:
+    """The value as a number, None when it is text with something else in it."""
+    if not isinstance(value, str):
+        return value
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return None
+
+
+def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
+    item = _known(key, origin)
+    if item is not None:
+        result.settings[item.room][item.name] = parse_value(item, value, origin)
+        result.origins[f"{item.room}.{item.name}"] = origin
+
+
+def _apply_component(result: Resolved, component: str, key: str, value: Any) -> None:
+    origin = f"config of component {component!r}"
+    item = _known(key, origin)
+    if item is None:
+        return
+    if item.room != "instance":
+        raise ConfigError(
+            f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.*"
+            " only."
+        )
+    result.component_settings.setdefault(component, {})[item.name] = parse_value(
+        item, value, origin
+    )
+    result.origins[f"instance.{item.name}@{component}"] = origin
+
+
+def _known(key: str, origin: str) -> Setting | None:
+    """The setting of a key, None for a key that is not ours to set."""
+    if not isinstance(key, str):
+        return None
+    if key in _SETTINGS:
+        return _SETTINGS[key]
+    if key.startswith("heron."):
+        raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, _SETTINGS)}")
+    if key.startswith("topology.") and key not in TOPOLOGY_KEYS:
+        raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, TOPOLOGY_KEYS)}")
+    return None
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    import difflib  # every process imports this module, few meet an error
+
+    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else "; `heron config show` lists the known ones."
+
+
+def _check_order(result: Resolved) -> None:
+    """Check the settings that limit one another, for the topology and for each component."""
+    for component in ["", *result.component_settings]:
+        overrides = result.component_settings.get(component, {})
+        for smaller, larger, factor in ORDERED:
+            values = []
+            named = []
+            for at in (smaller, larger):
+                room, name = at.split(".")
+                own = room == "instance" and name in overrides
+                values.append(overrides[name] if own else result.settings[room][name])
+                origin = result.origins[f"{at}@{component}" if own else at]
+                named.append(f"heron.{at} ({values[-1]}, {origin})")
+            if values[0] * factor > values[1]:
+                raise ConfigError(f"{named[0]} must not exceed {named[1]}.")
+
+
+def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
+    """The YAML files of the cluster, least important first."""
+    if not cluster or "/" in cluster or cluster in (".", ".."):
+        raise ConfigError(f"{cluster!r} is not the name of a cluster.")
+    directories = [path / cluster for path in conf_dirs if (path / cluster).is_dir()]
+    if conf_dirs and not directories:
+        known = {
+            entry.name
+            for path in conf_dirs
+            if path.is_dir()
+            for entry in path.iterdir()
+            if entry.is_dir()
+        }
+        clusters = ", ".join(sorted(known)) or "none"
+        raise ConfigError(
+            f"There is no configuration directory for cluster {cluster!r} in"
+            f" {', '.join(map(str, conf_dirs))}; clusters are: {clusters}."
+        )
+    for directory in directories:
+        for file in sorted(directory.glob("*.yaml")):
+            if file.stem not in ROOMS:
+                rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
+                raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}.")
+            yield file
+
+
+def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
+    """Field to value and line of one YAML file."""
+    import yaml  # only the command line reads YAML; processes read the launch file
+
+    try:
+        with open(file, "rb") as opened:
+            content = opened.read(_YAML_MAX_BYTES + 1)
+        if len(content) > _YAML_MAX_BYTES:
+            raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes.")
+        loader = yaml.SafeLoader(content)
+        try:
+            root = loader.get_single_node()
+            if root is None or root.tag == "tag:yaml.org,2002:null":
+                return {}
+            if not isinstance(root, yaml.MappingNode):
+                raise ConfigError(f"{file}:1: the file must hold lines of the form key: value.")
+            found: dict[str, tuple[Any, int]] = {}
+            for key_node, value_node in root.value:
+                line = key_node.start_mark.line + 1
+                name = str(key_node.value)
+                if name in found:
+                    raise ConfigError(f"{file}:{line}: {name} is set twice; remove one of the two.")
+                found[name] = (loader.construct_object(value_node, deep=True), line)
+            return found
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(
+            f"{file}:{line}: not valid YAML: {error.problem or error.context}."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None

@@ -1,0 +1,1 @@
+"""What runs where, as pure data: logical, packing and physical plans, groupings and differences."""

@@ -1,0 +1,610 @@
+from heronpy.proto import topology_pb2 as _topology_pb2
+from heronpy.proto import plan_pb2 as _plan_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+LIFE_FAILED: Lifecycle
+LIFE_FINISHED: Lifecycle
+LIFE_FINISHING: Lifecycle
+LIFE_PAUSED: Lifecycle
+LIFE_RUNNING: Lifecycle
+LIFE_STARTING: Lifecycle
+LIFE_UPDATING: Lifecycle
+PROC_BACKOFF: ProcessState
+PROC_FAILED: ProcessState
+PROC_RUNNING: ProcessState
+PROC_STARTING: ProcessState
+PROC_STOPPED: ProcessState
+TASK_EXHAUSTED: TaskState
+TASK_FAILED: TaskState
+TASK_FINISHED: TaskState
+TASK_LOST: TaskState
+TASK_PAUSED: TaskState
+TASK_RUNNING: TaskState
+TASK_STARTING: TaskState
+
+class Backpressure(_message.Message):
+    __slots__ = ["culprits", "episode", "epoch", "lease_s", "on", "stmgr_id"]
+    CULPRITS_FIELD_NUMBER: _ClassVar[int]
+    EPISODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
+    episode: int
+    epoch: int
+    lease_s: float
+    on: bool
+    stmgr_id: str
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., episode: _Optional[int] = ..., on: bool = ..., lease_s: _Optional[float] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ...) -> None: ...
+
+class Bucket(_message.Message):
+    __slots__ = ["count", "le"]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LE_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    le: float
+    def __init__(self, le: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ContainersReply(_message.Message):
+    __slots__ = ["containers"]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    containers: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
+    def __init__(self, containers: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+
+class Culprit(_message.Message):
+    __slots__ = ["component", "instance_id", "peer", "queued_bytes", "since_s", "stmgr_id", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_S_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instance_id: str
+    peer: str
+    queued_bytes: int
+    since_s: float
+    stmgr_id: str
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ...) -> None: ...
+
+class DumpStacks(_message.Message):
+    __slots__ = ["name"]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DumpStacksReply(_message.Message):
+    __slots__ = ["text"]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class Envelope(_message.Message):
+    __slots__ = ["backpressure", "containers_reply", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_containers", "get_exceptions", "get_metrics", "get_status", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "peer_hello", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "update_reply", "update_topology"]
+    BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    DUMP_STACKS_FIELD_NUMBER: _ClassVar[int]
+    DUMP_STACKS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTION_REPORT_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    FINISH_TASKS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_TASK_FIELD_NUMBER: _ClassVar[int]
+    GET_CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    GET_METRICS_FIELD_NUMBER: _ClassVar[int]
+    GET_STATUS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
+    KILL_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
+    METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
+    NEW_PLAN_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    PEER_HELLO_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_INSTANCE_REPLY_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_STMGR_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_STMGR_REPLY_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    RESTART_CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    RESTART_PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    RESTART_TARGET_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    SET_STATE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    STMGR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    STOP_TASK_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    backpressure: Backpressure
+    containers_reply: ContainersReply
+    dump_stacks: DumpStacks
+    dump_stacks_reply: DumpStacksReply
+    error: str
+    exception_report: ExceptionReport
+    exceptions_reply: ExceptionsReply
+    executor_heartbeat: ExecutorHeartbeat
+    finish_task: FinishTask
+    finish_tasks: FinishTasks
+    get_containers: GetContainers
+    get_exceptions: GetExceptions
+    get_metrics: GetMetrics
+    get_status: GetStatus
+    instance_status: InstanceStatus
+    kill_topology: KillTopology
+    metrics_batch: MetricsBatch
+    metrics_reply: MetricsReply
+    metrics_report: MetricsReport
+    new_plan: NewPlan
+    ok: Ok
+    peer_hello: PeerHello
+    register_executor: RegisterExecutor
+    register_instance: RegisterInstance
+    register_instance_reply: RegisterInstanceReply
+    register_stmgr: RegisterStmgr
+    register_stmgr_reply: RegisterStmgrReply
+    reply: bool
+    request_id: int
+    restart_container: RestartContainer
+    restart_processes: RestartProcesses
+    restart_target: RestartTarget
+    runtime_config: RuntimeConfig
+    set_state: SetState
+    status_reply: StatusReply
+    stmgr_heartbeat: StmgrHeartbeat
+    stop_task: StopTask
+    update_reply: UpdateReply
+    update_topology: UpdateTopology
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., peer_hello: _Optional[_Union[PeerHello, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ...) -> None: ...
+
+class ExceptionReport(_message.Message):
+    __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "process", "startup", "task_id", "traceback", "type"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    STARTUP_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    container: int
+    count: int
+    first_at: float
+    instance_id: str
+    last_at: float
+    message: str
+    process: str
+    startup: bool
+    task_id: int
+    traceback: str
+    type: str
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., container: _Optional[int] = ..., type: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., first_at: _Optional[float] = ..., last_at: _Optional[float] = ..., count: _Optional[int] = ..., startup: bool = ...) -> None: ...
+
+class ExceptionsReply(_message.Message):
+    __slots__ = ["discarded", "exceptions"]
+    DISCARDED_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    discarded: int
+    exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
+    def __init__(self, exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded: _Optional[int] = ...) -> None: ...
+
+class ExecutorHeartbeat(_message.Message):
+    __slots__ = ["container", "epoch", "processes"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    epoch: int
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+
+class FinishTask(_message.Message):
+    __slots__ = ["task_id"]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ...) -> None: ...
+
+class FinishTasks(_message.Message):
+    __slots__ = ["task_ids"]
+    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    task_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GetContainers(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class GetExceptions(_message.Message):
+    __slots__ = ["component", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    task_id: int
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
+
+class GetMetrics(_message.Message):
+    __slots__ = ["component", "instances", "interval_s", "names"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instances: _containers.RepeatedScalarFieldContainer[str]
+    interval_s: float
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, component: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., instances: _Optional[_Iterable[str]] = ..., interval_s: _Optional[float] = ...) -> None: ...
+
+class GetStatus(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class InstanceStatus(_message.Message):
+    __slots__ = ["status"]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: TaskStatus
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ...) -> None: ...
+
+class KillTopology(_message.Message):
+    __slots__ = ["grace_s"]
+    GRACE_S_FIELD_NUMBER: _ClassVar[int]
+    grace_s: float
+    def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class MetricsBatch(_message.Message):
+    __slots__ = ["container", "exceptions", "reports"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
+    reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
+    def __init__(self, container: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ...) -> None: ...
+
+class MetricsReply(_message.Message):
+    __slots__ = ["interval_s", "reports"]
+    INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    interval_s: float
+    reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
+    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ...) -> None: ...
+
+class MetricsReport(_message.Message):
+    __slots__ = ["component", "container", "epoch", "loop_age_s", "pid", "process", "samples", "state", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    container: int
+    epoch: int
+    loop_age_s: float
+    pid: int
+    process: str
+    samples: _containers.RepeatedCompositeFieldContainer[Sample]
+    state: TaskState
+    task_id: int
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ...) -> None: ...
+
+class NewPlan(_message.Message):
+    __slots__ = ["plan"]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: _plan_pb2.PhysicalPlan
+    def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+
+class Ok(_message.Message):
+    __slots__ = ["text"]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
+
+class PeerHello(_message.Message):
+    __slots__ = ["epoch", "stmgr_id"]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    stmgr_id: str
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class ProcessRecord(_message.Message):
+    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "name", "pid", "restarts", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    CPU_S_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    USS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cpu_s: float
+    epoch: int
+    exit_detail: str
+    exit_reason: str
+    name: str
+    pid: int
+    restarts: int
+    rss_bytes: int
+    started_at: float
+    state: ProcessState
+    task_id: int
+    uss_bytes: int
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class RegisterExecutor(_message.Message):
+    __slots__ = ["container", "epoch", "host", "metrics_port", "pid", "processes"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    epoch: int
+    host: str
+    metrics_port: int
+    pid: int
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+
+class RegisterInstance(_message.Message):
+    __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    epoch: int
+    instance_id: str
+    pid: int
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., instance_id: _Optional[str] = ..., component: _Optional[str] = ...) -> None: ...
+
+class RegisterInstanceReply(_message.Message):
+    __slots__ = ["link_epoch", "plan", "stmgr_epoch"]
+    LINK_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    STMGR_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    link_epoch: int
+    plan: _plan_pb2.PhysicalPlan
+    stmgr_epoch: int
+    def __init__(self, stmgr_epoch: _Optional[int] = ..., link_epoch: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+
+class RegisterStmgr(_message.Message):
+    __slots__ = ["stmgr", "tasks"]
+    STMGR_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    stmgr: _plan_pb2.StmgrRecord
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    def __init__(self, stmgr: _Optional[_Union[_plan_pb2.StmgrRecord, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
+
+class RegisterStmgrReply(_message.Message):
+    __slots__ = ["plan", "tmaster_epoch"]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    plan: _plan_pb2.PhysicalPlan
+    tmaster_epoch: int
+    def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., tmaster_epoch: _Optional[int] = ...) -> None: ...
+
+class RestartContainer(_message.Message):
+    __slots__ = ["container"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    def __init__(self, container: _Optional[int] = ...) -> None: ...
+
+class RestartProcesses(_message.Message):
+    __slots__ = ["names", "reason"]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    reason: str
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RestartTarget(_message.Message):
+    __slots__ = ["container", "task_id"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    task_id: int
+    def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ...) -> None: ...
+
+class RuntimeConfig(_message.Message):
+    __slots__ = ["settings"]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, settings: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Sample(_message.Message):
+    __slots__ = ["buckets", "count", "label", "name", "sum", "type", "value"]
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = []
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    COUNTER: Sample.Type
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    GAUGE: Sample.Type
+    HISTOGRAM: Sample.Type
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedCompositeFieldContainer[Bucket]
+    count: int
+    label: str
+    name: str
+    sum: float
+    type: Sample.Type
+    value: float
+    def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class SetState(_message.Message):
+    __slots__ = ["active"]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    active: bool
+    def __init__(self, active: bool = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ["cause", "culprits", "discarded_tuples", "executors", "lifecycle", "plan", "plan_version", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "uptime_s"]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    CULPRITS_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTORS_FIELD_NUMBER: _ClassVar[int]
+    LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTUP_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    STMGRS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    cause: str
+    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
+    discarded_tuples: int
+    executors: _containers.RepeatedCompositeFieldContainer[RegisterExecutor]
+    lifecycle: Lifecycle
+    plan: _plan_pb2.PhysicalPlan
+    plan_version: int
+    startup_exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
+    stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrHeartbeat]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    tmaster_epoch: int
+    topology: str
+    topology_id: str
+    uptime_s: float
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+
+class StmgrHeartbeat(_message.Message):
+    __slots__ = ["clamped", "culprits", "discarded_tuples", "epoch", "in_flight_tuples", "mesh_ready", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
+    CLAMPED_FIELD_NUMBER: _ClassVar[int]
+    CULPRITS_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    MESH_READY_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_ROOTS_FIELD_NUMBER: _ClassVar[int]
+    clamped: bool
+    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
+    discarded_tuples: int
+    epoch: int
+    in_flight_tuples: int
+    mesh_ready: bool
+    plan_version: int
+    queued_bytes: int
+    queued_tuples: int
+    stmgr_id: str
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    unacked_roots: int
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., mesh_ready: bool = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ...) -> None: ...
+
+class StopTask(_message.Message):
+    __slots__ = ["reason", "task_id"]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TaskStatus(_message.Message):
+    __slots__ = ["acked", "component", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id"]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXECUTED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IN_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    OUT_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUT_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    acked: int
+    component: str
+    emitted: int
+    epoch: int
+    error: str
+    executed: int
+    failed: int
+    in_queue_bytes: int
+    in_queue_tuples: int
+    instance_id: str
+    loop_age_s: float
+    out_queue_bytes: int
+    out_queue_tuples: int
+    pending: int
+    pid: int
+    plan_version: int
+    state: TaskState
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+
+class UpdateReply(_message.Message):
+    __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    added: _containers.RepeatedScalarFieldContainer[int]
+    discarded_tuples: int
+    plan_version: int
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, added: _Optional[_Iterable[int]] = ..., removed: _Optional[_Iterable[int]] = ..., discarded_tuples: _Optional[int] = ..., plan_version: _Optional[int] = ...) -> None: ...
+
+class UpdateTopology(_message.Message):
+    __slots__ = ["drain_timeout_s", "expected_version", "packing_plan", "topology"]
+    DRAIN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKING_PLAN_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    drain_timeout_s: float
+    expected_version: int
+    packing_plan: _plan_pb2.PackingPlan
+    topology: _topology_pb2.Topology
+    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing_plan: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., expected_version: _Optional[int] = ..., drain_timeout_s: _Optional[float] = ...) -> None: ...
+
+class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class ProcessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

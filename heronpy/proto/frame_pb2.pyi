@@ -1,0 +1,81 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Optional, Union as _Union
+
+ACK: Kind
+CLAMP: Kind
+COMPLETE: Kind
+CREDIT: Kind
+DATA: Kind
+DESCRIPTOR: _descriptor.FileDescriptor
+FAIL: Kind
+FORGET: Kind
+KIND_NONE: Kind
+LEAVE: Kind
+LINK_OPEN: Kind
+REGISTER: Kind
+
+class Frame(_message.Message):
+    __slots__ = ["codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "skip", "source_task", "stream", "tracked", "values"]
+    CODEC_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DERIVED_EDGES_FIELD_NUMBER: _ClassVar[int]
+    DEST_TASK_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_BASE_FIELD_NUMBER: _ClassVar[int]
+    ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_TASKS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_TASK_FIELD_NUMBER: _ClassVar[int]
+    SKIP_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    TRACKED_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    codec: int
+    consumed_bytes: int
+    consumed_frames: int
+    consumed_tuples: int
+    count: int
+    derived_edges: bool
+    dest_task: int
+    edge: int
+    failed: bool
+    first: _containers.RepeatedScalarFieldContainer[int]
+    granted_bytes: int
+    granted_tuples: int
+    kind: Kind
+    length: _containers.RepeatedScalarFieldContainer[int]
+    on: bool
+    payload: bytes
+    reason: str
+    registered: bool
+    root_base: int
+    root_counts: bytes
+    root_task: int
+    root_tasks: bytes
+    roots: bytes
+    skip: int
+    source_task: int
+    stream: int
+    tracked: bool
+    values: bytes
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

@@ -1,0 +1,161 @@
+from heronpy.proto import topology_pb2 as _topology_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ContainerPlan(_message.Message):
+    __slots__ = ["id", "instances", "required"]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    instances: _containers.RepeatedCompositeFieldContainer[InstancePlan]
+    required: Resource
+    def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePlan, _Mapping]]] = ..., required: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
+
+class ExecutionState(_message.Message):
+    __slots__ = ["cluster", "environ", "launch_file", "release", "role", "submission_user", "submitted_at", "topology", "topology_id", "working_dir"]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    ENVIRON_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FILE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSION_USER_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_AT_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIR_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    environ: str
+    launch_file: str
+    release: str
+    role: str
+    submission_user: str
+    submitted_at: float
+    topology: str
+    topology_id: str
+    working_dir: str
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submitted_at: _Optional[float] = ..., release: _Optional[str] = ..., working_dir: _Optional[str] = ..., launch_file: _Optional[str] = ...) -> None: ...
+
+class InstancePlan(_message.Message):
+    __slots__ = ["component", "component_index", "resource", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    component_index: int
+    resource: Resource
+    task_id: int
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resource: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
+
+class InstanceRecord(_message.Message):
+    __slots__ = ["component", "component_index", "container", "instance_id", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    component_index: int
+    container: int
+    instance_id: str
+    task_id: int
+    def __init__(self, instance_id: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., component_index: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
+
+class PackingPlan(_message.Message):
+    __slots__ = ["containers", "id", "next_task_id", "version"]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    containers: _containers.RepeatedCompositeFieldContainer[ContainerPlan]
+    id: str
+    next_task_id: int
+    version: int
+    def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[ContainerPlan, _Mapping]]] = ..., next_task_id: _Optional[int] = ...) -> None: ...
+
+class PhysicalPlan(_message.Message):
+    __slots__ = ["instances", "stmgrs", "tmaster_epoch", "topology", "version"]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    STMGRS_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceRecord]
+    stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrRecord]
+    tmaster_epoch: int
+    topology: _topology_pb2.Topology
+    version: int
+    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ...) -> None: ...
+
+class Resource(_message.Message):
+    __slots__ = ["cpu", "disk_bytes", "ram_bytes"]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cpu: float
+    disk_bytes: int
+    ram_bytes: int
+    def __init__(self, cpu: _Optional[float] = ..., ram_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
+
+class SchedulerLocation(_message.Message):
+    __slots__ = ["endpoint", "host", "pid", "topology"]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    host: str
+    pid: int
+    topology: str
+    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ...) -> None: ...
+
+class StmgrRecord(_message.Message):
+    __slots__ = ["container", "control_endpoint", "data_endpoint", "epoch", "host", "id", "pid"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CONTROL_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    DATA_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    control_endpoint: str
+    data_endpoint: str
+    epoch: int
+    host: str
+    id: str
+    pid: int
+    def __init__(self, id: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., data_endpoint: _Optional[str] = ..., control_endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ...) -> None: ...
+
+class TmasterLocation(_message.Message):
+    __slots__ = ["endpoint", "epoch", "host", "pid", "topology"]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    endpoint: str
+    epoch: int
+    host: str
+    pid: int
+    topology: str
+    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ...) -> None: ...
+
+class UpdateIntent(_message.Message):
+    __slots__ = ["drain_timeout_s", "new_packing_plan", "new_topology", "old_packing_plan", "old_topology"]
+    DRAIN_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    NEW_PACKING_PLAN_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    OLD_PACKING_PLAN_FIELD_NUMBER: _ClassVar[int]
+    OLD_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    drain_timeout_s: float
+    new_packing_plan: PackingPlan
+    new_topology: _topology_pb2.Topology
+    old_packing_plan: PackingPlan
+    old_topology: _topology_pb2.Topology
+    def __init__(self, old_topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., old_packing_plan: _Optional[_Union[PackingPlan, _Mapping]] = ..., new_topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., new_packing_plan: _Optional[_Union[PackingPlan, _Mapping]] = ..., drain_timeout_s: _Optional[float] = ...) -> None: ...

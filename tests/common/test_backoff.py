@@ -1,0 +1,126 @@
+"""Backoff, clocks and names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.backoff import Backoff, backoff_s
+from heronpy.common.clock import ManualClock, MonotonicClock
+from heronpy.common.ids import (
+    child_epoch,
+    instance_id,
+    name_problem,
+    parse_instance_id,
+    parse_stmgr_id,
+    stmgr_id,
+)
+
+
+def test_delays_double_up_to_the_bound_and_start_again() -> None:
+    backoff = Backoff(1.0, 60.0)
+    assert [backoff.next_s() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    backoff.reset()
+    assert backoff.next_s() == 1.0
+
+
+def test_jitter_shortens_by_half_at_most() -> None:
+    assert backoff_s(3, initial_s=1, max_s=60, jitter=1.0) == 4.0
+    assert Backoff(2.0, 60.0).next_s(jitter=0.5) == 1.5
+
+
+@given(
+    st.integers(0, 10**6),
+    st.floats(0, 1e3),
+    st.floats(0, 1e6),
+    st.floats(1, 1e3),
+    st.floats(0, 1),
+)
+def test_delays_stay_in_bounds(
+    attempt: int, initial: float, more: float, multiplier: float, jitter: float
+) -> None:
+    limit = initial + more
+    delay = backoff_s(attempt, initial_s=initial, max_s=limit, multiplier=multiplier, jitter=jitter)
+    assert 0 <= delay <= limit
+    later = backoff_s(attempt + 1, initial_s=initial, max_s=limit, multiplier=multiplier)
+    earlier = backoff_s(attempt, initial_s=initial, max_s=limit, multiplier=multiplier)
+    assert later >= earlier
+
+
+def test_impossible_backoffs_are_refused() -> None:
+    for make in (
+        lambda: Backoff(2.0, 1.0),
+        lambda: Backoff(-1.0, 1.0),
+        lambda: Backoff(1.0, 2.0, multiplier=0.5),
+        lambda: backoff_s(-1, initial_s=1, max_s=2),
+        lambda: backoff_s(0, initial_s=1, max_s=2, jitter=2),
+    ):
+        with pytest.raises(ValueError, match="must be|impossible"):
+            make()
+
+
+def test_clocks_only_go_forward() -> None:
+    clock = ManualClock(5.0)
+    assert clock.advance(2.5) == clock.now() == 7.5
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.advance(-1)
+    real = MonotonicClock()
+    assert real.now() <= real.now()
+
+
+@given(st.integers(0, 10**6), st.text(min_size=1), st.integers(0, 10**6))
+def test_instance_names_read_back(container: int, component: str, task: int) -> None:
+    assert parse_instance_id(instance_id(container, component, task)) == (
+        container,
+        component,
+        task,
+    )
+    assert parse_stmgr_id(stmgr_id(container)) == container
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "container_1_word", "box_1_w_2", "container_x_w_2", "container_1__2"]
+)
+def test_wrong_instance_names(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not the name of an instance"):
+        parse_instance_id(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "stmgr", "stmgr-", "stmgr-x", "tmaster-1", "stmgr-²"])
+def test_wrong_stmgr_names(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a stream manager"):
+        parse_stmgr_id(wrong)
+
+
+def test_a_later_container_beats_every_earlier_start() -> None:
+    assert child_epoch(2, 0) > child_epoch(1, 65535) > child_epoch(1, 1)
+    with pytest.raises(ValueError, match="does not fit"):
+        child_epoch(1, 65536)
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "empty"),
+        (" ", "empty"),
+        ("a/b", "slash"),
+        ("a\\b", "slash"),
+        ("a\nb", "control"),
+        ("a\x7f", "control"),
+        ("..", r"\.\."),
+        ("a..b", r"\.\."),
+        (".", "dot"),
+        ("a" * 201, "longer"),
+        ("ü" * 101, "longer"),
+    ],
+)
+def test_bad_names(name: str, problem: str) -> None:
+    found = name_problem(name)
+    assert found is not None
+    assert problem.replace("\\", "") in found
+
+
+@pytest.mark.parametrize("name", ["word", "my component", "Wörter", "a.b-c_d", "a" * 200])
+def test_good_names(name: str) -> None:
+    assert name_problem(name) is None
