@@ -1,0 +1,132 @@
+"""Payload of a batch: a flat list of values, given back exactly as it was (architecture decision D2).
+
+Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value
+is pickled *at emit*, one by one, and travels as a MessagePack extension: so a list that the user
+changes after emit arrives as it was, tuples stay tuples, and one odd value does not slow the others
+down. A topology may forbid pickle, and it may bring its own serializer (an IHeronSerializer), which
+then sees every value.
+
+Pickles are only ever read by tasks of the same topology; stream managers and the control plane never
+decode a payload.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import msgspec
+
+from heronpy.common.errors import LocalWireError, RemoteWireError
+
+#: Frame.codec values.
+MSGPACK = 0
+USER = 1
+
+PICKLE_EXTENSION = 1
+Ext = msgspec.msgpack.Ext
+
+#: Types that MessagePack gives back exactly. Exact types: a subclass of str is not a str.
+PLAIN = frozenset((type(None), bool, int, float, str, bytes))
+_ENCODABLE = PLAIN | {Ext}
+#: Plain types whose encoded size is bounded by nine bytes.
+FIXED = frozenset((type(None), bool, int, float))
+
+
+def _load_extension(code: int, data: memoryview) -> Any:
+    if code != PICKLE_EXTENSION:
+        raise RemoteWireError(f"payload has a value of unknown extension type {code}")
+    return pickle.loads(data)
+
+
+def _no_pickle(code: int, data: memoryview) -> Any:
+    raise RemoteWireError("payload has a pickled value, and this topology forbids pickle")
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_pickles = msgspec.msgpack.Decoder(list, ext_hook=_load_extension).decode
+_decode_plain = msgspec.msgpack.Decoder(list, ext_hook=_no_pickle).decode
+
+
+def freeze(value: Any, allow_pickle: bool = True) -> Any:
+    """A value that the batch may keep until it is flushed: plain scalars as they are, others pickled now."""
+    if type(value) in PLAIN:
+        return value
+    if not allow_pickle:
+        raise LocalWireError(
+            f"a value of type {type(value).__name__} needs pickle, and this topology forbids it "
+            "(heron.instance.allow_pickle: false); emit plain scalars or set topology.serializer.classname"
+        )
+    try:
+        return Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+    except Exception:
+        pass
+    try:
+        # Lambdas, closures and local classes, which Apache heronpy let through, too.
+        return Ext(PICKLE_EXTENSION, cloudpickle.dumps(value, 5))
+    except Exception as error:
+        raise LocalWireError(f"a value of type {type(value).__name__} cannot be pickled: {error}") from error
+
+
+def size_of(value: Any) -> int:
+    """Encoded size of a frozen value in bytes; never too small."""
+    kind = type(value)
+    if kind is str:
+        return len(value) + 5 if value.isascii() else len(value.encode("utf-8", "surrogatepass")) + 5
+    if kind is bytes:
+        return len(value) + 5
+    if kind is Ext:
+        return len(value.data) + 6
+    return 9
+
+
+def _encode_odd(flat: list[Any]) -> bytes:
+    """Encode with the rare plain values that MessagePack cannot hold: wide ints, lone surrogates."""
+    frozen = []
+    for value in flat:
+        if type(value) not in _ENCODABLE:
+            value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+        elif type(value) is int and not -(1 << 63) <= value < 1 << 64:
+            value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+        elif type(value) is str:
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+        frozen.append(value)
+    return _encode(frozen)
+
+
+def encode(flat: list[Any]) -> bytes:
+    """Encode a flat list of frozen values."""
+    if set(map(type, flat)) <= _ENCODABLE:
+        try:
+            return _encode(flat)
+        except (OverflowError, UnicodeEncodeError, ValueError):
+            pass
+    return _encode_odd(flat)
+
+
+def decoder(
+    deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
+) -> Callable[[bytes, int], list[Any]]:
+    """The function (payload, codec) -> flat list of values for a task.
+
+    `deserialize` is the topology's own serializer, when it has one.
+    """
+    unpack = _decode_pickles if allow_pickle else _decode_plain
+
+    def decode(payload: bytes, codec: int) -> list[Any]:
+        try:
+            flat = unpack(payload)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise RemoteWireError(f"payload of {len(payload)} bytes is not MessagePack: {error}") from error
+        if codec == MSGPACK:
+            return flat
+        if codec == USER and deserialize is not None:
+            return [deserialize(value) for value in flat]
+        raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
+
+    return decode

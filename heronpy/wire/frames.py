@@ -1,0 +1,115 @@
+"""Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation.
+
+A data message is two ZeroMQ parts after any identity: a 16-byte link header and a serialized Frame
+(heronpy/proto/frame.proto). The header carries the link's epoch (which incarnation of the link) and
+a sequence number (gaps mean loss, architecture decision D3). Each hop writes a new header and
+forwards the frame's bytes untouched.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heronpy.proto import frame_pb2
+
+Frame = frame_pb2.Frame
+DATA: int = frame_pb2.DATA
+CREDIT: int = frame_pb2.CREDIT
+ACK: int = frame_pb2.ACK
+FAIL: int = frame_pb2.FAIL
+COMPLETE: int = frame_pb2.COMPLETE
+CLAMP: int = frame_pb2.CLAMP
+LINK_OPEN: int = frame_pb2.LINK_OPEN
+FORGET: int = frame_pb2.FORGET
+REGISTER: int = frame_pb2.REGISTER
+LEAVE: int = frame_pb2.LEAVE
+
+#: Kinds whose `dest_task` is the spout task that owns the roots.
+ACKER_KINDS = frozenset((ACK, FAIL, FORGET, REGISTER))
+
+#: (link epoch, sequence number), little-endian.
+LINK_HEADER = struct.Struct("<QQ")
+
+U64 = np.dtype("<u8")
+U32 = np.dtype("<u4")
+Array64 = NDArray[np.uint64]
+Array32 = NDArray[np.uint32]
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_MASK = (1 << 64) - 1
+
+
+def derived_edges(seed: int, count: int) -> Array64:
+    """Edges of the tuples 0..count-1 of a batch: splitmix64 of (seed + index).
+
+    Sender and receiver derive the same edges, so 8 bytes a tuple need not travel. splitmix64 is a
+    bijection of 64-bit values (Steele, Lea, Flood, OOPSLA 2014), so edges of one batch differ.
+    """
+    z = np.arange(count, dtype=np.uint64)
+    z += np.uint64(seed & _MASK)
+    z += _GOLDEN
+    z ^= z >> _S30
+    z *= _MIX1
+    z ^= z >> _S27
+    z *= _MIX2
+    z ^= z >> _S31
+    return z
+
+
+def edges_of(frame: frame_pb2.Frame) -> Array64:
+    """The edge of each tuple of a tracked frame."""
+    if frame.derived_edges:
+        return derived_edges(frame.edge, frame.count)
+    return np.full(frame.count, frame.edge, dtype=np.uint64)
+
+
+def roots_of(frame: frame_pb2.Frame) -> Array64:
+    """All roots of a frame, in order (more than one per tuple when it has root_counts)."""
+    if frame.roots:
+        return np.frombuffer(frame.roots, dtype=U64)
+    roots = np.arange(frame.count, dtype=np.uint64)
+    roots += np.uint64(frame.root_base)
+    return roots
+
+
+def root_tasks_of(frame: frame_pb2.Frame, roots: int) -> Array32:
+    """The spout task of each of the `roots` roots."""
+    if frame.root_tasks:
+        return np.frombuffer(frame.root_tasks, dtype=U32)
+    return np.full(roots, frame.root_task, dtype=np.uint32)
+
+
+def values_of(frame: frame_pb2.Frame) -> Array64:
+    """The XOR value of each root of an ACK or REGISTER."""
+    if frame.values:
+        return np.frombuffer(frame.values, dtype=U64)
+    edges = edges_of(frame)
+    if frame.root_counts:
+        return np.repeat(edges, np.frombuffer(frame.root_counts, dtype=U32))
+    return edges
+
+
+def pack64(values: Array64 | list[int]) -> bytes:
+    """uint64 values as little-endian bytes."""
+    return np.asarray(values, dtype=U64).tobytes()
+
+
+def pack32(values: Array32 | list[int]) -> bytes:
+    """uint32 values as little-endian bytes."""
+    return np.asarray(values, dtype=U32).tobytes()
+
+
+def ranges_of(roots: Array64) -> tuple[list[int], list[int]]:
+    """Sorted, distinct roots as (first, length) of each run of consecutive ones."""
+    if not len(roots):
+        return [], []
+    breaks = np.flatnonzero(np.diff(roots) != 1) + 1
+    starts = np.concatenate(([0], breaks))
+    ends = np.concatenate((breaks, [len(roots)]))
+    return roots[starts].tolist(), (ends - starts).tolist()

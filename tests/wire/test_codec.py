@@ -1,0 +1,112 @@
+"""The codec gives values back exactly as they were (architecture decision D2)."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.errors import LocalWireError, RemoteWireError
+from heronpy.wire import codec
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.text(alphabet=st.characters(categories=["Cs"]), max_size=2)
+    | st.binary()
+)
+VALUES = st.recursive(
+    SCALARS | st.decimals(allow_nan=False) | st.datetimes() | st.uuids(),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    | st.frozensets(st.integers(), max_size=3),
+    max_leaves=5,
+)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Text(str):
+    pass
+
+
+def roundtrip(values: list[object]) -> list[object]:
+    return codec.decoder()(codec.encode([codec.freeze(value) for value in values]), codec.MSGPACK)
+
+
+def same(one: object, other: object) -> bool:
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))  # type: ignore[arg-type]
+    return one == other
+
+
+@given(st.lists(VALUES, max_size=8))
+def test_values_come_back_with_their_types(values: list[object]) -> None:
+    assert same(roundtrip(values), values)
+
+
+def test_odd_values_come_back() -> None:
+    values = [Colour.RED, Text("x"), decimal.Decimal("1.10"), uuid.UUID(int=5), datetime.timedelta(1), 2**64, -(2**70), b""]
+    assert same(roundtrip(values), values)
+
+
+def test_a_value_changed_after_emit_arrives_as_it_was() -> None:
+    row = [1, 2]
+    frozen = codec.freeze(row)
+    row.append(3)
+    assert codec.decoder()(codec.encode([frozen]), codec.MSGPACK) == [[1, 2]]
+
+
+def test_lambdas_travel() -> None:
+    (function,) = roundtrip([lambda x: x + 1])
+    assert function(1) == 2  # type: ignore[operator]
+
+
+def test_values_that_escaped_freezing_keep_their_type() -> None:
+    """A memo hit may let Decimal(1) through as it equals 1; the batch must not turn it into text."""
+    flat = [1, decimal.Decimal(1), True]
+    assert same(codec.decoder()(codec.encode(flat), codec.MSGPACK), flat)
+
+
+@given(st.lists(SCALARS, max_size=20))
+def test_size_is_never_too_small(values: list[object]) -> None:
+    frozen = [codec.freeze(value) for value in values]
+    assert len(codec.encode(frozen)) <= sum(map(codec.size_of, frozen)) + 5 + 60 * len(values) * any(
+        isinstance(v, str | int) and not isinstance(v, bool) for v in values
+    )
+
+
+def test_forbidden_pickle_is_an_error_on_both_sides() -> None:
+    with pytest.raises(LocalWireError, match="list needs pickle"):
+        codec.freeze([1], allow_pickle=False)
+    payload = codec.encode([codec.freeze([1])])
+    with pytest.raises(RemoteWireError, match="forbids pickle"):
+        codec.decoder(allow_pickle=False)(payload, codec.MSGPACK)
+
+
+@given(st.binary(max_size=64))
+def test_garbage_is_refused_or_a_list(data: bytes) -> None:
+    try:
+        assert isinstance(codec.decoder(allow_pickle=False)(data, codec.MSGPACK), list)
+    except RemoteWireError:
+        pass
+
+
+def test_own_serializer() -> None:
+    decode = codec.decoder(deserialize=lambda data: data.decode() + "!")
+    assert decode(codec.encode([b"a", b"b"]), codec.USER) == ["a!", "b!"]
+    with pytest.raises(RemoteWireError, match="codec 1"):
+        codec.decoder()(codec.encode([b"a"]), codec.USER)
