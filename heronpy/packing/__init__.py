@@ -1,0 +1,86 @@
+"""Which instance goes to which container.
+
+`pack` makes the first plan of a topology, `repack` the next one with as few moves as the algorithm
+can. Both are pure. Task ids start at 1 in component order, spouts first, and are never reused;
+containers are numbered from 1. Repacking without any change returns the current plan as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.packing.balanced import Balanced
+from heronpy.packing.base import Packing
+from heronpy.packing.bins import Bins, new_items, same_plan
+from heronpy.packing.demand import demand_of
+from heronpy.packing.first_fit_decreasing import FirstFitDecreasing
+from heronpy.packing.quality import PackingQuality, quality_of
+from heronpy.packing.resource_compliant import ResourceCompliantRoundRobin
+from heronpy.packing.round_robin import RoundRobin
+from heronpy.plan import packing_plan
+from heronpy.plan.component_config import did_you_mean
+
+if TYPE_CHECKING:
+    from heronpy.common.rooms import PackingSettings
+
+__all__ = [
+    "ALGORITHMS",
+    "Packing",
+    "PackingQuality",
+    "get_algorithm",
+    "pack",
+    "quality_of",
+    "repack",
+]
+
+ALGORITHMS: dict[str, Packing] = {
+    algorithm.name: algorithm
+    for algorithm in (
+        RoundRobin(),
+        ResourceCompliantRoundRobin(),
+        FirstFitDecreasing(),
+        Balanced(),
+    )
+}
+
+
+def get_algorithm(name: str) -> Packing:
+    """The packing algorithm of this name; ConfigError naming the nearest one when there is none."""
+    found = ALGORITHMS.get(name)
+    if found is None:
+        raise ConfigError(
+            f"There is no packing algorithm '{name}'{did_you_mean(name, ALGORITHMS)}; "
+            f"choose one of {', '.join(ALGORITHMS)}."
+        )
+    return found
+
+
+def pack(topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
+    """The first PackingPlan of a topology.
+
+    `containers` overrides `topology.stmgrs`. Raises TopologyError where an instance fits in no
+    container or containers would stay empty, ConfigError where a setting is wrong.
+    """
+    algorithm = get_algorithm(settings.algorithm)
+    demand = demand_of(topology, settings, containers, share_requested=algorithm.fixed_containers)
+    items = new_items(demand)
+    bins = algorithm.pack(demand, items)
+    return bins.to_plan(version=1, next_task_id=demand.task_count + 1)
+
+
+def repack(
+    current: Any, topology: Any, settings: PackingSettings, containers: int | None = None
+) -> Any:
+    """The next PackingPlan for a changed topology or number of containers.
+
+    Without `containers` their number stays (algorithms with limits may open more). Running tasks
+    keep their ids, and their containers wherever the algorithm allows. The version is one higher; a
+    demand that changes nothing returns the current plan itself.
+    """
+    algorithm = get_algorithm(settings.algorithm)
+    demand = demand_of(topology, settings, containers, share_requested=algorithm.fixed_containers)
+    bins = Bins.from_plan(demand, current)
+    change = algorithm.repack(bins, demand, packing_plan.next_task_id(current))
+    result = bins.to_plan(version=current.version + 1, next_task_id=change.next_task_id)
+    return current if same_plan(current, result) else result

@@ -1,0 +1,278 @@
+"""What has to be packed: components, the size of their instances, and what a container may hold.
+
+Sizes are (cpu, ram bytes, disk bytes). A dimension counts only where the topology asks for it: an
+instance has the size its component map gives, else the default size if containers are limited in
+that dimension, else zero. Nothing here invents a limit that nobody set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.units import format_bytes, parse_bytes
+from heronpy.plan.component_config import config_of, did_you_mean
+from heronpy.plan.logical import LogicalPlan
+
+if TYPE_CHECKING:
+    from heronpy.common.rooms import PackingSettings
+
+Size = tuple[float, int, int]
+Limit = tuple[float | None, int | None, int | None]
+DIMENSIONS = ("cpu", "ram", "disk")
+ZERO: Size = (0.0, 0, 0)
+
+_SORTING = ("RAM_FIRST", "CPU_FIRST")
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentDemand:
+    """A component to place: so many instances, all of one size."""
+
+    name: str
+    parallelism: int
+    size: Size
+    upstream: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Everything that a packing algorithm needs to know."""
+
+    topology: str
+    topology_id: str
+    #: Spouts first, then bolts, as defined: the order of task ids.
+    components: tuple[ComponentDemand, ...]
+    #: The number of containers that the caller asked for; None when it left the choice.
+    containers: int | None
+    #: The number of containers in the topology's configuration.
+    stmgrs: int
+    #: What a container may hold in all, with padding.
+    limit: Limit
+    #: What its instances may hold: the limit less the padding.
+    usable: Limit
+    instances_max: int | None
+    padding_percent: float
+    ram_padding_bytes: int
+    #: Dimensions whose requested amount is shared out among instances without a size of their own.
+    shared: tuple[bool, bool, bool]
+    #: Components with a size of their own, by dimension.
+    explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
+    cpu_first: bool
+
+    @property
+    def task_count(self) -> int:
+        return sum(component.parallelism for component in self.components)
+
+    def component(self, name: str) -> ComponentDemand | None:
+        for component in self.components:
+            if component.name == name:
+                return component
+        return None
+
+    def required(self, used: Size) -> Size:
+        """What a container needs for instances of this total size: padding included."""
+        factor = 1 + self.padding_percent / 100
+        raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
+        if raw[1]:
+            raw = (raw[0], raw[1] + self.ram_padding_bytes, raw[2])
+        # Rounding must not carry a container past the limit that its instances respect.
+        cpu, ram, disk = self.limit
+        return (
+            raw[0] if cpu is None else min(raw[0], cpu),
+            raw[1] if ram is None else min(raw[1], ram),
+            raw[2] if disk is None else min(raw[2], disk),
+        )
+
+
+def demand_of(
+    topology: Any, settings: PackingSettings, containers: int | None, *, share_requested: bool
+) -> Demand:
+    """Read the demand of a topology.
+
+    With `share_requested` (algorithms with a fixed number of containers) the requested amount of a
+    container is shared out among instances without a size; else these have the default size.
+    """
+    config = config_of(topology)
+    plan = LogicalPlan.from_topology(topology)
+    names = list(plan.components)
+    maps = [_component_map(config, dimension, names) for dimension in DIMENSIONS]
+    limits, shared = _limits(config, share_requested)
+    padding, ram_padding = _padding(config, settings)
+    defaults: Size = (
+        settings.instance_cpu,
+        settings.instance_ram_bytes,
+        settings.instance_disk_bytes,
+    )
+    counted = [limit is not None and not share for limit, share in zip(limits, shared, strict=True)]
+    parts = []
+    for name in names:
+        size = [maps[i].get(name, defaults[i] if counted[i] else 0) for i in range(len(DIMENSIONS))]
+        parts.append(
+            ComponentDemand(
+                name,
+                _parallelism(plan, name),
+                (float(size[0]), int(size[1]), int(size[2])),
+                tuple(plan.upstream(name)),
+            )
+        )
+    demand = Demand(
+        topology=topology.name,
+        topology_id=topology.id,
+        components=tuple(parts),
+        containers=_containers(containers),
+        stmgrs=_whole(config, "topology.stmgrs", 1) or 1,
+        limit=limits,
+        usable=_usable(limits, padding, ram_padding),
+        instances_max=_whole(config, "topology.container.max.num.instances", None),
+        padding_percent=padding,
+        ram_padding_bytes=ram_padding,
+        shared=shared,
+        explicit=(frozenset(maps[0]), frozenset(maps[1]), frozenset(maps[2])),
+        cpu_first=_sorting(config),
+    )
+    _check_instances(demand)
+    return demand
+
+
+def _parallelism(plan: LogicalPlan, name: str) -> int:
+    count = plan.components[name].parallelism
+    if count < 1:
+        raise TopologyError(
+            f"Component '{name}' has no usable parallelism; "
+            "set topology.component.parallelism to a whole number of 1 or more."
+        )
+    return count
+
+
+def _containers(containers: int | None) -> int | None:
+    if containers is not None and (isinstance(containers, bool) or containers < 1):
+        raise ConfigError(f"The number of containers is {containers}; it must be 1 or more.")
+    return containers
+
+
+def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) -> dict[str, float]:
+    """The values of `topology.component.<dimension>map`: 'component:value,component:value'."""
+    key = f"topology.component.{dimension}map"
+    text = config.get(key)
+    if text is None or text == "":
+        return {}
+    result: dict[str, float] = {}
+    for pair in str(text).split(","):
+        if not pair.strip():
+            continue
+        name, separator, value = pair.rpartition(":")
+        name = name.strip()
+        if not separator or not name:
+            raise ConfigError(
+                f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value."
+            )
+        if name not in names:
+            raise ConfigError(
+                f"'{key}' names the component '{name}', which the topology does not have"
+                f"{did_you_mean(name, names)}; remove it or correct the name."
+            )
+        if name in result:
+            raise ConfigError(f"'{key}' names the component '{name}' twice; keep one entry.")
+        result[name] = _amount(f"{key} of '{name}'", value.strip(), dimension)
+    return result
+
+
+def _amount(key: str, value: Any, dimension: str) -> float:
+    if dimension != "cpu":
+        try:
+            amount: float = parse_bytes(value)
+        except ConfigError as error:
+            raise ConfigError(f"{key}: {error}") from None
+    else:
+        try:
+            amount = float(value)
+        except (TypeError, ValueError):
+            amount = math.nan
+    if not 0 < amount < math.inf:
+        raise ConfigError(f"{key} is '{value}'; it must be above 0.")
+    return amount
+
+
+def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, bool, bool]]:
+    found: list[float | None] = []
+    shared: list[bool] = []
+    for dimension in DIMENSIONS:
+        requested_key = f"topology.container.{dimension}.requested"
+        hint_key = f"topology.container.max.{dimension}.hint"
+        requested, hint = (
+            None if config.get(key) is None else _amount(key, config[key], dimension)
+            for key in (requested_key, hint_key)
+        )
+        if requested is not None and hint is not None and requested > hint:
+            raise ConfigError(
+                f"'{requested_key}' is above '{hint_key}'; lower the first or raise the second."
+            )
+        # A requested amount is what a container gets, so it bounds its instances as the hint does.
+        found.append(requested if share and requested is not None else hint or requested)
+        shared.append(share and requested is not None)
+    cpu, ram, disk = found
+    limits = (cpu, None if ram is None else int(ram), None if disk is None else int(disk))
+    return limits, (shared[0], shared[1], shared[2])
+
+
+def _padding(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
+    key = "topology.container.padding.percentage"
+    percent = config.get(key, settings.container_padding_percent)
+    if (
+        isinstance(percent, bool)
+        or not isinstance(percent, (int, float))
+        or not 0 <= percent < math.inf
+    ):
+        raise ConfigError(f"'{key}' is {percent!r}; it must be a number of 0 or more.")
+    ram = config.get("topology.container.ram.padding", 0)
+    return float(percent), parse_bytes(ram)
+
+
+def _usable(limits: Limit, padding: float, ram_padding: int) -> Limit:
+    factor = 1 + padding / 100
+    cpu, ram, disk = limits
+    return (
+        None if cpu is None else cpu / factor,
+        None if ram is None else max(0, math.floor((ram - ram_padding) / factor)),
+        None if disk is None else math.floor(disk / factor),
+    )
+
+
+def _whole(config: Mapping[str, Any], key: str, default: int | None) -> int | None:
+    value = config.get(key, default)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"'{key}' is {value!r}; it must be a whole number of 1 or more.")
+    return value
+
+
+def _sorting(config: Mapping[str, Any]) -> bool:
+    key = "topology.packing.ffd.sorting.strategy"
+    value = str(config.get(key, _SORTING[0]))
+    if value.upper() not in _SORTING:
+        raise ConfigError(f"'{key}' is '{value}'; it must be RAM_FIRST or CPU_FIRST.")
+    return value.upper() == _SORTING[1]
+
+
+def _check_instances(demand: Demand) -> None:
+    for component in demand.components:
+        for i, dimension in enumerate(DIMENSIONS):
+            room = demand.usable[i]
+            if room is not None and component.size[i] > room * (1 + 1e-9):
+                raise TopologyError(
+                    f"Instance 0 of component '{component.name}' needs "
+                    f"{shown(dimension, component.size[i])} {dimension}, but a container has only "
+                    f"{shown(dimension, room)} for its instances; lower "
+                    f"topology.component.{dimension}map or raise "
+                    f"topology.container.max.{dimension}.hint."
+                )
+
+
+def shown(dimension: str, amount: float) -> str:
+    """An amount of a dimension for people."""
+    return f"{amount:g}" if dimension == "cpu" else format_bytes(int(amount))

@@ -1,0 +1,81 @@
+"""Round robin: deal the instances one by one over a given number of containers.
+
+Components with large instances are dealt first. Without limits every container ends up with the
+same number of tasks, give or take one, and of each component too. With limits a full container is
+skipped. A repacking leaves every running task where it is unless the number of containers was
+changed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from heronpy.packing.base import (
+    Change,
+    check_count,
+    container_count,
+    level_counts,
+    place_least_loaded,
+    reshape,
+)
+from heronpy.packing.bins import Bins, Item
+from heronpy.packing.demand import Demand
+
+_FIX = (
+    "ask for more containers, raise the limit of a container, "
+    "or use the algorithm resource_compliant_round_robin"
+)
+
+
+class RoundRobin:
+    """A fixed number of containers, dealt in turn."""
+
+    name: ClassVar[str] = "round_robin"
+    fixed_containers: ClassVar[bool] = True
+
+    def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
+        bins = Bins(demand, container_count(demand))
+        deal(bins, items, may_open=False)
+        return bins
+
+    def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
+        if demand.containers is not None:
+            check_count(demand, demand.containers)
+        before = len(bins)
+        count = demand.containers or min(before, demand.task_count)
+        change = reshape(bins, demand, next_task_id, count)
+        for group in change.groups():
+            place_least_loaded(bins, group, may_open=False, fix=_FIX)
+        if count != before:
+            level_counts(bins)
+        bins.drop_empty()
+        return change
+
+
+def deal(bins: Bins, items: list[list[Item]], *, may_open: bool) -> None:
+    """Deal items in turn, largest components first; with `may_open` open bins where none fits."""
+    position = 0
+    for group in sorted(items, key=lambda group: (-group[0].size[1], -group[0].size[0])):
+        position = _deal_group(bins, group, position, may_open)
+
+
+def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) -> int:
+    """Deal items of one size beginning at a bin's position; returns the position after the last."""
+    order = [*range(position, len(bins)), *range(position)]
+    turn = 0
+    for item in group:
+        while order:
+            if turn >= len(order):
+                turn = 0
+            if bins.fits(bins.bins[order[turn]], item.size):
+                break
+            # All items of the group are alike: it will not fit the next one either.
+            del order[turn]
+        else:
+            if not may_open or not bins.fits(bins.open(), item.size):
+                raise bins.no_room(item, _FIX)
+            order, turn = [len(bins) - 1], 0
+        position = order[turn]
+        bins.add(bins.bins[position], item)
+        turn += 1
+    return (position + 1) % len(bins)

@@ -1,0 +1,222 @@
+"""The configuration of a topology and of its components, read from the topology message.
+
+Owns the typing rule (Apache Heron's: text that reads as a number or a boolean becomes one), the
+layering (topology first, component over it), and the list of known `topology.` keys with the kind
+of their values. Serialized values are never loaded unless asked, because loading runs user code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import math
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.units import parse_bytes
+from heronpy.proto import topology_pb2 as pb
+
+ConfigMap = dict[str, Any]
+
+RELIABILITY_MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+PARALLELISM_KEY = "topology.component.parallelism"
+DEFAULT_PARALLELISM = 1
+
+
+class KeyKind(enum.Enum):
+    """What the value of a known key must be."""
+
+    TEXT = "text"
+    BOOL = "true or false"
+    COUNT = "a whole number of 1 or more"
+    NUMBER = "a number of 0 or more"
+    POSITIVE = "a number above 0"
+    BYTES = "an amount of bytes such as 512MB"
+    MODE = "one of " + ", ".join(RELIABILITY_MODES)
+    ANY = "any value"
+
+
+_KINDS: dict[KeyKind, str] = {
+    KeyKind.TEXT: """name team.name team.email cap.ticket project.name serializer.classname
+        additional.classpath worker.childopts component.jvmopts environment
+        component.cpumap component.rammap component.diskmap packing.ffd.sorting.strategy
+        stateful.spill.state.location initial.state component.resourcemap
+        bolts.tuple.timestamp.field.name bolts.late.tuple.stream""",
+    KeyKind.BOOL: """debug enable.message.timeouts stateful.start.clean
+        droptuples.upon.backpressure stateful.spill.state remote.debugging.enable acking""",
+    KeyKind.COUNT: """stmgrs component.parallelism max.spout.pending
+        container.max.num.instances bolts.window.length.count
+        bolts.window.sliding.interval.count""",
+    KeyKind.NUMBER: """container.padding.percentage component.output.bps
+        update.deactivate.wait.secs update.reactivate.wait.secs
+        bolts.tuple.timestamp.max.lag.ms""",
+    KeyKind.POSITIVE: """message.timeout.secs stateful.checkpoint.interval.seconds
+        tick.tuple.freq.secs tick.tuple.freq.ms container.cpu.requested container.max.cpu.hint
+        bolts.window.length.duration.ms bolts.window.sliding.interval.duration.ms
+        bolts.watermark.event.interval.ms""",
+    KeyKind.BYTES: """container.ram.requested container.disk.requested container.max.ram.hint
+        container.max.disk.hint container.ram.padding stmgr.ram metricsmgr.ram
+        stateful.checkpointmanager.ram stateful.ckptmgr.ram""",
+    KeyKind.MODE: "reliability.mode",
+    KeyKind.ANY: "auto.task.hooks timer.events bolts.window.custom.config",
+}
+
+#: Every `topology.` key that means something, with the kind of its value.
+KNOWN_TOPOLOGY_KEYS: dict[str, KeyKind] = {
+    f"topology.{name}": kind for kind, names in _KINDS.items() for name in names.split()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SerializedValue:
+    """A configuration value that travels as bytes and has not been loaded."""
+
+    data: bytes
+    is_python: bool
+
+    def load(self) -> Any:
+        """The value itself; runs code of the user's package."""
+        if not self.is_python:
+            raise ConfigError("The value was serialized by Java; only Python values can be loaded.")
+        return pickle.loads(self.data)
+
+
+def auto_typed(text: str) -> str | int | float | bool:
+    """A configuration text as the value it reads as: int, float, bool, else the text itself."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    return text
+
+
+def config_of(message: Any, *, load: bool = False) -> ConfigMap:
+    """The typed configuration of a Topology, Spout, Bolt, Component or Config message.
+
+    Serialized values are `SerializedValue`s; with `load` those written by Python are loaded.
+    """
+    result: ConfigMap = {}
+    for pair in _config_message(message).kvs:
+        if not pair.HasField("serialized_value"):
+            result[pair.key] = auto_typed(pair.value)
+            continue
+        kept = SerializedValue(pair.serialized_value, pair.type != pb.JAVA_SERIALIZED_VALUE)
+        result[pair.key] = _loaded(pair.key, kept) if load and kept.is_python else kept
+    return result
+
+
+def component_config(topology: Any, component: str, *, load: bool = False) -> ConfigMap:
+    """What a component sees: the topology's configuration with its own over it."""
+    for part in (*topology.spouts, *topology.bolts):
+        if part.comp.name == component:
+            return {**config_of(topology, load=load), **config_of(part, load=load)}
+    names = [part.comp.name for part in (*topology.spouts, *topology.bolts)]
+    raise TopologyError(
+        f"Topology '{topology.name}' has no component '{component}'"
+        f"{did_you_mean(component, names)}."
+    )
+
+
+def parallelism_of(config: Mapping[str, Any], component: str) -> int:
+    """How many tasks a component has; TopologyError when it is not a whole number of 1 or more."""
+    value = config.get(PARALLELISM_KEY, DEFAULT_PARALLELISM)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
+        raise TopologyError(
+            f"The parallelism of component '{component}' is {shown}; "
+            "it must be a whole number of 1 or more."
+        )
+    return value
+
+
+def reliability_mode(topology: Any) -> str:
+    """The reliability mode of a topology, ATMOST_ONCE unless it says otherwise."""
+    return str(config_of(topology).get("topology.reliability.mode", RELIABILITY_MODES[0]))
+
+
+def key_problem(key: str, value: Any) -> str | None:
+    """What is wrong with one entry, as a clause; None when it is right or the user's own key."""
+    if not key.startswith("topology."):
+        return None
+    kind = KNOWN_TOPOLOGY_KEYS.get(key)
+    if kind is None:
+        hint = did_you_mean(key, KNOWN_TOPOLOGY_KEYS)
+        return (
+            f"has the unknown key '{key}'{hint}; keys of your own must not start with 'topology.'"
+        )
+    if _fits(kind, value):
+        return None
+    shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
+    return f"sets '{key}' to {shown}; it must be {kind.value}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """', did you mean X?' without the question, or nothing when no known name is near."""
+    near = nearest(name, known)
+    return f" (did you mean '{near}'?)" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, if any does."""
+    candidates = list(known)
+    folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
+    if name.casefold() in folded:
+        return folded[name.casefold()]
+    # difflib compares character by character: long names and long lists are cut to stay quick.
+    found = difflib.get_close_matches(name[:200], candidates[:2000], n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _config_message(message: Any) -> Any:
+    if isinstance(message, pb.Config):
+        return message
+    if isinstance(message, pb.Topology):
+        return message.topology_config
+    if isinstance(message, (pb.Spout, pb.Bolt)):
+        return message.comp.config
+    if isinstance(message, pb.Component):
+        return message.config
+    raise TypeError(f"A {type(message).__name__} message has no configuration.")
+
+
+def _loaded(key: str, value: SerializedValue) -> Any:
+    try:
+        return value.load()
+    except Exception as error:
+        raise ConfigError(
+            f"The value of '{key}' cannot be loaded ({type(error).__name__}: {error}); "
+            "its class must be importable from the topology's package."
+        ) from error
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _fits(kind: KeyKind, value: Any) -> bool:
+    if kind is KeyKind.ANY:
+        return True
+    if kind is KeyKind.TEXT:
+        return not isinstance(value, SerializedValue)
+    if kind is KeyKind.BOOL:
+        return isinstance(value, bool)
+    if kind is KeyKind.MODE:
+        return value in RELIABILITY_MODES
+    if kind is KeyKind.COUNT:
+        return _is_number(value) and isinstance(value, int) and value >= 1
+    if kind is KeyKind.BYTES:
+        try:
+            return not isinstance(value, SerializedValue) and parse_bytes(value) >= 0
+        except ConfigError:
+            return False
+    return _is_number(value) and (value > 0 if kind is KeyKind.POSITIVE else value >= 0)

@@ -1,0 +1,216 @@
+"""Which tasks a tuple goes to.
+
+One chooser per (stream, consumer component) in the emitting task; `targets(values)` returns task
+ids. Choosers are pure: where randomness is wanted (the first task of a shuffle) the caller gives
+it. The tasks are always sorted, so that every emitter numbers them alike and equal keys meet.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from heronpy.common.errors import TopologyError
+from heronpy.common.hashing import stable_hash, stable_hash_many
+from heronpy.plan.component_config import did_you_mean
+from heronpy.proto import topology_pb2 as pb
+
+
+class Chooser(Protocol):
+    """Chooses the target tasks of a tuple."""
+
+    tasks: list[int]
+
+    def targets(self, values: Sequence[Any]) -> list[int]: ...
+
+
+def _sorted_tasks(tasks: Iterable[int]) -> list[int]:
+    result = sorted(set(tasks))
+    if not result:
+        raise ValueError("A grouping needs at least one target task.")
+    return result
+
+
+class Shuffle:
+    """Round robin, beginning with the task at index `start` (modulo the number of tasks)."""
+
+    __slots__ = ("_next", "tasks")
+
+    def __init__(self, tasks: Iterable[int], start: int = 0) -> None:
+        self.tasks = _sorted_tasks(tasks)
+        self._next = start % len(self.tasks)
+
+    def target(self) -> int:
+        index = self._next
+        self._next = index + 1 if index + 1 < len(self.tasks) else 0
+        return self.tasks[index]
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        return [self.target()]
+
+
+class LocalOrShuffle(Shuffle):
+    """A shuffle over the tasks of the sender's own container, or over all when it has none."""
+
+    __slots__ = ()
+
+    def __init__(self, tasks: Iterable[int], local_tasks: Iterable[int], start: int = 0) -> None:
+        everywhere = _sorted_tasks(tasks)
+        near = set(everywhere).intersection(local_tasks)
+        super().__init__(near or everywhere, start)
+
+
+class Fields:
+    """Equal values of the grouping fields always reach the same task."""
+
+    __slots__ = ("_count", "_single", "indices", "tasks")
+
+    def __init__(self, indices: Sequence[int], tasks: Iterable[int]) -> None:
+        if not indices:
+            raise ValueError("A fields grouping needs at least one field.")
+        self.indices = tuple(indices)
+        self.tasks = _sorted_tasks(tasks)
+        self._count = len(self.tasks)
+        self._single = self.indices[0] if len(self.indices) == 1 else -1
+
+    def target(self, values: Sequence[Any]) -> int:
+        """The one task of these values (the whole tuple, not only the grouping fields)."""
+        if self._single >= 0:
+            return self.tasks[stable_hash(values[self._single]) % self._count]
+        return self.tasks[stable_hash_many([values[i] for i in self.indices]) % self._count]
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        return [self.target(values)]
+
+
+class All:
+    """Every task."""
+
+    __slots__ = ("tasks",)
+
+    def __init__(self, tasks: Iterable[int]) -> None:
+        self.tasks = _sorted_tasks(tasks)
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        return list(self.tasks)
+
+
+class Lowest:
+    """The task with the smallest id."""
+
+    __slots__ = ("tasks",)
+
+    def __init__(self, tasks: Iterable[int]) -> None:
+        self.tasks = _sorted_tasks(tasks)
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        return self.tasks[:1]
+
+
+class Direct:
+    """The task that the emit names; an emit that names none is an error."""
+
+    __slots__ = ("_allowed", "tasks")
+
+    def __init__(self, tasks: Iterable[int]) -> None:
+        self.tasks = _sorted_tasks(tasks)
+        self._allowed = frozenset(self.tasks)
+
+    def target(self, task: int) -> int:
+        """The named task, checked to be one of the consumer's."""
+        if task not in self._allowed or isinstance(task, bool):
+            raise TopologyError(
+                f"Task {task!r} does not consume the direct stream; "
+                f"emit to one of {_shown(self.tasks)}."
+            )
+        return task
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        raise TopologyError("A direct stream needs a receiver; emit with direct_task=<task id>.")
+
+
+class Custom:
+    """The tasks that the user's `choose_tasks(values)` returns, checked to be the consumer's."""
+
+    __slots__ = ("_allowed", "_choose", "instance", "tasks")
+
+    def __init__(self, instance: Any, tasks: Iterable[int]) -> None:
+        choose = getattr(instance, "choose_tasks", None)
+        if not callable(choose):
+            raise TopologyError(
+                f"The custom grouping {type(instance).__name__} has no choose_tasks(values); "
+                "derive it from ICustomGrouping."
+            )
+        self.instance = instance
+        self.tasks = _sorted_tasks(tasks)
+        self._allowed = frozenset(self.tasks)
+        self._choose = choose
+
+    def targets(self, values: Sequence[Any]) -> list[int]:
+        chosen = self._choose(values)
+        if not isinstance(chosen, Iterable) or isinstance(chosen, (str, bytes)):
+            raise TopologyError(
+                f"The custom grouping {type(self.instance).__name__} returned {chosen!r}; "
+                "choose_tasks must return a list of task ids."
+            )
+        return [self._checked(task) for task in chosen]
+
+    def _checked(self, task: Any) -> int:
+        try:
+            number = None if isinstance(task, bool) else operator.index(task)
+        except TypeError:
+            number = None
+        if number is None or number not in self._allowed:
+            raise TopologyError(
+                f"The custom grouping {type(self.instance).__name__} chose task {task!r}; "
+                f"it must choose among {_shown(self.tasks)}."
+            )
+        return number
+
+
+def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the grouping fields are in the stream's schema; TopologyError for a missing one."""
+    positions = {name: index for index, name in reversed(list(enumerate(schema)))}
+    for name in wanted:
+        if name not in positions:
+            raise TopologyError(f"there is {missing_field(name, schema)}")
+    return [positions[name] for name in wanted]
+
+
+def missing_field(name: str, schema: Sequence[str]) -> str:
+    """'no field X (did you mean Y?); the stream has ...' for messages."""
+    has = "the stream has " + (", ".join(f"'{field}'" for field in schema) or "no fields")
+    return f"no field '{name}'{did_you_mean(name, schema)}; {has}"
+
+
+def make_chooser(
+    input_stream: Any,
+    schema: Sequence[str],
+    tasks: Iterable[int],
+    *,
+    start: int = 0,
+    local_tasks: Iterable[int] = (),
+    custom: Any = None,
+) -> Chooser:
+    """The chooser of one consumer's InputStream; `custom` is the loaded object of CUSTOM."""
+    kind = input_stream.gtype
+    if kind in (pb.SHUFFLE, pb.NONE):
+        if input_stream.prefer_local:
+            return LocalOrShuffle(tasks, local_tasks, start)
+        return Shuffle(tasks, start)
+    if kind == pb.FIELDS:
+        wanted = [key.key for key in input_stream.grouping_fields.keys]
+        return Fields(field_indices(schema, wanted), tasks)
+    if kind == pb.ALL:
+        return All(tasks)
+    if kind == pb.LOWEST:
+        return Lowest(tasks)
+    if kind == pb.DIRECT:
+        return Direct(tasks)
+    return Custom(custom, tasks)
+
+
+def _shown(tasks: Sequence[int]) -> str:
+    text = ", ".join(map(str, tasks[:10]))
+    return text if len(tasks) <= 10 else f"{text}, ... ({len(tasks)} tasks)"

@@ -1,0 +1,265 @@
+"""The logical plan: components, streams and who consumes what, as the user described it.
+
+`LogicalPlan.from_topology` never fails on a wrong topology, so that `validate` (in validation.py)
+can name everything that is wrong. The order of components is spouts first, then bolts, as defined;
+output streams are numbered by their sorted names, and that number is what travels in frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from heronpy.common.errors import TopologyError
+from heronpy.plan.component_config import ConfigMap, config_of, did_you_mean, parallelism_of
+from heronpy.plan.validation import problems
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDef:
+    """An output stream of a component."""
+
+    component: str
+    name: str
+    fields: tuple[str, ...]
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InputDef:
+    """An input of a bolt; `message` is the topology's InputStream itself."""
+
+    component: str
+    stream: str
+    grouping: int
+    fields: tuple[str, ...]
+    message: Any = field(compare=False, repr=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentDef:
+    """A spout or bolt; `parallelism` is 0 where the configured one is unusable."""
+
+    name: str
+    is_spout: bool
+    parallelism: int
+    inputs: tuple[InputDef, ...]
+    outputs: tuple[StreamDef, ...]
+    #: Its own configuration only, typed, with serialized values not loaded.
+    config: ConfigMap = field(repr=False)
+
+    def stream(self, name: str) -> StreamDef | None:
+        for output in self.outputs:
+            if output.name == name:
+                return output
+        return None
+
+
+@dataclass(frozen=True)
+class LogicalPlan:
+    """The graph of a topology."""
+
+    name: str
+    #: As defined, spouts first; may hold duplicate names until validated.
+    definitions: tuple[ComponentDef, ...]
+    config: ConfigMap = field(repr=False)
+
+    @classmethod
+    def from_topology(cls, topology: Any) -> LogicalPlan:
+        """Read a topology message; call `validate` before relying on the result."""
+        config = config_of(topology)
+        spouts = [_component(part, True, config) for part in topology.spouts]
+        bolts = [_component(part, False, config) for part in topology.bolts]
+        return cls(topology.name, (*spouts, *bolts), config)
+
+    @cached_property
+    def components(self) -> dict[str, ComponentDef]:
+        """Components by name, spouts first, in the order of their definition."""
+        return {component.name: component for component in self.definitions}
+
+    @cached_property
+    def streams(self) -> dict[tuple[str, str], StreamDef]:
+        """Output streams by (component, stream)."""
+        return {
+            (component.name, output.name): output
+            for component in self.components.values()
+            for output in component.outputs
+        }
+
+    @cached_property
+    def _consumers(self) -> Mapping[tuple[str, str], list[tuple[str, Any]]]:
+        result: dict[tuple[str, str], list[tuple[str, Any]]] = {}
+        for component in self.components.values():
+            for item in component.inputs:
+                key = (item.component, item.stream)
+                result.setdefault(key, []).append((component.name, item.message))
+        return result
+
+    def component(self, name: str) -> ComponentDef:
+        """The component of this name; TopologyError with the nearest name when there is none."""
+        found = self.components.get(name)
+        if found is None:
+            raise TopologyError(
+                f"Topology '{self.name}' has no component '{name}'"
+                f"{did_you_mean(name, self.components)}."
+            )
+        return found
+
+    def consumers(self, component: str, stream: str) -> list[tuple[str, Any]]:
+        """(consumer component, InputStream message) of a stream, in order of definition."""
+        return list(self._consumers.get((component, stream), ()))
+
+    def output_streams(self, component: str) -> list[str]:
+        """Sorted names of a component's output streams; the index is what frames carry."""
+        return sorted(output.name for output in self.component(component).outputs)
+
+    def upstream(self, component: str) -> list[str]:
+        """Components that feed this one, each once."""
+        return list(dict.fromkeys(item.component for item in self.component(component).inputs))
+
+    def downstream(self, component: str) -> list[str]:
+        """Components that this one feeds, each once."""
+        found: dict[str, None] = {}
+        for output in self.component(component).outputs:
+            found.update(dict.fromkeys(name for name, _ in self.consumers(component, output.name)))
+        return list(found)
+
+    def spouts(self) -> list[str]:
+        return [name for name, component in self.components.items() if component.is_spout]
+
+    def bolts(self) -> list[str]:
+        return [name for name, component in self.components.items() if not component.is_spout]
+
+    @property
+    def task_count(self) -> int:
+        return sum(component.parallelism for component in self.components.values())
+
+    def topological_order(self) -> list[str]:
+        """Every component after all that feed it, spouts first; a cycle stays together."""
+        order = [name for group in self.groups() for name in group]
+        return sorted(order, key=lambda name: not self.components[name].is_spout)
+
+    def groups(self) -> list[list[str]]:
+        """Strongly connected components in topological order: more than one name is a cycle."""
+        graph = {name: self.downstream(name) for name in self.components}
+        groups = _strongly_connected(graph)
+        position = {name: index for index, name in enumerate(self.components)}
+        return [sorted(group, key=position.__getitem__) for group in reversed(groups)]
+
+    def reachable(self, sources: Iterable[str]) -> set[str]:
+        """Components that tuples from `sources` can reach, with the sources."""
+        seen = set(sources)
+        waiting = list(seen)
+        while waiting:
+            for name in self.downstream(waiting.pop()):
+                if name not in seen:
+                    seen.add(name)
+                    waiting.append(name)
+        return seen
+
+    def cycle(self) -> list[str] | None:
+        """A shortest cycle as a path whose last name is its first; None when there is none."""
+        for group in self.groups():
+            members = set(group)
+            if len(group) > 1 or group[0] in self.downstream(group[0]):
+                return self._cycle_through(group[0], members)
+        return None
+
+    def _cycle_through(self, start: str, members: set[str]) -> list[str]:
+        came_from: dict[str, str] = {}
+        waiting = [start]
+        for name in waiting:
+            for following in self.downstream(name):
+                if following == start:
+                    path = [start, name]
+                    while path[-1] != start:
+                        path.append(came_from[path[-1]])
+                    return path[::-1]  # it was collected backwards
+                if following in members and following not in came_from:
+                    came_from[following] = name
+                    waiting.append(following)
+        raise AssertionError(f"{start} is in a strongly connected component without a cycle")
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, one sentence each."""
+        return problems(self)
+
+    def validate(self) -> None:
+        """Raise TopologyError that names everything that is wrong, one sentence a line."""
+        found = self.problems()
+        if found:
+            raise TopologyError("\n".join(found))
+
+
+def _component(part: Any, is_spout: bool, topology_config: ConfigMap) -> ComponentDef:
+    config = config_of(part)
+    name = part.comp.name
+    try:
+        parallelism = parallelism_of({**topology_config, **config}, name)
+    except TopologyError:
+        parallelism = 0
+    return ComponentDef(
+        name=name,
+        is_spout=is_spout,
+        parallelism=parallelism,
+        inputs=() if is_spout else tuple(_input(item) for item in part.inputs),
+        outputs=tuple(
+            StreamDef(
+                output.stream.component_name,
+                output.stream.id,
+                tuple(key.key for key in output.schema.keys),
+                output.direct,
+            )
+            for output in part.outputs
+        ),
+        config=config,
+    )
+
+
+def _input(message: Any) -> InputDef:
+    return InputDef(
+        message.stream.component_name,
+        message.stream.id,
+        message.gtype,
+        tuple(key.key for key in message.grouping_fields.keys),
+        message,
+    )
+
+
+def _strongly_connected(graph: Mapping[str, list[str]]) -> list[list[str]]:
+    """Tarjan's algorithm without recursion; groups come out with the last ones first."""
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    groups: list[list[str]] = []
+    for root in reversed(list(graph)):
+        if root in number:
+            continue
+        work = [(root, iter(graph[root]))]
+        number[root] = low[root] = len(number)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            name, following = work[-1]
+            for other in following:
+                if other not in number:
+                    number[other] = low[other] = len(number)
+                    stack.append(other)
+                    on_stack.add(other)
+                    work.append((other, iter(graph[other])))
+                    break
+                if other in on_stack:
+                    low[name] = min(low[name], number[other])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[name])
+                if low[name] == number[name]:
+                    cut = stack.index(name)
+                    groups.append(stack[cut:])
+                    on_stack.difference_update(stack[cut:])
+                    del stack[cut:]
+    return groups

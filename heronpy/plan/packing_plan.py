@@ -1,0 +1,124 @@
+"""Reading and checking a packing plan: which task runs in which container.
+
+The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
+it. Task ids are unique for the life of a topology: `next_task_id` remembers also the removed ones,
+so an id that once meant a task never means another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.common.errors import TopologyError
+from heronpy.plan.component_config import component_config, parallelism_of
+from heronpy.proto import plan_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTask:
+    """One task of a packing plan and where it is."""
+
+    task_id: int
+    component: str
+    component_index: int
+    container: int
+    cpu: float = 0.0
+    ram_bytes: int = 0
+    disk_bytes: int = 0
+
+
+def tasks(plan: Any) -> Iterator[PlacedTask]:
+    """Every task of a plan, container by container."""
+    for container in plan.containers:
+        for item in container.instances:
+            resource = item.resource
+            yield PlacedTask(
+                item.task_id,
+                item.component,
+                item.component_index,
+                container.id,
+                resource.cpu,
+                resource.ram_bytes,
+                resource.disk_bytes,
+            )
+
+
+def tasks_by_id(plan: Any) -> dict[int, PlacedTask]:
+    """Every task of a plan by its id."""
+    return {task.task_id: task for task in tasks(plan)}
+
+
+def tasks_by_component(plan: Any) -> dict[str, list[int]]:
+    """Sorted task ids of every component."""
+    result: dict[str, list[int]] = {}
+    for task in sorted(tasks(plan), key=lambda task: task.task_id):
+        result.setdefault(task.component, []).append(task.task_id)
+    return result
+
+
+def container_ids(plan: Any) -> list[int]:
+    """Sorted ids of the containers (without container 0)."""
+    return sorted(container.id for container in plan.containers)
+
+
+def container_of(plan: Any, container: int) -> Any:
+    """The ContainerPlan of this id; TopologyError when the plan has none."""
+    for item in plan.containers:
+        if item.id == container:
+            return item
+    raise TopologyError(
+        f"The packing plan has no container {container}; "
+        f"it has {', '.join(map(str, container_ids(plan))) or 'none'}."
+    )
+
+
+def task_count(plan: Any) -> int:
+    """How many tasks a plan holds."""
+    return sum(len(container.instances) for container in plan.containers)
+
+
+def next_task_id(plan: Any) -> int:
+    """The first task id that was never given out."""
+    highest = max((task.task_id for task in tasks(plan)), default=0)
+    return max(int(plan.next_task_id), highest + 1)
+
+
+def problems(plan: Any, topology: Any = None) -> list[str]:
+    """What is wrong with a plan, alone and against a topology; one sentence each."""
+    found = []
+    seen: dict[int, str] = {}
+    containers: set[int] = set()
+    for container in plan.containers:
+        if container.id < 1 or container.id in containers:
+            found.append(f"Container id {container.id} is 0 or repeated; ids start at 1.")
+        containers.add(container.id)
+        for item in container.instances:
+            if item.task_id < 1 or item.task_id in seen:
+                found.append(f"Task id {item.task_id} of '{item.component}' is 0 or repeated.")
+            seen[item.task_id] = item.component
+    if topology is None:
+        return found
+    have = {name: len(ids) for name, ids in tasks_by_component(plan).items()}
+    for part in (*topology.spouts, *topology.bolts):
+        name = part.comp.name
+        want = parallelism_of(component_config(topology, name), name)
+        if have.pop(name, 0) != want:
+            found.append(f"Component '{name}' needs {want} tasks; the plan has another number.")
+    found += [f"The plan has tasks of '{name}', which the topology does not have." for name in have]
+    return found
+
+
+def validate(plan: Any, topology: Any = None) -> None:
+    """Raise TopologyError naming everything that is wrong with a plan."""
+    found = problems(plan, topology)
+    if found:
+        raise TopologyError("\n".join(found))
+
+
+def copy_of(plan: Any) -> Any:
+    """A copy that can be changed."""
+    result = plan_pb2.PackingPlan()
+    result.CopyFrom(plan)
+    return result

@@ -1,0 +1,128 @@
+"""The difference between two packing plans, and the plan that holds both.
+
+An update runs in the order: union (old placement plus added tasks), then the new plan. A moved task
+keeps its id and changes its container; the union leaves it where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.plan import packing_plan
+from heronpy.plan.packing_plan import PlacedTask
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTask:
+    """A task that stays itself in another container."""
+
+    task_id: int
+    component: str
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """What has to happen to get from one packing plan to another; all sorted by id."""
+
+    added: tuple[PlacedTask, ...]
+    removed: tuple[PlacedTask, ...]
+    moved: tuple[MovedTask, ...]
+    added_containers: tuple[int, ...]
+    removed_containers: tuple[int, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no task and no container changes."""
+        return not (
+            self.added
+            or self.removed
+            or self.moved
+            or self.added_containers
+            or self.removed_containers
+        )
+
+    @property
+    def added_ids(self) -> list[int]:
+        return [task.task_id for task in self.added]
+
+    @property
+    def removed_ids(self) -> list[int]:
+        return [task.task_id for task in self.removed]
+
+    @property
+    def moved_ids(self) -> list[int]:
+        return [task.task_id for task in self.moved]
+
+
+def diff(old: Any, new: Any) -> PlanDiff:
+    """What changes from packing plan `old` to `new`."""
+    before = packing_plan.tasks_by_id(old)
+    after = packing_plan.tasks_by_id(new)
+    # An id that names another component is another task, although plans never do that on purpose.
+    same = {
+        task_id
+        for task_id in before.keys() & after.keys()
+        if before[task_id].component == after[task_id].component
+    }
+    containers_before = set(packing_plan.container_ids(old))
+    containers_after = set(packing_plan.container_ids(new))
+    return PlanDiff(
+        added=tuple(after[task_id] for task_id in sorted(after.keys() - same)),
+        removed=tuple(before[task_id] for task_id in sorted(before.keys() - same)),
+        moved=tuple(
+            MovedTask(
+                task_id,
+                after[task_id].component,
+                before[task_id].container,
+                after[task_id].container,
+            )
+            for task_id in sorted(same)
+            if before[task_id].container != after[task_id].container
+        ),
+        added_containers=tuple(sorted(containers_after - containers_before)),
+        removed_containers=tuple(sorted(containers_before - containers_after)),
+    )
+
+
+def union(old: Any, new: Any) -> Any:
+    """The packing plan that runs everything of `old` where it is, and what `new` adds."""
+    result = packing_plan.copy_of(old)
+    result.id = new.id
+    result.version = new.version
+    result.next_task_id = max(packing_plan.next_task_id(old), packing_plan.next_task_id(new))
+    present = packing_plan.tasks_by_id(old).keys()
+    containers = {container.id: container for container in result.containers}
+    for source in new.containers:
+        target = containers.get(source.id)
+        if target is None:
+            target = result.containers.add(id=source.id)
+            target.required.CopyFrom(source.required)
+        missing = [item for item in source.instances if item.task_id not in present]
+        target.instances.extend(missing)
+        target.required.CopyFrom(_larger(target.required, source.required))
+    return result
+
+
+def without(plan: Any, task_ids: Iterable[int]) -> Any:
+    """A packing plan without some tasks, and without containers that this leaves empty."""
+    gone = set(task_ids)
+    result = packing_plan.copy_of(plan)
+    result.next_task_id = packing_plan.next_task_id(plan)
+    del result.containers[:]
+    for container in plan.containers:
+        kept = [item for item in container.instances if item.task_id not in gone]
+        if kept:
+            result.containers.add(id=container.id, instances=kept, required=container.required)
+    return result
+
+
+def _larger(one: Any, other: Any) -> Any:
+    return type(one)(
+        cpu=max(one.cpu, other.cpu),
+        ram_bytes=max(one.ram_bytes, other.ram_bytes),
+        disk_bytes=max(one.disk_bytes, other.disk_bytes),
+    )

@@ -1,0 +1,223 @@
+"""What can be wrong with a topology, seen from its description alone.
+
+Each problem is one sentence that names the thing and the fix. Problems that follow from another one
+(nothing can be said about the reach of a graph with unknown ends) are left out until that is
+mended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from heronpy.common.ids import name_problem
+from heronpy.plan.component_config import PARALLELISM_KEY, did_you_mean, key_problem
+from heronpy.plan.grouping import missing_field
+from heronpy.proto import topology_pb2 as pb
+
+if TYPE_CHECKING:
+    from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
+
+#: More tasks than any single topology can start; a typing mistake, not a plan.
+TASKS_MAX = 100_000
+SYSTEM_COMPONENT = "__system"
+TICK_STREAM = "__tick"
+
+_ACKING_MODES = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+
+
+def problems(plan: LogicalPlan) -> list[str]:
+    """Everything that is wrong with a plan, one sentence each, the most basic first."""
+    found = [*_names(plan), *_settings(plan)]
+    for component in plan.definitions:
+        found += _outputs(component)
+        found += _inputs(plan, component)
+    found += _size(plan)
+    # The shape says nothing sensible while names repeat or inputs lead nowhere.
+    if not found:
+        found += [*_cycles(plan), *_reach(plan)]
+    return found
+
+
+def _names(plan: LogicalPlan) -> Iterator[str]:
+    wrong = name_problem(plan.name)
+    if wrong:
+        yield f"The topology name {_quoted(plan.name)} {wrong}; choose another name."
+    if not any(component.is_spout for component in plan.definitions):
+        yield f"Topology '{plan.name}' has no spout; add one, or nothing will ever flow."
+    for name, count in Counter(component.name for component in plan.definitions).items():
+        wrong = name_problem(name)
+        if wrong:
+            yield f"The component name {_quoted(name)} {wrong}; choose another name."
+        if name == SYSTEM_COMPONENT:
+            yield f"The component name '{name}' belongs to the system; choose another name."
+        if count > 1:
+            yield f"{count} components are named '{name}'; give each its own name."
+
+
+def _settings(plan: LogicalPlan) -> Iterator[str]:
+    for key, value in plan.config.items():
+        wrong = key_problem(key, value)
+        if wrong:
+            yield f"Topology '{plan.name}' {wrong}."
+    for component in plan.definitions:
+        for key, value in component.config.items():
+            wrong = key_problem(key, value)
+            if wrong:
+                yield f"{_kind(component)} '{component.name}' {wrong}."
+
+
+def _size(plan: LogicalPlan) -> Iterator[str]:
+    if plan.task_count > TASKS_MAX:
+        yield (
+            f"Topology '{plan.name}' has {plan.task_count} tasks, more than the {TASKS_MAX} that "
+            f"one topology may have; lower {PARALLELISM_KEY} of its components."
+        )
+
+
+def _outputs(component: ComponentDef) -> Iterator[str]:
+    if component.is_spout and not component.outputs:
+        yield f"Spout '{component.name}' has no output stream; declare its outputs."
+    for name, count in Counter(output.name for output in component.outputs).items():
+        if count > 1:
+            yield (
+                f"{_kind(component)} '{component.name}' declares stream '{name}' {count} times; "
+                "give each stream its own name."
+            )
+    for output in component.outputs:
+        yield from _output(component, output)
+
+
+def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
+    where = f"of {_kind(component).lower()} '{component.name}'"
+    wrong = name_problem(output.name)
+    if wrong:
+        yield f"The stream name {_quoted(output.name)} {where} {wrong}; choose another name."
+    if output.name == TICK_STREAM:
+        yield f"The stream name '{output.name}' {where} belongs to the system; choose another name."
+    if output.component != component.name:
+        yield (
+            f"Stream '{output.name}' {where} says that it belongs to '{output.component}'; "
+            "a component can only declare streams of its own."
+        )
+    for field, count in Counter(output.fields).items():
+        if count > 1:
+            yield (
+                f"Stream '{output.name}' {where} has field '{field}' {count} times; "
+                "give each field its own name."
+            )
+
+
+def _inputs(plan: LogicalPlan, component: ComponentDef) -> Iterator[str]:
+    if component.is_spout:
+        return
+    if not component.inputs:
+        yield f"Bolt '{component.name}' has no input; connect it to a stream of another component."
+    sources = Counter((item.component, item.stream) for item in component.inputs)
+    for (source, stream), count in sources.items():
+        if count > 1:
+            yield (
+                f"Bolt '{component.name}' takes stream '{stream}' of '{source}' {count} times; "
+                "keep one of these inputs."
+            )
+    for item in component.inputs:
+        yield from _input(plan, component, item)
+
+
+def _input(plan: LogicalPlan, bolt: ComponentDef, item: InputDef) -> Iterator[str]:
+    source = plan.components.get(item.component)
+    if source is None:
+        hint = did_you_mean(item.component, plan.components)
+        yield (
+            f"Bolt '{bolt.name}' takes input from component '{item.component}', which does not "
+            f"exist{hint}; name an existing component."
+        )
+        return
+    stream = source.stream(item.stream)
+    if stream is None:
+        names = [output.name for output in source.outputs]
+        listed = ", ".join(f"'{name}'" for name in sorted(names)) or "none"
+        yield (
+            f"Bolt '{bolt.name}' takes stream '{item.stream}' of '{source.name}', which has no "
+            f"such stream{did_you_mean(item.stream, names)}; its streams: {listed}."
+        )
+        return
+    yield from _grouping(bolt, item, stream)
+
+
+def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator[str]:
+    what = f"stream '{item.stream}' of '{item.component}'"
+    if stream.direct and item.grouping != pb.DIRECT:
+        yield (
+            f"Bolt '{bolt.name}' takes the direct {what} with "
+            f"{_grouping_name(item.grouping)} grouping; use Grouping.DIRECT, or declare the stream "
+            "without direct=True."
+        )
+    if item.grouping == pb.DIRECT and not stream.direct:
+        yield (
+            f"Bolt '{bolt.name}' takes {what} with DIRECT grouping, but the stream is not direct; "
+            "declare it with direct=True, or use another grouping."
+        )
+    if item.grouping == pb.CUSTOM and not item.message.custom_grouping_object:
+        yield (
+            f"Bolt '{bolt.name}' takes {what} with a custom grouping that has no grouping object; "
+            "use Grouping.custom(...)."
+        )
+    if item.grouping != pb.FIELDS:
+        return
+    if not item.fields:
+        yield (
+            f"Bolt '{bolt.name}' takes {what} with a fields grouping that names no field; "
+            "use Grouping.fields('...')."
+        )
+    for name in dict.fromkeys(item.fields):
+        if name not in stream.fields:
+            missing = missing_field(name, stream.fields)
+            yield f"Bolt '{bolt.name}' groups {what} by a missing field: {missing}."
+
+
+def _cycles(plan: LogicalPlan) -> Iterator[str]:
+    mode = plan.config.get("topology.reliability.mode")
+    if mode not in _ACKING_MODES:
+        return
+    path = plan.cycle()
+    if path is None:
+        return
+    shown = " -> ".join(path if len(path) <= 20 else [*path[:18], "...", path[-1]])
+    why = (
+        "no tuple tree would ever be acknowledged"
+        if mode == "ATLEAST_ONCE"
+        else "no checkpoint barrier could pass"
+    )
+    yield (
+        f"Under {mode} the cycle {shown} cannot work because {why}; "
+        "break the cycle or use ATMOST_ONCE."
+    )
+
+
+def _reach(plan: LogicalPlan) -> Iterator[str]:
+    reached = plan.reachable(plan.spouts())
+    lost = [name for name in plan.components if name not in reached]
+    if len(lost) == 1:
+        yield (
+            f"No spout's tuples can reach component '{lost[0]}'; "
+            "connect it to a spout or remove it."
+        )
+    elif lost:
+        names = ", ".join(f"'{name}'" for name in lost[:20]) + (", ..." if len(lost) > 20 else "")
+        yield f"No spout's tuples can reach the components {names}; connect or remove them."
+
+
+def _kind(component: ComponentDef) -> str:
+    return "Spout" if component.is_spout else "Bolt"
+
+
+def _grouping_name(grouping: int) -> str:
+    return str(pb.Grouping.Name(grouping))
+
+
+def _quoted(name: str) -> str:
+    # repr shows control characters instead of printing them.
+    text = repr(name)
+    return text if len(text) <= 80 else f"{text[:70]}...'"

@@ -1,0 +1,255 @@
+"""Repacking: running tasks stay where they are as far as the algorithm's promise allows."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.rooms import PackingSettings
+from heronpy.packing import ALGORITHMS, pack, quality_of, repack
+from heronpy.packing.evenness import choose_extras
+from heronpy.plan import packing_plan, plan_diff
+from heronpy.proto import plan_pb2
+from tests.plan.builders import chain
+
+RAM_LIMIT = "topology__container__max__ram__hint"
+FIXED = ["round_robin", "balanced"]
+names = [f"c{i}" for i in range(6)]
+parallelisms = st.dictionaries(st.sampled_from(names), st.integers(1, 10), min_size=1)
+
+
+def conf(algorithm: str) -> PackingSettings:
+    return PackingSettings(algorithm=algorithm, container_padding_percent=0.0)
+
+
+def total(par: dict[str, int]) -> int:
+    return sum(par.values())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@settings(max_examples=80, deadline=None)
+@given(first=parallelisms, steps=st.lists(parallelisms, min_size=1, max_size=4), data=st.data())
+def test_a_life_of_updates(
+    algorithm: str, first: dict[str, int], steps: list[dict[str, int]], data: Any
+) -> None:
+    limit = {RAM_LIMIT: "20GB"} if algorithm in ALGORITHMS and algorithm not in FIXED else {}
+    containers = data.draw(st.integers(1, total(first)))
+    plan = pack(chain(first, topology__stmgrs=containers, **limit), conf(algorithm))
+    ever = {task.task_id: task.component for task in packing_plan.tasks(plan)}
+    for par in steps:
+        topology = chain(par, topology__stmgrs=1, **limit)
+        old = plan
+        plan = repack(old, topology, conf(algorithm))
+        packing_plan.validate(plan, topology)
+        diff = plan_diff.diff(old, plan)
+        for task in diff.added:
+            assert task.task_id not in ever  # never reused, even if the plan forgot it
+            assert task.task_id >= packing_plan.next_task_id(old)
+            ever[task.task_id] = task.component
+        before, after = _counts(old), _counts(plan)
+        for name in {*before, *after}:
+            gone = sum(task.component == name for task in diff.removed)
+            come = sum(task.component == name for task in diff.added)
+            assert (gone, come) == (
+                max(0, before[name] - after[name]),
+                max(0, after[name] - before[name]),
+            )
+        for name, tasks in packing_plan.tasks_by_component(plan).items():
+            placed = packing_plan.tasks_by_id(plan)
+            assert len({placed[task].component_index for task in tasks}) == par[name]
+        assert all(container.instances for container in plan.containers)
+        assert plan.next_task_id >= packing_plan.next_task_id(old)
+        if algorithm == "balanced":
+            quality = quality_of(plan)
+            assert quality.count_spread <= 1
+            assert quality.type_spread <= 1
+            assert len(plan.containers) == min(len(old.containers), total(par))
+        elif total(par) >= len(old.containers):
+            assert not diff.moved  # nobody asked for other containers
+        assert repack(plan, topology, conf(algorithm)) is plan
+
+
+def _counts(plan: Any) -> Counter[str]:
+    return Counter(task.component for task in packing_plan.tasks(plan))
+
+
+@pytest.mark.parametrize("algorithm", FIXED)
+@settings(max_examples=80, deadline=None)
+@given(par=parallelisms, data=st.data())
+def test_changing_the_number_of_containers(algorithm: str, par: dict[str, int], data: Any) -> None:
+    topology = chain(par)
+    before = data.draw(st.integers(1, total(par)))
+    after = data.draw(st.integers(1, total(par)))
+    old = pack(topology, conf(algorithm), before)
+    new = repack(old, topology, conf(algorithm), after)
+    packing_plan.validate(new, topology)
+    quality = quality_of(new)
+    assert quality.containers == after
+    assert quality.count_spread <= 1
+    moved = plan_diff.diff(old, new).moved
+    # At least the tasks of closed containers move; no more than all tasks do.
+    assert len(moved) <= total(par)
+    if algorithm == "balanced":
+        assert quality.type_spread <= 1
+    else:
+        assert len(moved) <= _level_bound(old, after)
+    if before == after:
+        assert new is old
+
+
+def _level_bound(old: Any, after: int) -> int:
+    """Moves that suffice to level the counts: of closed containers all, of others the excess."""
+    sizes = sorted((len(container.instances) for container in old.containers), reverse=True)
+    kept, closed = sizes[:after], sizes[after:]
+    floor = sum(sizes) // after
+    return sum(closed) + sum(max(0, size - floor) for size in kept)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_balanced_moves_as_few_as_any_plan(kinds: int, containers: int, data: Any) -> None:
+    """Against all even plans, from any placement."""
+    start = [
+        [data.draw(st.integers(0, 3), label="n") for _ in range(containers)] for _ in range(kinds)
+    ]
+    wanted = [data.draw(st.integers(1, 5), label="want") for _ in range(kinds)]
+    if sum(wanted) < containers:
+        return
+    old = plan_pb2.PackingPlan(id="t", version=1)
+    ids = itertools.count(1)
+    used = itertools.count()
+    for c in range(containers):
+        container = old.containers.add(id=c + 1)
+        for k in range(kinds):
+            for _ in range(start[k][c]):
+                container.instances.add(
+                    component=f"c{k}", task_id=next(ids), component_index=next(used)
+                )
+    topology = chain({f"c{k}": wanted[k] for k in range(kinds)})
+    new = repack(old, topology, conf("balanced"), containers)
+    quality = quality_of(new)
+    assert quality.count_spread <= 1
+    assert quality.type_spread <= 1
+    assert len(plan_diff.diff(old, new).moved) == _fewest_moves(start, wanted)
+
+
+def _fewest_moves(start: list[list[int]], wanted: list[int]) -> int:
+    count = len(start[0])
+    options = []
+    for k, want in enumerate(wanted):
+        base, rest = divmod(want, count)
+        found = []
+        for chosen in itertools.combinations(range(count), rest):
+            target = [base + (c in chosen) for c in range(count)]
+            # A task moves into each place that is missing, unless a new task can take it.
+            missing = sum(max(0, t - n) for t, n in zip(target, start[k], strict=True))
+            found.append((target, max(0, missing - max(0, want - sum(start[k])))))
+        options.append(found)
+    best = None
+    for combination in itertools.product(*options):
+        sums = [sum(target[c] for target, _ in combination) for c in range(count)]
+        if max(sums) - min(sums) <= 1:
+            moves = sum(cost for _, cost in combination)
+            best = moves if best is None else min(best, moves)
+    assert best is not None
+    return best
+
+
+def test_growing_adds_to_the_emptiest_container() -> None:
+    old = pack(chain({"a": 3, "b": 2}), conf("round_robin"), 3)
+    new = repack(old, chain({"a": 3, "b": 6}), conf("round_robin"))
+    diff = plan_diff.diff(old, new)
+    assert diff.added_ids == [6, 7, 8, 9]
+    assert not diff.moved
+    assert quality_of(new).count_spread == 0
+
+
+def test_shrinking_takes_the_highest_index_of_the_fullest_container() -> None:
+    plan = plan_pb2.PackingPlan(id="t", version=4, next_task_id=20)
+    for number, indexes in ((1, [4]), (2, [0, 3, 1]), (3, [2, 5])):
+        container = plan.containers.add(id=number)
+        for index in indexes:
+            container.instances.add(component="a", task_id=10 + index, component_index=index)
+    new = repack(plan, chain({"a": 5}), conf("round_robin"))
+    assert plan_diff.diff(plan, new).removed_ids == [13]
+    newer = repack(new, chain({"a": 4}), conf("round_robin"))
+    assert plan_diff.diff(new, newer).removed_ids == [15]
+    again = repack(newer, chain({"a": 6}), conf("round_robin"))
+    added = plan_diff.diff(newer, again).added
+    assert [(task.task_id, task.component_index) for task in added] == [(20, 3), (21, 5)]
+    assert again.version == 7
+
+
+def test_components_that_are_gone_lose_their_tasks() -> None:
+    for algorithm in ALGORITHMS:
+        old = pack(chain({"a": 2, "b": 2, "c": 2}), conf(algorithm))
+        new = repack(old, chain({"a": 2, "d": 1}), conf(algorithm))
+        assert _counts(new) == {"a": 2, "d": 1}
+        assert packing_plan.tasks_by_component(new)["d"] == [7]
+
+
+@pytest.mark.parametrize("algorithm", ["resource_compliant_round_robin", "first_fit_decreasing"])
+@settings(max_examples=60, deadline=None)
+@given(first=parallelisms, second=parallelisms, ram=st.integers(1, 6), later=st.integers(1, 6))
+def test_limits_hold_after_repacking(
+    algorithm: str, first: dict[str, int], second: dict[str, int], ram: int, later: int
+) -> None:
+    old = pack(chain(first, **{RAM_LIMIT: f"{ram}GB"}), conf(algorithm))
+    topology = chain(second, **{RAM_LIMIT: f"{later}GB"})
+    new = repack(old, topology, conf(algorithm))
+    packing_plan.validate(new, topology)
+    assert all(len(container.instances) <= later for container in new.containers)
+    if later >= ram:
+        moved = {task.task_id for task in plan_diff.diff(old, new).moved}
+        closed = {
+            item.task_id
+            for container in old.containers
+            if len(old.containers) > total(second)
+            for item in container.instances
+        }
+        assert moved <= closed
+
+
+def test_too_many_containers_are_refused() -> None:
+    for algorithm in FIXED:
+        old = pack(chain({"a": 3}), conf(algorithm))
+        with pytest.raises(TopologyError, match="asks for 4 containers but has only 3"):
+            repack(old, chain({"a": 3}), conf(algorithm), 4)
+    old = pack(chain({"a": 3}), conf("first_fit_decreasing"))
+    with pytest.raises(ConfigError, match="leave the number out"):
+        repack(old, chain({"a": 3}), conf("first_fit_decreasing"), 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 20), st.data())
+def test_extras_are_even(containers: int, kinds: int, data: Any) -> None:
+    wanted = [data.draw(st.integers(0, containers - 1)) for _ in range(kinds)]
+    some = st.sets(st.integers(0, containers - 1))
+    free = [data.draw(some) for _ in range(kinds)]
+    chosen = choose_extras(
+        containers, wanted, free, upstream=[[] for _ in wanted], weights=[0.0] * kinds
+    )
+    assert [len(found) for found in chosen] == wanted
+    sums = [sum(c in found for found in chosen) for c in range(containers)]
+    assert max(sums) - min(sums) <= 1
+
+
+def test_balance_over_many_containers_is_quick() -> None:
+    par = {f"c{i}": 37 * (i + 1) for i in range(20)}
+    old = pack(chain(par), conf("balanced"), 600)
+    started = time.process_time()
+    new = repack(old, chain({name: p + 17 for name, p in par.items()}), conf("balanced"), 700)
+    assert time.process_time() - started < 20  # measured 1 s
+    quality = quality_of(new)
+    assert (quality.count_spread, quality.type_spread) <= (1, 1)

@@ -1,0 +1,242 @@
+"""The logical plan: reading, order, and every mistake that can be seen in it."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.errors import TopologyError
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import topology_pb2 as pb
+from tests.plan.builders import TopologyMessage, chain
+
+MODE = "topology__reliability__mode"
+
+
+def plan_of(topology: TopologyMessage) -> LogicalPlan:
+    return LogicalPlan.from_topology(topology.message)
+
+
+def word_count() -> TopologyMessage:
+    return (
+        TopologyMessage()
+        .spout("word", 2, {"default": ["word"], "errors": ["text"]})
+        .bolt("count", [("word", "default", pb.FIELDS, ["word"])], 3)
+        .bolt("log", [("word", "errors", pb.ALL, []), "count"], outputs={})
+    )
+
+
+def test_a_good_topology_is_read() -> None:
+    plan = plan_of(word_count())
+    plan.validate()
+    assert list(plan.components) == ["word", "count", "log"]
+    assert plan.spouts() == ["word"]
+    assert plan.bolts() == ["count", "log"]
+    assert plan.task_count == 6
+    assert plan.output_streams("word") == ["default", "errors"]
+    assert [name for name, _ in plan.consumers("word", "default")] == ["count"]
+    assert plan.consumers("word", "errors")[0][1].gtype == pb.ALL
+    assert plan.upstream("log") == ["word", "count"]
+    assert plan.downstream("word") == ["count", "log"]
+    assert plan.topological_order() == ["word", "count", "log"]
+    assert plan.cycle() is None
+    with pytest.raises(TopologyError, match="did you mean 'count'"):
+        plan.component("cuont")
+
+
+BAD: list[tuple[str, TopologyMessage, list[str]]] = [
+    ("no spout", TopologyMessage(), ["has no spout"]),
+    ("spout without outputs", TopologyMessage().spout("s", outputs={}), ["'s' has no output"]),
+    ("bolt without inputs", TopologyMessage().spout("s").bolt("b", []), ["'b' has no input"]),
+    (
+        "unknown component",
+        TopologyMessage().spout("words").bolt("b", ["wrods"]),
+        ["'b'", "'wrods'", "did you mean 'words'"],
+    ),
+    (
+        "unknown stream",
+        TopologyMessage().spout("s").bolt("b", [("s", "defualt", pb.SHUFFLE, [])]),
+        ["'b'", "'defualt'", "did you mean 'default'"],
+    ),
+    (
+        "missing field",
+        TopologyMessage()
+        .spout("s", outputs={"default": ["word", "count"]})
+        .bolt("b", [("s", "default", pb.FIELDS, ["wrod"])]),
+        ["'b'", "no field 'wrod'", "did you mean 'word'", "'word', 'count'"],
+    ),
+    (
+        "no grouping field",
+        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.FIELDS, [])]),
+        ["names no field"],
+    ),
+    (
+        "duplicate names",
+        TopologyMessage().spout("s").bolt("x", ["s"]).bolt("x", ["s"]),
+        ["2 components are named 'x'"],
+    ),
+    ("zero parallelism", TopologyMessage().spout("s", 0), ["'s'", "parallelism", "1 or more"]),
+    ("negative parallelism", TopologyMessage().spout("s", -3), ["'s'", "-3"]),
+    ("parallelism of text", TopologyMessage().spout("s", "many"), ["'s'", "'many'"]),
+    ("parallelism of half", TopologyMessage().spout("s", 1.5), ["'s'", "1.5"]),
+    ("too many tasks", TopologyMessage().spout("s", 10**9), ["1000000000 tasks"]),
+    (
+        "direct stream shuffled",
+        TopologyMessage().spout("s", direct=("default",)).bolt("b", ["s"]),
+        ["direct stream 'default'", "SHUFFLE"],
+    ),
+    (
+        "direct grouping on a common stream",
+        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.DIRECT, [])]),
+        ["not direct", "direct=True"],
+    ),
+    (
+        "custom grouping without object",
+        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.CUSTOM, [])]),
+        ["no grouping object"],
+    ),
+    ("slash", TopologyMessage().spout("a/b"), ["'a/b'", "slash"]),
+    ("dots", TopologyMessage().spout("a..b"), ["'a..b'", "'..'"]),
+    ("control character", TopologyMessage().spout("a\nb"), [r"'a\nb'", "control character"]),
+    ("empty name", TopologyMessage().spout(""), ["is empty"]),
+    ("long name", TopologyMessage().spout("a" * 201), ["longer than 200"]),
+    ("bad topology name", TopologyMessage("../x").spout("s"), ["topology name", "slash"]),
+    ("bad stream name", TopologyMessage().spout("s", outputs={"a/b": ["x"]}), ["stream name"]),
+    ("system component", TopologyMessage().spout("__system"), ["belongs to the system"]),
+    (
+        "tick stream",
+        TopologyMessage().spout("s", outputs={"__tick": []}),
+        ["belongs to the system"],
+    ),
+    (
+        "duplicate fields",
+        TopologyMessage().spout("s", outputs={"default": ["a", "a"]}),
+        ["'default'", "field 'a' 2 times"],
+    ),
+    (
+        "same input twice",
+        TopologyMessage().spout("s").bolt("b", ["s", "s"]),
+        ["takes stream 'default' of 's' 2 times"],
+    ),
+    (
+        "bolt out of reach",
+        TopologyMessage().spout("s").bolt("a", ["b"]).bolt("b", ["a"]),
+        ["No spout", "'a', 'b'"],
+    ),
+    ("unknown mode", TopologyMessage(**{MODE: "ONCE"}).spout("s"), ["'ONCE'", "ATLEAST_ONCE"]),
+    (
+        "misspelt key",
+        TopologyMessage(topology__mesage__timeout__secs=3).spout("s"),
+        ["unknown key", "did you mean 'topology.message.timeout.secs'"],
+    ),
+    (
+        "misspelt key of a component",
+        TopologyMessage().spout("s", topology__max__spout__pendign=3),
+        ["Spout 's'", "did you mean 'topology.max.spout.pending'"],
+    ),
+    (
+        "text for a number",
+        TopologyMessage(topology__max__spout__pending="lots").spout("s"),
+        ["'topology.max.spout.pending' to 'lots'", "whole number"],
+    ),
+    (
+        "object for a number",
+        TopologyMessage(topology__message__timeout__secs=b"\x80").spout("s"),
+        ["a serialized object", "number above 0"],
+    ),
+    ("nan", TopologyMessage(topology__message__timeout__secs="nan").spout("s"), ["nan"]),
+    ("zero", TopologyMessage(topology__tick__tuple__freq__ms=0).spout("s"), ["above 0"]),
+    ("bytes", TopologyMessage(topology__container__ram__requested="4X").spout("s"), ["512MB"]),
+    ("flag", TopologyMessage(topology__debug="yes").spout("s"), ["true or false"]),
+]
+
+
+@pytest.mark.parametrize(("topology", "parts"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_bad_input_is_named(topology: TopologyMessage, parts: list[str]) -> None:
+    plan = plan_of(topology)
+    with pytest.raises(TopologyError) as caught:
+        plan.validate()
+    sentences = str(caught.value).splitlines()
+    for part in parts:
+        assert part in str(caught.value)
+    for sentence in sentences:
+        assert sentence[0].isupper() or sentence[0].isdigit()
+        assert sentence.endswith(".")
+
+
+def test_every_problem_is_reported() -> None:
+    topology = TopologyMessage(topology__stmgrs=0).spout("s", 0).bolt("b", ["x"]).bolt("c", [])
+    assert len(plan_of(topology).problems()) == 4
+
+
+def loop(**config: Any) -> TopologyMessage:
+    return (
+        TopologyMessage(**config).spout("s").bolt("a", ["s", "c"]).bolt("b", ["a"]).bolt("c", ["b"])
+    )
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_a_cycle_is_refused_where_it_cannot_end(mode: str) -> None:
+    with pytest.raises(TopologyError, match=f"{mode} the cycle a -> b -> c -> a"):
+        plan_of(loop(**{MODE: mode})).validate()
+    selfish = TopologyMessage(**{MODE: mode}).spout("s").bolt("a", ["s", "a"])
+    with pytest.raises(TopologyError, match="the cycle a -> a cannot"):
+        plan_of(selfish).validate()
+
+
+def test_a_cycle_is_fine_at_most_once() -> None:
+    for topology in (loop(), loop(**{MODE: "ATMOST_ONCE"})):
+        plan = plan_of(topology.bolt("end", ["c"]))
+        plan.validate()
+        assert plan.topological_order() == ["s", "a", "b", "c", "end"]
+
+
+def test_keys_of_the_user_pass() -> None:
+    topology = TopologyMessage(my__key="x", topologyx=1, topology__auto__task__hooks=b"\x80")
+    plan_of(topology.spout("s", heron__instance__x=1)).validate()
+
+
+def test_good_settings_pass() -> None:
+    topology = TopologyMessage(
+        topology__debug=True,
+        topology__stmgrs=2,
+        topology__message__timeout__secs=0.5,
+        topology__container__ram__requested="2GB",
+        topology__name=12,
+        topology__stateful__start__clean=False,
+    )
+    plan_of(topology.spout("s").bolt("b", ["s"])).validate()
+
+
+def test_a_long_chain_is_quick() -> None:
+    started = time.monotonic()
+    plan = LogicalPlan.from_topology(chain({f"c{i}": 1 for i in range(2000)}))
+    plan.validate()
+    assert plan.topological_order() == [f"c{i}" for i in range(2000)]
+    assert time.monotonic() - started < 5
+
+
+@given(st.integers(1, 12), st.data())
+def test_order_puts_sources_first_and_cycles_are_real(count: int, data: st.DataObject) -> None:
+    topology = TopologyMessage().spout("c0")
+    for i in range(1, count):
+        sources = data.draw(st.sets(st.integers(0, count - 1), min_size=1, max_size=3))
+        topology.bolt(f"c{i}", [f"c{source}" for source in sorted(sources)])
+    plan = plan_of(topology)
+    order = plan.topological_order()
+    assert sorted(order) == sorted(plan.components)
+    path = plan.cycle()
+    if path is None:
+        place = {name: i for i, name in enumerate(order)}
+        for name in order:
+            assert all(place[source] < place[name] for source in plan.upstream(name))
+    else:
+        assert path[0] == path[-1]
+        assert len(set(path)) == len(path) - 1
+        for source, target in pairwise(path):
+            assert target in plan.downstream(source)
