@@ -1,0 +1,55 @@
+"""The configuration keys of a topology and the values of its reliability mode.
+
+Names are those of Apache heronpy, and so are the values but for the requested resources of a
+container, whose keys say `.requested`; the last block is ours. A key may be given in the
+topology's `config` or in a component's, where the component wins.
+"""
+
+from __future__ import annotations
+
+
+class TopologyReliabilityMode:
+    """What the topology guarantees about each tuple."""
+
+    ATMOST_ONCE = "ATMOST_ONCE"
+    ATLEAST_ONCE = "ATLEAST_ONCE"
+    EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+
+
+TOPOLOGY_WORKER_CHILDOPTS = "topology.worker.childopts"
+TOPOLOGY_COMPONENT_JVMOPTS = "topology.component.jvmopts"
+TOPOLOGY_TICK_TUPLE_FREQ_SECS = "topology.tick.tuple.freq.secs"
+TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS = "topology.enable.message.timeouts"
+TOPOLOGY_DEBUG = "topology.debug"
+TOPOLOGY_STMGRS = "topology.stmgrs"
+TOPOLOGY_MESSAGE_TIMEOUT_SECS = "topology.message.timeout.secs"
+TOPOLOGY_COMPONENT_PARALLELISM = "topology.component.parallelism"
+TOPOLOGY_MAX_SPOUT_PENDING = "topology.max.spout.pending"
+TOPOLOGY_AUTO_TASK_HOOKS = "topology.auto.task.hooks"
+TOPOLOGY_SERIALIZER_CLASSNAME = "topology.serializer.classname"
+TOPOLOGY_RELIABILITY_MODE = "topology.reliability.mode"
+TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
+TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"
+
+TOPOLOGY_CONTAINER_CPU_REQUESTED = "topology.container.cpu.requested"
+TOPOLOGY_CONTAINER_RAM_REQUESTED = "topology.container.ram.requested"
+TOPOLOGY_CONTAINER_DISK_REQUESTED = "topology.container.disk.requested"
+TOPOLOGY_CONTAINER_MAX_RAM_HINT = "topology.container.max.ram.hint"
+TOPOLOGY_CONTAINER_MAX_CPU_HINT = "topology.container.max.cpu.hint"
+TOPOLOGY_CONTAINER_MAX_DISK_HINT = "topology.container.max.disk.hint"
+TOPOLOGY_CONTAINER_PADDING_PERCENTAGE = "topology.container.padding.percentage"
+TOPOLOGY_CONTAINER_RAM_PADDING = "topology.container.ram.padding"
+
+TOPOLOGY_COMPONENT_CPUMAP = "topology.component.cpumap"
+TOPOLOGY_COMPONENT_RAMMAP = "topology.component.rammap"
+TOPOLOGY_COMPONENT_DISKMAP = "topology.component.diskmap"
+TOPOLOGY_NAME = "topology.name"
+TOPOLOGY_TEAM_NAME = "topology.team.name"
+TOPOLOGY_TEAM_EMAIL = "topology.team.email"
+TOPOLOGY_CAP_TICKET = "topology.cap.ticket"
+TOPOLOGY_PROJECT_NAME = "topology.project.name"
+TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
+TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
+
+# Ours: ticks faster than once a second.
+TOPOLOGY_TICK_TUPLE_FREQ_MS = "topology.tick.tuple.freq.ms"

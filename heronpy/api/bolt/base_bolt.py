@@ -1,0 +1,61 @@
+"""The methods that every bolt has from the runtime.
+
+They stay thin: the runtime may shadow `emit`, `ack` and `fail` by attributes of the object that
+hold faster closures with the same signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heronpy.api.component.base_component import BaseComponent
+from heronpy.api.component.component_spec import HeronComponentSpec, spec_of_class
+from heronpy.api.stream import Stream
+from heronpy.api.tuple import TupleHelper
+
+
+class BaseBolt(BaseComponent):
+    """Declares a bolt; emits, acks and fails for it."""
+
+    # The runtime asks this: `process` of an async bolt is a coroutine function.
+    is_async = False
+
+    @classmethod
+    def spec(cls, name: str | None = None, inputs: Any = None, par: int = 1,
+             config: dict[str, Any] | None = None,
+             optional_outputs: Sequence[str | Stream] | None = None) -> HeronComponentSpec:
+        """Declares this bolt as a component of a topology.
+
+        `inputs` is a dict from a component spec, or from `spec["stream"]`, to a `Grouping`; or a
+        list of them, which means `Grouping.SHUFFLE`. The rest is as for a spout.
+        """
+        return spec_of_class(cls, name=name, is_spout=False, par=par, inputs=inputs, config=config,
+                             optional_outputs=optional_outputs)
+
+    def emit(self, tup: Any, stream: str = Stream.DEFAULT_STREAM_ID, anchors: Any = None,
+             direct_task: int | None = None, need_task_ids: bool = False) -> Any:
+        """Emits a tuple with these values.
+
+        `anchors` are the input tuples that count as processed only when this one is. `direct_task`
+        is the receiving task of a direct stream. With `need_task_ids` the receiving task ids are
+        returned.
+        """
+        return self.delegate.emit(tup, stream=stream, anchors=anchors, direct_task=direct_task,
+                                  need_task_ids=need_task_ids)
+
+    @staticmethod
+    def is_tick(tup: Any) -> bool:
+        """Whether `tup` is a tick tuple."""
+        return bool(tup.stream == TupleHelper.TICK_TUPLE_ID)
+
+    def ack(self, tup: Any) -> Any:
+        """Says that `tup` was processed."""
+        return self.delegate.ack(tup)
+
+    def fail(self, tup: Any) -> Any:
+        """Says that `tup` could not be processed; its spout is told to replay it."""
+        return self.delegate.fail(tup)
+
+    def finish(self) -> Any:
+        """Called once when all input has ended and is processed; it may emit."""

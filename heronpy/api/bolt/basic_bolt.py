@@ -1,0 +1,51 @@
+"""A bolt that anchors and acks by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Stream
+
+
+class Output(NamedTuple):
+    """A tuple that `BasicBolt.execute` yields for another stream than the default one."""
+
+    values: Any
+    stream: str = Stream.DEFAULT_STREAM_ID
+    direct_task: int | None = None
+
+
+class FailTuple(Exception):
+    """Raised in `BasicBolt.execute` to fail the tuple instead of acking it."""
+
+
+class BasicBolt(Bolt):
+    """A bolt that only says what comes out for each tuple that comes in.
+
+    `execute` yields value lists (or `Output` for a named stream). They are emitted anchored to the
+    input, which is acked afterwards, or failed when `execute` raises `FailTuple`.
+    """
+
+    def execute(self, tup: Any) -> Iterable[Any] | None:
+        """Yields the outputs of one tuple."""
+        raise NotImplementedError(
+            f"BasicBolt {type(self).__name__} does not define execute(tup); "
+            "define it to yield output values."
+        )
+
+    def process(self, tup: Any) -> None:
+        """Runs `execute` and takes care of anchors and ack."""
+        anchors = [tup]
+        try:
+            for output in self.execute(tup) or ():
+                if isinstance(output, Output):
+                    self.emit(output.values, stream=output.stream, anchors=anchors,
+                              direct_task=output.direct_task)
+                else:
+                    self.emit(output, anchors=anchors)
+        except FailTuple:
+            self.fail(tup)
+        else:
+            self.ack(tup)

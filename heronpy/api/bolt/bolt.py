@@ -1,0 +1,26 @@
+"""The class that users extend to write a bolt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api.bolt.base_bolt import BaseBolt
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+
+class Bolt(BaseBolt):
+    """Processes tuples. `outputs` lists its fields and streams, if it emits."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Called once before everything else. `config` has Python types again (int, bool, ...)."""
+
+    def process(self, tup: Any) -> Any:
+        """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
+        raise NotImplementedError(
+            f"Bolt {type(self).__name__} does not define process(tup); define it to handle tuples."
+        )
+
+    def process_tick(self, tup: Any) -> Any:
+        """Called at the frequency of `topology.tick.tuple.freq.secs` (or `.ms`), when set."""

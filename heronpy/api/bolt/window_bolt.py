@@ -1,0 +1,220 @@
+"""Bolts that process tuples by windows of processing time.
+
+Tuples are stamped on arrival. A window covers (start, end]: a tuple is never in a window that it is
+too old for, and as long as windows touch or overlap every tuple is in at least one, also when ticks
+come late. Tuples are acked when no later window can contain them, so under ATLEAST_ONCE the message
+timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
+
+Durations are seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the
+runtime must look at it after `initialize`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.tuple import Tuple
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+_WALL_AT_START = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """The time of day at import plus the time gone by since: it never jumps."""
+    return _WALL_AT_START + time.monotonic()
+
+
+class WindowContext(NamedTuple):
+    """The bounds of a window in seconds since 1970."""
+
+    start: float
+    end: float
+
+
+class RestoredTuple(Tuple):
+    """A tuple that came back from a checkpoint: it was acked before, so it is never acked again."""
+
+    __slots__ = ()
+
+
+class _WindowBolt(Bolt, StatefulComponent):
+    """What both kinds of window have in common: arrival times, state, ticks."""
+
+    clock: Callable[[], float] = staticmethod(steady_time)
+
+    def init_state(self, state: Any) -> None:
+        """Keeps the state; its window is taken over in `initialize`."""
+        self.saved_state = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Puts the tuples of the current window into the state, in a form that can be pickled."""
+        if not hasattr(self, "saved_state"):
+            return
+        self.saved_state["tuples"] = [
+            (RestoredTuple(tup.id, tup.component, tup.stream, tup.task, tup.values), arrived)
+            for tup, arrived in self.current_tuples
+        ]
+        self.saved_state["last_end"] = self.last_end
+
+    def processWindow(self, window_info: WindowContext, tuples: list[Any]) -> None:
+        """Processes one window; define this in your bolt. Do not ack the tuples."""
+        raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, "
+                                  "tuples)")
+
+    def process(self, tup: Any) -> None:
+        """Adds a tuple to the current window."""
+        self._add(tup)
+
+    def _add(self, tup: Any) -> float:
+        now = self.clock()
+        if now <= self.last_end:
+            # The window that ended at this very moment is gone; the tuple belongs to the next.
+            now = math.nextafter(self.last_end, math.inf)
+        if self.current_tuples:
+            now = max(now, self.current_tuples[-1][1])
+        self.current_tuples.append((tup, now))
+        return now
+
+    def _end_now(self) -> float:
+        """The end of a window that closes now: no tuple in hand is later."""
+        now = self.clock()
+        return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
+
+    def _setup(self, config: dict[str, Any], period: float) -> None:
+        self.current_tuples: deque[tuple[Any, float]] = deque()
+        self.last_end = self.clock()
+        saved = getattr(self, "saved_state", None)
+        if saved is not None and "tuples" in saved:
+            self.current_tuples.extend(saved["tuples"])
+            if "last_end" in saved:
+                self.last_end = saved["last_end"]
+        _set_tick_period(config, period)
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        timeout = config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
+        enabled = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
+        if (mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and timeout is not None
+                and str(enabled).lower() == "true" and float(timeout) <= self.window_duration):
+            self.logger.warning(
+                "%s is %s s, but tuples are acked only when they leave the window of %s s, so they "
+                "will be replayed again and again; set a longer timeout.",
+                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, timeout, self.window_duration)
+
+    window_duration: float
+    saved_state: Any
+
+    def _ack_live(self, tup: Any) -> None:
+        if not isinstance(tup, RestoredTuple):
+            self.ack(tup)
+
+
+class SlidingWindowBolt(_WindowBolt):
+    """Calls `processWindow` every slide interval with the tuples of the last window duration."""
+
+    WINDOW_DURATION_SECS = "slidingwindowbolt_duration_secs"
+    WINDOW_SLIDEINTERVAL_SECS = "slidingwindowbolt_slideinterval_secs"
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Reads both durations and starts the window. Call it when you override it."""
+        self.window_duration = _seconds(config, SlidingWindowBolt.WINDOW_DURATION_SECS, self)
+        self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
+        self._setup(config, self.slide_interval)
+
+    def process(self, tup: Any) -> None:
+        """Adds a tuple and lets go of those that no window can contain any more."""
+        self._expire(self._add(tup))
+
+    def process_tick(self, tup: Any) -> None:
+        """Processes the window that ends now, and before it those that a late tick left out."""
+        now = self._end_now()
+        start = now - self.window_duration
+        if self.slide_interval <= self.window_duration:
+            for arrived in self._unseen_before(start):
+                if arrived <= self.last_end:
+                    continue
+                slides = -(-(arrived - self.last_end) // self.slide_interval)
+                end = min(self.last_end + slides * self.slide_interval, now)
+                self._fire(max(end, arrived))
+        self._fire(now)
+
+    def finish(self) -> None:
+        """Processes the last window, if it has tuples that were in none yet; acks all."""
+        if any(arrived > self.last_end for _, arrived in self.current_tuples):
+            self.process_tick(None)
+        while self.current_tuples:
+            self._ack_live(self.current_tuples.popleft()[0])
+
+    def _unseen_before(self, start: float) -> list[float]:
+        return [arrived for _, arrived in self.current_tuples if self.last_end < arrived <= start]
+
+    def _fire(self, end: float) -> None:
+        start = end - self.window_duration
+        window = [tup for tup, arrived in self.current_tuples if start < arrived <= end]
+        self.last_end = end
+        self.processWindow(WindowContext(start, end), window)
+        self._expire(end)
+
+    def _expire(self, now: float) -> None:
+        # What no window has contained yet waits for the next tick, unless windows have gaps.
+        horizon = now - self.window_duration
+        if self.slide_interval <= self.window_duration:
+            horizon = min(horizon, self.last_end)
+        while self.current_tuples and self.current_tuples[0][1] <= horizon:
+            self._ack_live(self.current_tuples.popleft()[0])
+
+
+class TumblingWindowBolt(_WindowBolt):
+    """Calls `processWindow` every window duration with the tuples since the last call."""
+
+    WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Reads the duration and starts the window. Call it when you override it."""
+        self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
+        self._setup(config, self.window_duration)
+
+    def process_tick(self, tup: Any) -> None:
+        """Processes the window that ends now and acks its tuples."""
+        window = list(self.current_tuples)
+        window_info = WindowContext(self.last_end, self._end_now())
+        self.last_end = window_info.end
+        self.processWindow(window_info, [tup for tup, _ in window])
+        self.current_tuples.clear()
+        for member, _ in window:
+            self._ack_live(member)
+
+    def finish(self) -> None:
+        """Processes the last window, if it has tuples."""
+        if self.current_tuples:
+            self.process_tick(None)
+
+
+def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:
+    if key not in config:
+        raise ValueError(f"{type(bolt).__name__} needs {key} in its configuration; "
+                         "give it in the config of its spec().")
+    value = config[key]
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{key} must be a number of seconds, given: {value!r}") from None
+    if not 0.001 <= seconds < float("inf"):
+        raise ValueError(f"{key} must be at least 0.001 seconds, given: {value!r}")
+    return seconds
+
+
+def _set_tick_period(config: dict[str, Any], seconds: float) -> None:
+    config.pop(api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS, None)
+    config.pop(api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS, None)
+    if seconds == int(seconds):
+        config[api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS] = int(seconds)
+    else:
+        config[api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS] = max(1, round(seconds * 1000))

@@ -1,0 +1,8 @@
+"""cloudpickle under the name that older heronpy releases bundled it."""
+
+from __future__ import annotations
+
+from cloudpickle import *  # noqa: F403
+from cloudpickle import CloudPickler, Pickler, dump, dumps, load, loads
+
+__all__ = ["CloudPickler", "Pickler", "dump", "dumps", "load", "loads"]

@@ -1,0 +1,18 @@
+"""The base of every spout and bolt: the link to the runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BaseComponent:
+    """A component delegates everything it does to the runtime object that constructed it."""
+
+    def __init__(self, delegate: Any) -> None:
+        """Override `initialize` rather than this: the runtime constructs `cls(delegate=...)`."""
+        self.delegate = delegate
+        self.logger = delegate.logger
+
+    def log(self, message: str, level: str | None = None) -> None:
+        """Logs `message`; `level` is trace, debug, info (default), warn or error."""
+        self.delegate.log(message, level)

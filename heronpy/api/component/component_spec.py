@@ -1,0 +1,262 @@
+"""Component specs: one spout or bolt of a topology, before it becomes a protobuf message.
+
+A spec may be without a name until the class of its topology exists, where the attribute's name
+becomes the component's. Until then `GlobalStreamId` refers to the spec itself.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.api.config_values import encode_config, sanitize_config
+from heronpy.api.stream import CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
+from heronpy.proto import topology_pb2
+
+MAIN_ALIAS = "__heron_main__"
+"""The module name under which a task loads the user's main file; it stands for `__main__`."""
+
+_PYTHON_CLASS_NAME = topology_pb2.ComponentObjectSpec.Value("PYTHON_CLASS_NAME")
+_PYTHON_OBJECT = topology_pb2.CustomGroupingObjectType.Value("PYTHON_OBJECT")
+_OBJECT = topology_pb2.Type.Value("OBJECT")
+
+# Classes made inside functions cannot be imported; only the process that made them finds them.
+LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+
+
+class HeronComponentSpec:
+    """What a topology knows of one component. Made by the `spec()` of a spout or bolt class."""
+
+    def __init__(self, name: str | None, python_class_path: str, is_spout: bool, par: int,
+                 inputs: Any = None, outputs: Any = None, config: dict[str, Any] | None = None
+                 ) -> None:
+        if name is not None:
+            check_name("Component name", name)
+        if not isinstance(python_class_path, str):
+            raise TypeError(f"Class path of component {name!r} must be a string, given: "
+                            f"{python_class_path!r}")
+        if not isinstance(is_spout, bool):
+            raise TypeError(f"is_spout of component {name!r} must be True or False, given: "
+                            f"{is_spout!r}")
+        if not isinstance(par, int) or isinstance(par, bool):
+            raise TypeError(f"Parallelism of {name or python_class_path} must be an int, given: "
+                            f"{par!r}")
+        if par <= 0:
+            raise ValueError(f"Parallelism of {name or python_class_path} must be at least 1, "
+                             f"given: {par}")
+        self.name = name
+        self.python_class_path = python_class_path
+        self.is_spout = is_spout
+        self.parallelism = par
+        self.inputs = inputs
+        self.outputs = outputs
+        self.custom_config = config
+        self.uuid = str(uuid.uuid4())
+
+    def __repr__(self) -> str:
+        kind = "spout" if self.is_spout else "bolt"
+        return f"<{kind} {self.name or self.uuid} {self.python_class_path} x{self.parallelism}>"
+
+    def __getitem__(self, stream_id: str) -> GlobalStreamId:
+        """The stream of this component with this name, as a key of another component's inputs."""
+        known = self.get_out_streamids()
+        if stream_id not in known:
+            raise ValueError(f"{self._title()} has no output stream {stream_id!r}; it declares "
+                             f"{', '.join(sorted(known)) or 'none'}.")
+        return GlobalStreamId(componentId=self.name or self, streamId=stream_id)
+
+    def get_out_streamids(self) -> set[str]:
+        """The names of the declared output streams."""
+        return set(self.output_streams())
+
+    def output_streams(self) -> dict[str, Stream]:
+        """The declared output streams by name; plain field names belong to the default stream."""
+        if self.outputs is None:
+            return {}
+        if not isinstance(self.outputs, (list, tuple)):
+            raise TypeError(f"Outputs of {self._title()} must be a list or tuple, given: "
+                            f"{self.outputs!r}")
+        streams: dict[str, Stream] = {}
+        default = Stream.DEFAULT_STREAM_ID
+        for output in self.outputs:
+            if isinstance(output, str):
+                streams.setdefault(default, Stream()).fields.append(output)
+            elif not isinstance(output, Stream):
+                raise TypeError(f"Outputs of {self._title()} must be field names or Streams, "
+                                f"given: {output!r}")
+            elif output.stream_id == default and default in streams:
+                streams[default].fields.extend(output.fields)
+            else:
+                # A copy: the Stream may be a class attribute shared by several components.
+                streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct)
+        return streams
+
+    def input_streams(self) -> dict[GlobalStreamId, Any]:
+        """The grouping of each input stream."""
+        if self.inputs is None:
+            return {}
+        if isinstance(self.inputs, dict):
+            groupings = list(self.inputs.items())
+        elif isinstance(self.inputs, (list, tuple)):
+            groupings = [(source, Grouping.SHUFFLE) for source in self.inputs]
+        else:
+            raise TypeError(f"Inputs of {self._title()} must be a dict, list or None, given: "
+                            f"{self.inputs!r}")
+        return {self._input_stream(source): self._input_grouping(source, grouping)
+                for source, grouping in groupings}
+
+    def _input_stream(self, source: Any) -> GlobalStreamId:
+        if isinstance(source, GlobalStreamId):
+            return source
+        if isinstance(source, HeronComponentSpec):
+            if source.name is None:
+                raise ValueError(f"An input of {self._title()} is a component without a name; "
+                                 "make it part of the topology or give its spec() a name.")
+            return GlobalStreamId(source.name, Stream.DEFAULT_STREAM_ID)
+        raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component "
+                         "spec or spec['stream'].")
+
+    def _input_grouping(self, source: Any, grouping: Any) -> Any:
+        if not Grouping.is_grouping_sane(grouping):
+            raise ValueError(f"{grouping!r} is not a grouping for input {source} of "
+                             f"{self._title()}; use one of Grouping's.")
+        return grouping
+
+    def validate(self) -> None:
+        """Checks what can be checked without the other components."""
+        if self.name is None:
+            raise ValueError(f"A component of class {self.python_class_path} has no name; "
+                             "give its spec() a name.")
+        if self.custom_config is not None:
+            sanitize_config(self.custom_config, self._title())
+        outputs = self.output_streams()
+        if self.is_spout and not outputs:
+            raise ValueError(f"{self.python_class_path}: {self.name} requires at least one output, "
+                             "because it is a spout")
+        if not self.is_spout and not self.input_streams():
+            raise ValueError(f"{self.python_class_path}: {self.name} requires at least one input, "
+                             "because it is a bolt")
+
+    def get_protobuf(self) -> topology_pb2.Spout | topology_pb2.Bolt:
+        """The Spout or Bolt message of this component."""
+        self.validate()
+        if self.is_spout:
+            message = topology_pb2.Spout()
+        else:
+            message = topology_pb2.Bolt()
+            self._add_inputs(message)
+        component = message.comp
+        component.name = self.name
+        component.spec = _PYTHON_CLASS_NAME
+        component.class_name = self.python_class_path
+        config = {TOPOLOGY_COMPONENT_PARALLELISM: self.parallelism, **(self.custom_config or {})}
+        component.config.CopyFrom(encode_config(config, self._title()))
+        for stream_id, stream in self.output_streams().items():
+            output = message.outputs.add()
+            output.stream.id = stream_id
+            output.stream.component_name = self.name
+            output.schema.SetInParent()
+            _add_fields(output.schema, stream.fields)
+            if stream.direct:
+                output.direct = True
+        return message
+
+    def _add_inputs(self, message: topology_pb2.Bolt) -> None:
+        for stream, grouping in self.input_streams().items():
+            entry = message.inputs.add()
+            entry.stream.id = stream.stream_id
+            entry.stream.component_name = stream.component_id
+            if isinstance(grouping, FieldGrouping):
+                entry.gtype = grouping.gtype
+                _add_fields(entry.grouping_fields, grouping.fields)
+            elif isinstance(grouping, CustomGrouping):
+                entry.gtype = grouping.gtype
+                entry.custom_grouping_object = grouping.python_serialized
+                entry.type = _PYTHON_OBJECT
+            else:
+                entry.gtype = int(grouping)
+                if isinstance(grouping, LocalOrShuffle):
+                    entry.prefer_local = True
+
+    def _title(self) -> str:
+        return f"{'spout' if self.is_spout else 'bolt'} {self.name or self.python_class_path}"
+
+
+class GlobalStreamId:
+    """One output stream of one component."""
+
+    def __init__(self, componentId: str | HeronComponentSpec, streamId: str) -> None:
+        if not isinstance(componentId, (str, HeronComponentSpec)):
+            raise TypeError("GlobalStreamId: componentId must be a string or a HeronComponentSpec, "
+                            f"given: {componentId!r}")
+        if not isinstance(streamId, str):
+            raise TypeError(f"GlobalStreamId: streamId must be a string, given: {streamId!r}")
+        self._component_id = componentId
+        self.stream_id = streamId
+
+    @property
+    def component_id(self) -> str:
+        """The component's name, or a text with its uuid while the spec has no name."""
+        if isinstance(self._component_id, str):
+            return self._component_id
+        if self._component_id.name is None:
+            return ("<No name available for HeronComponentSpec yet, uuid: "
+                    f"{self._component_id.uuid}>")
+        return self._component_id.name
+
+    def __eq__(self, other: object) -> bool:
+        return (isinstance(other, GlobalStreamId) and self.component_id == other.component_id
+                and self.stream_id == other.stream_id)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.component_id}:{self.stream_id}"
+
+    def __repr__(self) -> str:
+        return f"GlobalStreamId({self.component_id!r}, {self.stream_id!r})"
+
+
+def spec_of_class(cls: type, *, name: str | None, is_spout: bool, par: int, inputs: Any = None,
+                  config: dict[str, Any] | None,
+                  optional_outputs: Sequence[str | Stream] | None) -> HeronComponentSpec:
+    """The spec of a spout or bolt class; the common part of both `spec()` methods."""
+    outputs = getattr(cls, "outputs", ())
+    if not isinstance(outputs, (list, tuple)):
+        raise TypeError(f"{cls.__name__}.outputs must be a list or tuple of field names and "
+                        f"Streams, given: {outputs!r}")
+    if optional_outputs is not None and not isinstance(optional_outputs, (list, tuple)):
+        raise TypeError(f"optional_outputs of {cls.__name__} must be a list or tuple, given: "
+                        f"{optional_outputs!r}")
+    spec = HeronComponentSpec(name, class_path_of(cls), is_spout=is_spout, par=par, inputs=inputs,
+                              outputs=[*outputs, *(optional_outputs or ())], config=config)
+    spec.output_streams()
+    return spec
+
+
+def class_path_of(cls: type) -> str:
+    """The path by which a task finds the class again."""
+    module = "__main__" if cls.__module__ == MAIN_ALIAS else cls.__module__
+    path = f"{module}.{cls.__qualname__}"
+    if "<locals>" in path:
+        LOCAL_CLASSES[path] = cls
+    return path
+
+
+def check_name(what: str, name: Any) -> None:
+    """Refuses names that cannot be part of a file name or an instance id."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be a string, given: {name!r}")
+    if not name or name in (".", "..") or "/" in name or not name.isprintable():
+        raise ValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'.")
+
+
+def _add_fields(schema: topology_pb2.StreamSchema, fields: Sequence[str]) -> None:
+    for field in fields:
+        key = schema.keys.add()
+        key.key = field
+        key.type = _OBJECT

@@ -1,0 +1,104 @@
+"""Configuration values on their way into a topology message and out of it.
+
+Strings and numbers travel as strings, booleans as "true" and "false", anything else is pickled.
+On the way out strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again
+when it looks like one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api.serializer import default_serializer
+from heronpy.common.errors import ConfigError
+from heronpy.proto import topology_pb2
+
+_STRING = topology_pb2.ConfigValueType.Value("STRING_VALUE")
+_PICKLED = topology_pb2.ConfigValueType.Value("PYTHON_SERIALIZED_VALUE")
+
+
+def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
+    """A copy of `config` with strings for all values that travel as strings.
+
+    `owner` names whose configuration it is in the TypeError for anything but a dict with str keys.
+    """
+    if not isinstance(config, dict):
+        raise TypeError(f"Configuration of {owner} must be a dict, given {type(config).__name__}: "
+                        f"{config!r}")
+    sanitized: dict[str, Any] = {}
+    for key, value in config.items():
+        if not isinstance(key, str):
+            raise TypeError(f"Configuration keys of {owner} must be strings, given "
+                            f"{type(key).__name__}: {key!r}")
+        sanitized[key] = _as_string(value)
+    return sanitized
+
+
+def _as_string(value: Any) -> Any:
+    # The base types' own methods: a str or int that is also an Enum must give its value.
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float):
+        return float.__repr__(value)
+    return value
+
+
+def encode_config(config: dict[str, Any], owner: str = "the topology") -> topology_pb2.Config:
+    """The message of a configuration."""
+    message = topology_pb2.Config()
+    for key, value in sanitize_config(config, owner).items():
+        kv = message.kvs.add()
+        kv.key = key
+        if isinstance(value, str):
+            kv.value = value
+            kv.type = _STRING
+            continue
+        try:
+            kv.serialized_value = default_serializer.serialize(value)
+        except Exception as error:
+            raise TypeError(f"Configuration value of {key!r} of {owner} cannot be serialized "
+                            f"({type(error).__name__}: {error}); give plain data or a function "
+                            "that makes it.") from error
+        kv.type = _PICKLED
+    return message
+
+
+def auto_type(text: str) -> Any:
+    """The bool, int or float that `text` spells, else `text`."""
+    lowered = text.lower()
+    if lowered == "true":
+        return True
+    if lowered == "false":
+        return False
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dict[str, Any]:
+    """The configuration of a message, auto-typed.
+
+    Pickled values run user code; with `unpickle=False` they are left out.
+    """
+    config: dict[str, Any] = {}
+    for kv in message.kvs:
+        if kv.HasField("value"):
+            config[kv.key] = auto_type(kv.value)
+        elif kv.type != _PICKLED:
+            raise ConfigError(f"Configuration value of {kv.key!r} is of a kind that Python cannot "
+                              "read; give it as a string.")
+        elif unpickle:
+            try:
+                config[kv.key] = default_serializer.deserialize(kv.serialized_value)
+            except Exception as error:
+                raise ConfigError(f"Configuration value of {kv.key!r} cannot be unpickled "
+                                  f"({type(error).__name__}: {error}); is the module that defines "
+                                  "it part of the package?") from error
+    return config

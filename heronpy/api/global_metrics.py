@@ -1,0 +1,47 @@
+"""Counters that any code of the process can increment by name, without a context at hand.
+
+The runtime calls `init` once per task; the counters are reported as `__auto__/<key>`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from heronpy.api.metrics import MultiCountMetric
+
+lock = threading.Lock()
+root_name = "__auto__"
+registered = False
+_collector: Any = None
+
+
+class _LockedMultiCountMetric(MultiCountMetric):
+    """Reading and resetting excludes `incr` of other threads, so that no count is lost."""
+
+    def get_value_and_reset(self) -> dict[Any, int | float]:
+        with lock:
+            return super().get_value_and_reset()
+
+
+metricsContainer = _LockedMultiCountMetric()
+
+
+def incr(key: str, to_add: int | float = 1, *, by: int | float | None = None) -> None:
+    """Adds to the counter `key`, from any thread. `by` is another name of `to_add`."""
+    with lock:
+        metricsContainer.incr(key, to_add if by is None else by)
+
+
+safe_incr = incr
+
+
+def init(metrics_collector: Any, metrics_bucket: float) -> None:
+    """Registers the counters with the collector of this process; once per collector."""
+    global registered, _collector
+    with lock:
+        if metrics_collector is _collector:
+            return
+        metrics_collector.register_metric(root_name, metricsContainer, metrics_bucket)
+        _collector = metrics_collector
+        registered = True

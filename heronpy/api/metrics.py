@@ -1,0 +1,174 @@
+"""Metrics that user code updates and the runtime collects.
+
+`get_value_and_reset` hands each update out exactly once, except for assignable metrics, which are
+gauges. A metric belongs to the thread of its task; use `heronpy.api.global_metrics` from other
+threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class IMetric:
+    """Interface of a metric."""
+
+    def get_value_and_reset(self) -> Any:
+        """The value since the last call. A dict is one value per key; None is nothing to report."""
+        raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
+
+
+class CountMetric(IMetric):
+    """A counter."""
+
+    def __init__(self) -> None:
+        self.value: int | float = 0
+
+    def incr(self, to_add: int | float = 1) -> None:
+        """Adds to the counter."""
+        self.value += to_add
+
+    def get_value_and_reset(self) -> int | float:
+        value = self.value
+        self.value = 0
+        return value
+
+
+class MultiCountMetric(IMetric):
+    """A counter per key."""
+
+    def __init__(self) -> None:
+        self.value: dict[Any, CountMetric] = {}
+
+    def add_key(self, key: Any) -> None:
+        """Makes the key known, so that it is reported even while zero."""
+        self.incr(key, to_add=0)
+
+    def incr(self, key: Any, to_add: int | float = 1) -> None:
+        """Adds to the counter of `key`."""
+        counter = self.value.get(key)
+        if counter is None:
+            counter = self.value.setdefault(key, CountMetric())
+        counter.incr(to_add)
+
+    def get_value_and_reset(self) -> dict[Any, int | float]:
+        return {key: counter.get_value_and_reset() for key, counter in list(self.value.items())}
+
+
+class IReducer:
+    """Interface of a reducer: folds values into one."""
+
+    def init(self) -> None:
+        """Starts afresh."""
+
+    def reduce(self, value: Any) -> None:
+        """Takes one more value."""
+        raise NotImplementedError(f"{type(self).__name__} must define reduce(value)")
+
+    def extract(self) -> Any:
+        """The result, or None without values."""
+        raise NotImplementedError(f"{type(self).__name__} must define extract()")
+
+
+class MeanReducer(IReducer):
+    """The arithmetic mean."""
+
+    def __init__(self) -> None:
+        self.sum = 0.0
+        self.count = 0
+
+    def init(self) -> None:
+        self.sum = 0.0
+        self.count = 0
+
+    def reduce(self, value: Any) -> None:
+        self.sum += float(value)
+        self.count += 1
+
+    def extract(self) -> float | None:
+        return self.sum / self.count if self.count else None
+
+
+class ReducedMetric(IMetric):
+    """Values folded by a reducer."""
+
+    def __init__(self, reducer_cls: Callable[[], IReducer]) -> None:
+        self.reducer = reducer_cls()
+        self.reducer.init()
+
+    def update(self, value: Any) -> None:
+        """Takes one more value."""
+        self.reducer.reduce(value)
+
+    def get_value_and_reset(self) -> Any:
+        value = self.reducer.extract()
+        self.reducer.init()
+        return value
+
+
+class MultiReducedMetric(IMetric):
+    """Values folded by a reducer per key."""
+
+    def __init__(self, reducer: Callable[[], IReducer]) -> None:
+        self.value: dict[Any, ReducedMetric] = {}
+        self.reducer = reducer
+
+    def update(self, key: Any, value: Any) -> None:
+        """Takes one more value of `key`."""
+        self.add_key(key)
+        self.value[key].update(value)
+
+    def add_key(self, key: Any) -> None:
+        """Makes the key known."""
+        if key not in self.value:
+            self.value[key] = ReducedMetric(self.reducer)
+
+    def get_value_and_reset(self) -> dict[Any, Any]:
+        return {key: metric.get_value_and_reset() for key, metric in list(self.value.items())}
+
+
+class AssignableMetrics(IMetric):
+    """A gauge: reports the value last set."""
+
+    def __init__(self, init_val: Any) -> None:
+        self.value = init_val
+
+    def update(self, value: Any) -> None:
+        """Sets the value."""
+        self.value = value
+
+    def get_value_and_reset(self) -> Any:
+        return self.value
+
+
+class MultiAssignableMetrics(IMetric):
+    """A gauge per key."""
+
+    def __init__(self) -> None:
+        self.map: dict[Any, AssignableMetrics] = {}
+
+    def update(self, key: Any, value: Any) -> None:
+        """Sets the value of `key`."""
+        gauge = self.map.get(key)
+        if gauge is None:
+            self.map[key] = AssignableMetrics(value)
+        else:
+            gauge.update(value)
+
+    def get_value_and_reset(self) -> dict[Any, Any]:
+        return {key: gauge.get_value_and_reset() for key, gauge in list(self.map.items())}
+
+
+class MeanReducedMetric(ReducedMetric):
+    """The mean of the values."""
+
+    def __init__(self) -> None:
+        super().__init__(MeanReducer)
+
+
+class MultiMeanReducedMetric(MultiReducedMetric):
+    """The mean of the values per key."""
+
+    def __init__(self) -> None:
+        super().__init__(MeanReducer)

@@ -1,0 +1,47 @@
+"""The methods that every spout has from the runtime.
+
+They stay thin: the runtime may shadow `emit` by an attribute of the object that holds a faster
+closure with the same signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from heronpy.api.component.base_component import BaseComponent
+from heronpy.api.component.component_spec import HeronComponentSpec, spec_of_class
+from heronpy.api.stream import Stream
+
+
+class BaseSpout(BaseComponent):
+    """Declares, emits and ends a spout."""
+
+    @classmethod
+    def spec(cls, name: str | None = None, par: int = 1, config: dict[str, Any] | None = None,
+             optional_outputs: Sequence[str | Stream] | None = None) -> HeronComponentSpec:
+        """Declares this spout as a component of a topology.
+
+        `par` is its number of tasks; `config` overrides the topology's configuration;
+        `optional_outputs` are added to the class attribute `outputs`.
+        """
+        return spec_of_class(cls, name=name, is_spout=True, par=par, config=config,
+                             optional_outputs=optional_outputs)
+
+    def emit(self, tup: Any, tup_id: Any = None, stream: str = Stream.DEFAULT_STREAM_ID,
+             direct_task: int | None = None, need_task_ids: bool = False) -> Any:
+        """Emits a tuple with these values.
+
+        `tup_id` asks for tracking: `ack` or `fail` is called with it later. `direct_task` is the
+        receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
+        """
+        return self.delegate.emit(tup, tup_id=tup_id, stream=stream, direct_task=direct_task,
+                                  need_task_ids=need_task_ids)
+
+    def end_of_input(self) -> None:
+        """Says that this task emits no more.
+
+        When every task of every spout has said so and all tuples are processed, the topology
+        finishes. Call it only when no emitted tuple can still have to be replayed.
+        """
+        self.delegate.end_of_input()

@@ -1,0 +1,36 @@
+"""The mixin of components whose state survives failures (mode EFFECTIVELY_ONCE)."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from heronpy.api.state.state import State
+
+
+class StatefulComponent:
+    """A spout or bolt that keeps its state in a `State` object given to it by the runtime."""
+
+    def init_state(self, state: State) -> None:
+        """Receives the state of the last checkpoint, or an empty one. Called before `initialize`.
+
+        Keep a reference to `state` and put into it whatever must survive.
+        """
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Called just before the state is saved, to bring the state object up to date."""
+
+
+def call_pre_save(component: Any, checkpoint_id: str) -> None:
+    """Calls `component.pre_save` with the checkpoint id if it takes one, else without arguments.
+
+    Apache documents `pre_save(self)` while its runtime passes the id; both are in use.
+    """
+    parameters = inspect.signature(component.pre_save).parameters.values()
+    takes_id = any(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters
+    )
+    if takes_id:
+        component.pre_save(checkpoint_id)
+    else:
+        component.pre_save()

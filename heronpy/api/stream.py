@@ -1,0 +1,131 @@
+"""Streams and groupings: what flows between components, and to which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+from heronpy.api.custom_grouping import ICustomGrouping
+from heronpy.api.serializer import default_serializer
+from heronpy.proto import topology_pb2
+
+
+class Stream:
+    """An output stream: its name, the names of its fields, and whether the emitter picks tasks."""
+
+    DEFAULT_STREAM_ID = "default"
+
+    def __init__(self, fields: Sequence[str] | None = None, name: str = DEFAULT_STREAM_ID,
+                 direct: bool = False) -> None:
+        if fields is None:
+            fields = []
+        if not isinstance(fields, (list, tuple)):
+            raise TypeError(f"Stream fields must be a list, tuple or None, given: {fields!r}")
+        for field in fields:
+            if not isinstance(field, str):
+                raise TypeError(f"All field names must be strings, given: {field!r}")
+        if not isinstance(name, str):
+            raise TypeError(f"Stream name must be a string, given: {name!r}")
+        if not name:
+            raise ValueError("Stream name must not be empty")
+        if not isinstance(direct, bool):
+            raise TypeError(f"'direct' must be either True or False, given: {direct!r}")
+        self.fields = list(fields)
+        self.stream_id = name
+        self.direct = direct
+
+    def __repr__(self) -> str:
+        direct = ", direct=True" if self.direct else ""
+        return f"Stream(fields={self.fields!r}, name={self.stream_id!r}{direct})"
+
+
+class LocalOrShuffle(int):
+    """SHUFFLE that prefers tasks of the emitter's own container.
+
+    It equals `Grouping.SHUFFLE` as it does in Apache heronpy and yet can be told apart by type.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "Grouping.LOCAL_OR_SHUFFLE"
+
+
+class FieldGrouping(NamedTuple):
+    """Tuples with equal values of `fields` go to the same task."""
+
+    gtype: int
+    fields: list[str]
+
+
+class CustomGrouping(NamedTuple):
+    """Tasks are chosen by a serialized `ICustomGrouping` instance or class path."""
+
+    gtype: int
+    python_serialized: bytes
+
+
+class Grouping:
+    """The ways to choose the tasks of a consumer that receive a tuple."""
+
+    SHUFFLE: ClassVar[int] = topology_pb2.Grouping.Value("SHUFFLE")
+    ALL: ClassVar[int] = topology_pb2.Grouping.Value("ALL")
+    LOWEST: ClassVar[int] = topology_pb2.Grouping.Value("LOWEST")
+    NONE: ClassVar[int] = topology_pb2.Grouping.Value("NONE")
+    DIRECT: ClassVar[int] = topology_pb2.Grouping.Value("DIRECT")
+    FIELDS = FieldGrouping
+    CUSTOM = CustomGrouping
+    GLOBAL: ClassVar[int] = LOWEST
+    LOCAL_OR_SHUFFLE: ClassVar[int] = LocalOrShuffle(SHUFFLE)
+
+    @classmethod
+    def is_grouping_sane(cls, gtype: Any) -> bool:
+        """Whether `gtype` is something that can be given as a grouping."""
+        if isinstance(gtype, FieldGrouping):
+            return (gtype.gtype == topology_pb2.Grouping.Value("FIELDS")
+                    and gtype.fields is not None)
+        if isinstance(gtype, CustomGrouping):
+            return (gtype.gtype == topology_pb2.Grouping.Value("CUSTOM")
+                    and gtype.python_serialized is not None)
+        return (isinstance(gtype, int) and not isinstance(gtype, bool)
+                and gtype in (cls.SHUFFLE, cls.ALL, cls.LOWEST, cls.NONE, cls.DIRECT))
+
+    @classmethod
+    def fields(cls, *fields: Any) -> FieldGrouping:
+        """Equal values of these fields (names, or one list of names) go to the same task."""
+        names = fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields
+        for name in names:
+            if not isinstance(name, str):
+                raise TypeError(f"Fields grouping takes field names, given: {name!r}")
+        if not names:
+            raise ValueError("Fields grouping needs at least one field name")
+        return FieldGrouping(topology_pb2.Grouping.Value("FIELDS"), list(names))
+
+    @classmethod
+    def custom(cls, customgrouper: ICustomGrouping | str) -> CustomGrouping:
+        """An `ICustomGrouping` instance, or the path of such a class, chooses the tasks."""
+        if not isinstance(customgrouper, (ICustomGrouping, str)):
+            raise TypeError("Argument to custom() must be an ICustomGrouping instance or a class "
+                            f"path, given: {customgrouper!r}")
+        return cls.custom_serialized(default_serializer.serialize(customgrouper), is_java=False)
+
+    @classmethod
+    def custom_serialized(cls, serialized: bytes, is_java: bool = True) -> CustomGrouping:
+        """As `custom`, for what is serialized already by `default_serializer`."""
+        if not isinstance(serialized, bytes):
+            raise TypeError("Argument to custom_serialized() must be a serialized Python grouping "
+                            f"as bytes, given: {serialized!r}")
+        if is_java:
+            raise NotImplementedError(
+                "Custom groupings written in Java cannot run here; "
+                "give a Python one to custom(), or pass is_java=False."
+            )
+        return CustomGrouping(topology_pb2.Grouping.Value("CUSTOM"), serialized)
+
+    @classmethod
+    def custom_object(cls, java_class_name: str, arg_list: Any) -> NoReturn:
+        """Refuses: a Java class cannot run here."""
+        raise NotImplementedError(
+            f"Custom grouping {java_class_name} is a Java class and cannot run here; "
+            "write it in Python and give it to Grouping.custom()."
+        )

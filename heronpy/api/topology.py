@@ -1,0 +1,315 @@
+"""Topologies: how components are put together and handed to the `heron` command.
+
+Two styles make the same message: a subclass of `Topology` whose class attributes are component
+specs, and a `TopologyBuilder`. Everything is checked when the class is created or the topology
+built; the environment variable HERON_OPTIONS is needed only to write the definition file, so user
+code can be imported anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from heronpy.api import api_constants
+from heronpy.api.component.component_spec import GlobalStreamId, HeronComponentSpec, check_name
+from heronpy.api.config_values import encode_config, sanitize_config
+from heronpy.api.stream import FieldGrouping, Grouping, Stream
+from heronpy.proto import topology_pb2
+
+DEFAULT_TOPOLOGY_CONFIG: dict[str, str] = {
+    api_constants.TOPOLOGY_DEBUG: "false",
+    api_constants.TOPOLOGY_STMGRS: "1",
+    api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: "30",
+    api_constants.TOPOLOGY_COMPONENT_PARALLELISM: "1",
+    api_constants.TOPOLOGY_MAX_SPOUT_PENDING: "100",
+    api_constants.TOPOLOGY_RELIABILITY_MODE: api_constants.TopologyReliabilityMode.ATMOST_ONCE,
+    api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS: "true",
+}
+
+_OPTIONS_VARIABLE = "HERON_OPTIONS"
+_TMP_DIRECTORY = "cmdline.topologydefn.tmpdirectory"
+_INITIAL_STATE = "cmdline.topology.initial.state"
+_NAME = "cmdline.topology.name"
+
+
+def heron_options() -> dict[str, str]:
+    """The options of the variable HERON_OPTIONS: `k=v` separated by commas, %%%% for a space.
+
+    Empty without the variable; ValueError when it is malformed.
+    """
+    options: dict[str, str] = {}
+    raw = os.environ.get(_OPTIONS_VARIABLE)
+    if not raw:
+        return options
+    for part in raw.replace("%%%%", " ").split(","):
+        key, separator, value = part.partition("=")
+        if not separator:
+            raise ValueError(f"Invalid {_OPTIONS_VARIABLE} part {part!r}; it must be key=value.")
+        options[key] = value
+    return options
+
+
+def build_topology(name: str, specs: Iterable[HeronComponentSpec], config: dict[str, Any],
+                   initial_state: str = "RUNNING") -> topology_pb2.Topology:
+    """The message of a topology; ValueError or TypeError when it is wrong."""
+    check_name("Topology name", name)
+    if initial_state not in topology_pb2.TopologyState.keys():
+        raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; "
+                         "use RUNNING or PAUSED.")
+    components = list(specs)
+    validate_components(components)
+    topology = topology_pb2.Topology()
+    topology.id = name + str(uuid.uuid4())
+    topology.name = name
+    topology.state = topology_pb2.TopologyState.Value(initial_state)
+    full_config = {**DEFAULT_TOPOLOGY_CONFIG, **sanitize_config(config, f"topology {name}")}
+    topology.topology_config.CopyFrom(encode_config(full_config, f"topology {name}"))
+    for spec in components:
+        target = topology.spouts if spec.is_spout else topology.bolts
+        target.add().CopyFrom(spec.get_protobuf())
+    return topology
+
+
+def validate_components(specs: list[HeronComponentSpec]) -> None:
+    """Checks each component, and that all inputs exist; ValueError or TypeError names the fault."""
+    by_name: dict[str, HeronComponentSpec] = {}
+    for spec in specs:
+        if spec.name in by_name:
+            raise ValueError(f"Duplicate component name: {spec.name}")
+        spec.validate()
+        by_name[str(spec.name)] = spec
+    if not any(spec.is_spout for spec in specs):
+        raise ValueError("A Topology requires at least one Spout")
+    for spec in specs:
+        for source, grouping in spec.input_streams().items():
+            _check_input(spec, source, grouping, by_name)
+
+
+def _check_input(spec: HeronComponentSpec, source: GlobalStreamId, grouping: Any,
+                 by_name: dict[str, HeronComponentSpec]) -> None:
+    producer = by_name.get(source.component_id)
+    if producer is None:
+        raise ValueError(f"Bolt {spec.name} takes input from {source.component_id!r}, which is not "
+                         f"a component of this topology; it has {', '.join(sorted(by_name))}.")
+    streams = producer.output_streams()
+    stream = streams.get(source.stream_id)
+    if stream is None:
+        raise ValueError(f"Bolt {spec.name} takes input from stream {source.stream_id!r} of "
+                         f"{producer.name}, which declares {', '.join(sorted(streams)) or 'none'}; "
+                         "add the stream to its outputs.")
+    if isinstance(grouping, FieldGrouping):
+        for field in grouping.fields:
+            if field not in stream.fields:
+                raise ValueError(f"Bolt {spec.name} groups {source} by field {field!r}, but the "
+                                 f"fields of that stream are {', '.join(stream.fields) or 'none'}.")
+    if (grouping == Grouping.DIRECT) != stream.direct:
+        _refuse_direct(spec, source, stream)
+
+
+def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Stream) -> NoReturn:
+    if stream.direct:
+        raise ValueError(f"Bolt {spec.name} must take the direct stream {source} with "
+                         "Grouping.DIRECT.")
+    raise ValueError(f"Bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
+                     f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
+                     "direct=True).")
+
+
+def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
+    """Writes `<directory>/<name>.defn` and returns its path."""
+    for component in [*topology.spouts, *topology.bolts]:
+        if "<locals>" in component.comp.class_name:
+            raise ValueError(f"Class {component.comp.class_name} of component "
+                             f"{component.comp.name} is defined inside a function, where no task "
+                             "can find it; move it to the top level of its module.")
+    path = os.path.join(directory, f"{topology.name}.defn")
+    with open(path, "wb") as file:
+        file.write(topology.SerializeToString())
+    return path
+
+
+def _definition_directory(options: dict[str, str], name: str) -> str:
+    directory = options.get(_TMP_DIRECTORY)
+    if directory is None:
+        raise RuntimeError(f"Topology {name} can only be submitted by the heron command: run "
+                           f"`heron submit local <file>.py - {name}`.")
+    return directory
+
+
+class TopologyType(type):
+    """The metaclass that turns the specs among a class's attributes into a topology."""
+
+    DEFAULT_TOPOLOGY_CONFIG = DEFAULT_TOPOLOGY_CONFIG
+
+    _heron_specs: list[HeronComponentSpec]
+    _topo_config: dict[str, Any]
+    _built: topology_pb2.Topology | None
+
+    def __new__(mcs, classname: str, bases: tuple[type, ...], class_dict: dict[str, Any]
+                ) -> TopologyType:
+        specs: dict[str, HeronComponentSpec] = {}
+        config: dict[str, Any] = {}
+        for base in reversed(bases):
+            specs.update({str(spec.name): spec for spec in getattr(base, "_heron_specs", ())})
+            config.update(getattr(base, "_topo_config", {}))
+        specs.update(mcs.class_dict_to_specs(class_dict))
+        config.update(mcs.class_dict_to_topo_config(class_dict, classname))
+        is_base = not any(isinstance(base, TopologyType) for base in bases)
+        if not is_base:
+            validate_components(list(specs.values()))
+        class_dict["_heron_specs"] = list(specs.values())
+        class_dict["_topo_config"] = config
+        class_dict["_built"] = None
+        return super().__new__(mcs, classname, bases, class_dict)
+
+    @classmethod
+    def class_dict_to_specs(mcs, class_dict: dict[str, Any]) -> dict[str, HeronComponentSpec]:
+        """The specs among the attributes by component name; unnamed ones take the attribute's."""
+        specs: dict[str, HeronComponentSpec] = {}
+        for attribute, spec in class_dict.items():
+            if not isinstance(spec, HeronComponentSpec):
+                continue
+            if attribute == "config":
+                raise TypeError("The attribute 'config' of a topology is its configuration and "
+                                "must be a dict, not a component; rename the component.")
+            if spec.name is None:
+                spec.name = attribute
+            if spec.name in specs:
+                raise ValueError(f"Duplicate component name: {spec.name}")
+            specs[spec.name] = spec
+        return specs
+
+    @classmethod
+    def class_dict_to_topo_config(mcs, class_dict: dict[str, Any], classname: str = "Topology"
+                                  ) -> dict[str, Any]:
+        """The configuration with strings for all values that travel as strings."""
+        return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
+
+    @staticmethod
+    def get_heron_options_from_env() -> dict[str, str]:
+        """The options that the heron command passed; RuntimeError when it did not start us."""
+        if os.environ.get(_OPTIONS_VARIABLE) is None:
+            raise RuntimeError(f"{_OPTIONS_VARIABLE} environment variable not found; "
+                               "run `heron submit local <file>.py`.")
+        return heron_options()
+
+    @property
+    def topology_name(cls) -> str:
+        """The name given on the command line, else the class's."""
+        return heron_options().get(_NAME, cls.__name__)
+
+    @property
+    def topology_id(cls) -> str:
+        """Name and uuid; one for the life of the class."""
+        return str(cls.protobuf_topology.id)
+
+    @property
+    def protobuf_topology(cls) -> topology_pb2.Topology:
+        """The message, built on first use and again when the command line's name changes."""
+        if cls._built is None or cls._built.name != cls.topology_name:
+            cls._built = cls.to_proto()
+        return cls._built
+
+    @property
+    def topologydefn_tmpdir(cls) -> str:
+        """Where `write` puts the definition file."""
+        return _definition_directory(heron_options(), cls.__name__)
+
+    @property
+    def heron_runtime_options(cls) -> dict[str, str]:
+        """All options that the heron command passed."""
+        return heron_options()
+
+    def to_proto(cls, name: str | None = None) -> topology_pb2.Topology:
+        """The message of this topology, with a fresh id."""
+        if not cls._heron_specs:
+            raise ValueError("The base Topology class has no components; write a subclass.")
+        state = heron_options().get(_INITIAL_STATE, "RUNNING")
+        return build_topology(name or cls.topology_name, cls._heron_specs, cls._topo_config, state)
+
+
+class Topology(metaclass=TopologyType):
+    """Extend this; class attributes made by `spec()` become the components.
+
+        class WordCount(Topology):
+            config = {"topology.stmgrs": 2}
+            words = WordSpout.spec(par=1)
+            counts = CountBolt.spec(par=2, inputs={words: Grouping.fields("word")})
+    """
+
+    @classmethod
+    def write(cls) -> None:
+        """Writes the definition file for the heron command."""
+        if not cls._heron_specs:
+            raise ValueError("The base Topology class cannot be written; write a subclass.")
+        write_definition(cls.protobuf_topology, cls.topologydefn_tmpdir)
+
+
+class TopologyBuilder:
+    """Builds a topology step by step.
+
+        builder = TopologyBuilder("word-count")
+        words = builder.add_spout("words", WordSpout, 1)
+        builder.add_bolt("counts", CountBolt, 2, inputs={words: Grouping.fields("word")})
+        builder.build_and_submit()
+    """
+
+    def __init__(self, name: str) -> None:
+        check_name("Topology name", name)
+        if name == "Topology":
+            raise ValueError("A topology cannot be named 'Topology'; choose another name.")
+        self.topology_name = name
+        self._specs: dict[str, HeronComponentSpec] = {}
+        self._topology_config: dict[str, Any] = {}
+
+    def add_spec(self, *specs: HeronComponentSpec) -> None:
+        """Adds components."""
+        for spec in specs:
+            if not isinstance(spec, HeronComponentSpec):
+                raise TypeError("Argument to add_spec needs to be HeronComponentSpec, given: "
+                                f"{spec!r}")
+            if spec.name is None:
+                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() "
+                                 "a name.")
+            if spec.name == "config":
+                raise ValueError("'config' is a reserved name; rename the component.")
+            if spec.name in self._specs:
+                raise ValueError(f"Duplicate component name: {spec.name}")
+            self._specs[spec.name] = spec
+
+    def add_spout(self, name: str, spout_cls: Any, par: int, config: dict[str, Any] | None = None,
+                  optional_outputs: Any = None) -> HeronComponentSpec:
+        """Adds a spout and returns its spec, to be used in the inputs of bolts."""
+        spec: HeronComponentSpec = spout_cls.spec(name=name, par=par, config=config,
+                                                  optional_outputs=optional_outputs)
+        self.add_spec(spec)
+        return spec
+
+    def add_bolt(self, name: str, bolt_cls: Any, par: int, inputs: Any,
+                 config: dict[str, Any] | None = None, optional_outputs: Any = None
+                 ) -> HeronComponentSpec:
+        """Adds a bolt and returns its spec, to be used in the inputs of other bolts."""
+        spec: HeronComponentSpec = bolt_cls.spec(name=name, par=par, inputs=inputs, config=config,
+                                                 optional_outputs=optional_outputs)
+        self.add_spec(spec)
+        return spec
+
+    def set_config(self, config: dict[str, Any]) -> None:
+        """Sets the topology's configuration."""
+        if not isinstance(config, dict):
+            raise TypeError(f"Argument to set_config needs to be dict, given: {config!r}")
+        self._topology_config = config
+
+    def build(self) -> topology_pb2.Topology:
+        """The message of the topology, with a fresh id."""
+        options = heron_options()
+        return build_topology(options.get(_NAME, self.topology_name), self._specs.values(),
+                              self._topology_config, options.get(_INITIAL_STATE, "RUNNING"))
+
+    def build_and_submit(self) -> None:
+        """Builds the topology and writes its definition file for the heron command."""
+        topology = self.build()
+        write_definition(topology, _definition_directory(heron_options(), topology.name))

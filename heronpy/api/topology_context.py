@@ -1,0 +1,183 @@
+"""What a task can learn about itself and its topology, and the hooks that watch it.
+
+Made by the runtime, given to `initialize`. All methods are cheap. `has_hooks` is a plain attribute
+so that the path of each tuple can skip the hooks with one test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
+from heronpy.api.task_hook import (
+    BoltAckInfo,
+    BoltExecuteInfo,
+    BoltFailInfo,
+    EmitInfo,
+    ITaskHook,
+    SpoutAckInfo,
+    SpoutFailInfo,
+)
+from heronpy.common.errors import ConfigError
+from heronpy.proto import topology_pb2
+
+_MS_PER_NS = 1e-6
+
+
+class StreamId(NamedTuple):
+    """A stream by its name and the component that emits it."""
+
+    id: str
+    component_name: str
+
+
+class TopologyContext:
+    """The context of one task."""
+
+    def __init__(self, config: dict[str, Any], topology: topology_pb2.Topology,
+                 task_to_component: Mapping[int, str], task_id: int, component: str,
+                 metrics_collector: Any = None, package_path: str | None = None) -> None:
+        self._config = config
+        self._topology = topology
+        self._task_id = task_id
+        self._component = component
+        self._metrics_collector = metrics_collector
+        self._package_path = package_path
+        self._sources = {
+            bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype
+                             for i in bolt.inputs}
+            for bolt in topology.bolts
+        }
+        self._hooks: list[ITaskHook] = []
+        self.has_hooks = False
+        self.update(task_to_component)
+        for hook in _auto_hooks(config.get(TOPOLOGY_AUTO_TASK_HOOKS)):
+            self.add_task_hook(hook)
+
+    def update(self, task_to_component: Mapping[int, str]) -> None:
+        """Takes over the tasks of a new plan."""
+        tasks: dict[str, list[int]] = {}
+        for task_id in sorted(task_to_component):
+            tasks.setdefault(task_to_component[task_id], []).append(task_id)
+        self._task_to_component = dict(task_to_component)
+        self._component_tasks = tasks
+
+    def get_task_id(self) -> int:
+        """The id of this task, unique in the topology."""
+        return self._task_id
+
+    def get_component_id(self) -> str:
+        """The name of this task's component."""
+        return self._component
+
+    def get_cluster_config(self) -> dict[str, Any]:
+        """The component's configuration merged over the topology's; the live dict."""
+        return self._config
+
+    def get_topology_name(self) -> str:
+        """The topology's name."""
+        return str(self._topology.name)
+
+    def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
+        """Has `metric.get_value_and_reset()` collected every `time_bucket_in_sec` seconds."""
+        if self._metrics_collector is None:
+            raise RuntimeError(f"Metric {name!r} cannot be registered: this context has no metrics "
+                               "collector.")
+        self._metrics_collector.register_metric(name, metric, time_bucket_in_sec)
+
+    def get_sources(self, component_id: str) -> dict[StreamId, int] | None:
+        """The grouping of each input stream of a bolt; None for a spout or an unknown name."""
+        sources = self._sources.get(component_id)
+        return None if sources is None else dict(sources)
+
+    def get_this_sources(self) -> dict[StreamId, int] | None:
+        """The grouping of each input stream of this task's component."""
+        return self.get_sources(self._component)
+
+    def get_component_tasks(self, component_id: str) -> list[int] | None:
+        """The task ids of a component in ascending order; None for an unknown name."""
+        tasks = self._component_tasks.get(component_id)
+        return None if tasks is None else list(tasks)
+
+    def get_topology_pex_path(self) -> str | None:
+        """Where the user's package lies on this machine."""
+        return self._package_path
+
+    def get_metrics_collector(self) -> Any:
+        """The runtime's collector of metrics."""
+        return self._metrics_collector
+
+    def add_task_hook(self, task_hook: ITaskHook) -> None:
+        """Has `task_hook` called from now on."""
+        if not isinstance(task_hook, ITaskHook):
+            raise TypeError(f"A task hook must be an ITaskHook instance, given: {task_hook!r}")
+        self._hooks.append(task_hook)
+        self.has_hooks = True
+
+    # Called by the runtime. Latencies come in nanoseconds.
+
+    def invoke_hook_prepare(self) -> None:
+        """After the component's `initialize`."""
+        for hook in self._hooks:
+            hook.prepare(self._config, self)
+
+    def invoke_hook_cleanup(self) -> None:
+        """Before the task ends."""
+        for hook in self._hooks:
+            hook.clean_up()
+
+    def invoke_hook_emit(self, values: Any, stream_id: str, out_tasks: Any) -> None:
+        """After an emit."""
+        self._invoke(lambda hook: hook.emit, EmitInfo(values, stream_id, self._task_id, out_tasks))
+
+    def invoke_hook_spout_ack(self, message_id: Any, complete_latency_ns: float) -> None:
+        """After a tuple of this spout was acked."""
+        self._invoke(lambda hook: hook.spout_ack, SpoutAckInfo(
+            message_id, self._task_id, complete_latency_ns * _MS_PER_NS))
+
+    def invoke_hook_spout_fail(self, message_id: Any, fail_latency_ns: float) -> None:
+        """After a tuple of this spout failed."""
+        self._invoke(lambda hook: hook.spout_fail, SpoutFailInfo(
+            message_id, self._task_id, fail_latency_ns * _MS_PER_NS))
+
+    def invoke_hook_bolt_execute(self, heron_tuple: Any, execute_latency_ns: float) -> None:
+        """After this bolt processed a tuple."""
+        self._invoke(lambda hook: hook.bolt_execute, BoltExecuteInfo(
+            heron_tuple, self._task_id, execute_latency_ns * _MS_PER_NS))
+
+    def invoke_hook_bolt_ack(self, heron_tuple: Any, process_latency_ns: float) -> None:
+        """After this bolt acked a tuple."""
+        self._invoke(lambda hook: hook.bolt_ack, BoltAckInfo(
+            heron_tuple, self._task_id, process_latency_ns * _MS_PER_NS))
+
+    def invoke_hook_bolt_fail(self, heron_tuple: Any, fail_latency_ns: float) -> None:
+        """After this bolt failed a tuple."""
+        self._invoke(lambda hook: hook.bolt_fail, BoltFailInfo(
+            heron_tuple, self._task_id, fail_latency_ns * _MS_PER_NS))
+
+    def _invoke(self, method_of: Callable[[ITaskHook], Callable[[Any], None]], info: Any) -> None:
+        for hook in self._hooks:
+            method_of(hook)(info)
+
+
+def _auto_hooks(paths: Any) -> list[ITaskHook]:
+    """New hooks of the classes named in the configuration (a list, or names joined by commas)."""
+    # Imported here: loading user code needs the whole API, which needs this module.
+    from heronpy.api.user_code import load_class
+
+    if paths is None:
+        return []
+    if isinstance(paths, str):
+        paths = [path.strip() for path in paths.split(",") if path.strip()]
+    if not isinstance(paths, (list, tuple)):
+        raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} must be a list of class paths, "
+                          f"given: {paths!r}")
+    hooks: list[ITaskHook] = []
+    for path in paths:
+        cls = path if isinstance(path, type) else load_class(str(path))
+        if not issubclass(cls, ITaskHook):
+            raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} names {path}, which is not an "
+                              "ITaskHook; extend heronpy.api.task_hook.ITaskHook.")
+        hooks.append(cls())
+    return hooks

@@ -1,0 +1,41 @@
+"""The tuple as user code sees it.
+
+The runtime's own tuple is another class with the same attributes, so code should read attributes
+and not test the type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Tuple(NamedTuple):
+    """One message between components.
+
+    `id` identifies the tuple within its task; `component`, `stream` and `task` say who emitted it
+    and where; `values` is the payload, one value for each declared field.
+    """
+
+    id: Any
+    component: str
+    stream: str
+    task: int | None
+    values: Any
+
+
+class TupleHelper:
+    """Makes and recognises the tuples that the runtime itself sends."""
+
+    TICK_TUPLE_ID = "__tick"
+    TICK_SOURCE_COMPONENT = "__system"
+
+    @staticmethod
+    def make_tick_tuple() -> Tuple:
+        """A tick tuple: it comes from no task and carries no values."""
+        return Tuple(TupleHelper.TICK_TUPLE_ID, TupleHelper.TICK_SOURCE_COMPONENT,
+                     TupleHelper.TICK_TUPLE_ID, None, ())
+
+    @staticmethod
+    def is_tick(tup: Any) -> bool:
+        """Whether `tup` is a tick, told by its stream."""
+        return bool(tup.stream == TupleHelper.TICK_TUPLE_ID)

@@ -1,0 +1,236 @@
+"""Finding and loading the user's code.
+
+A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
+which also takes the place of `__main__` (as multiprocessing's spawn does), so that classes defined
+in the file are found and unpickled as `__main__.Class` while its `if __name__ == "__main__"` block
+does not run. Every failure of user code becomes one sentence plus its whole traceback in the
+attribute `user_traceback`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn, TypeVar
+
+from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
+from heronpy.api.custom_grouping import ICustomGrouping
+from heronpy.api.serializer import default_serializer
+from heronpy.api.topology import Topology, TopologyType
+from heronpy.common.errors import HeronError, PackageError, TopologyError
+
+_T = TypeVar("_T")
+
+
+class UserPackageError(PackageError):
+    """The user's package has no such file or module."""
+
+    user_traceback: str = ""
+
+
+class UserCodeError(TopologyError):
+    """The user's code raised, or has no such class."""
+
+    user_traceback: str = ""
+
+
+def prepare_path(package_dir: str | None) -> None:
+    """Puts the package directory, and the dependencies that a pex keeps in `.deps`, on sys.path."""
+    if not package_dir:
+        return
+    root = Path(package_dir).resolve()
+    if not root.is_dir():
+        raise UserPackageError(f"Package directory {root} does not exist; submit again.")
+    deps = root / ".deps"
+    entries = [str(root)]
+    if deps.is_dir():
+        entries += sorted(str(entry) for entry in deps.iterdir())
+    sys.path[:] = entries + [entry for entry in sys.path if entry not in entries]
+    importlib.invalidate_caches()
+
+
+def prepare(launch: Any) -> None:
+    """Makes the user's code of a `LaunchSpec` importable: path first, then its main file."""
+    if launch is None:
+        return
+    prepare_path(launch.package_dir)
+    if launch.main_file:
+        load_main(launch.main_file)
+
+
+def load_main(path: str | os.PathLike[str]) -> ModuleType:
+    """Loads a plain `.py` file once as module `__heron_main__`, alias `__main__`."""
+    file = os.path.abspath(path)
+    loaded = sys.modules.get(MAIN_ALIAS)
+    if loaded is not None and loaded.__file__ == file:
+        return loaded
+    return _execute(file)
+
+
+def load_class(class_path: str, launch: Any = None) -> type[Any]:
+    """The class at `pkg.module.Class` or `__main__.Class`; nested classes work too."""
+    prepare(launch)
+    local = LOCAL_CLASSES.get(class_path)
+    if local is not None:
+        return local
+    if "<locals>" in class_path:
+        raise UserCodeError(f"Class {class_path} is defined inside a function, where no task can "
+                            "find it; move it to the top level of its module.")
+    module_name, _, name = class_path.rpartition(".")
+    if not module_name or not name:
+        raise UserCodeError(f"{class_path!r} is no class path; write it as module.Class.")
+    value = _resolve(class_path)
+    if not isinstance(value, type):
+        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; "
+                            "name a class.")
+    return value
+
+
+def load_custom_grouping(serialized: bytes, launch: Any = None) -> ICustomGrouping:
+    """The grouping of an input stream, from its serialized instance or class path."""
+    prepare(launch)
+    value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
+    if isinstance(value, str):
+        cls = load_class(value)
+        value = _guarded(cls, f"Custom grouping {value}")
+    if not isinstance(value, ICustomGrouping):
+        raise UserCodeError(f"Custom grouping {value!r} is not an ICustomGrouping; extend "
+                            "heronpy.api.custom_grouping.ICustomGrouping.")
+    return value
+
+
+def find_topologies(module: ModuleType) -> list[type[Topology]]:
+    """The topology classes that a module defines, in order; if none, those that it imports."""
+    found: list[TopologyType] = []
+    for value in vars(module).values():
+        if isinstance(value, TopologyType) and value is not Topology and value not in found:
+            found.append(value)
+    own = [cls for cls in found
+           if cls.__module__ in (module.__name__, MAIN_ALIAS, "__main__")]
+    return own or found  # type: ignore[return-value]
+
+
+def _resolve(class_path: str) -> Any:
+    parts = class_path.split(".")
+    if parts[0] in ("__main__", MAIN_ALIAS):
+        main = sys.modules.get(MAIN_ALIAS) or sys.modules["__main__"]
+        return _attribute(main, ".".join(parts[1:]), class_path)
+    for cut in range(len(parts) - 1, 0, -1):
+        module_name = ".".join(parts[:cut])
+        if cut > 1 and not _module_exists(module_name):
+            continue
+        return _attribute(_import(module_name), ".".join(parts[cut:]), class_path)
+    raise UserCodeError(f"{class_path!r} is no class path; write it as module.Class.")
+
+
+def _module_exists(module_name: str) -> bool:
+    if module_name in sys.modules:
+        return True
+
+    def look() -> bool:
+        try:
+            return importlib.util.find_spec(module_name) is not None
+        except ModuleNotFoundError as error:
+            # A parent is missing, or is a module and no package: then this is no module either.
+            if error.name and (module_name + ".").startswith(error.name + "."):
+                return False
+            raise
+
+    return _guarded(look, f"Module {module_name}")
+
+
+def _import(module_name: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and (module_name + ".").startswith(error.name + "."):
+            failure = UserPackageError(f"Module {error.name!r} is not part of the package; add it "
+                                       "and submit again.")
+            failure.user_traceback = _user_traceback(error)
+            raise failure from error
+        _raise_user_error(f"Module {module_name}", error)
+    except (Exception, SystemExit) as error:
+        _raise_user_error(f"Module {module_name}", error)
+
+
+def _attribute(module: ModuleType, path: str, class_path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            where = getattr(module, "__file__", None) or module.__name__
+            raise UserCodeError(f"{class_path} does not exist: {where} defines no {name!r}; "
+                                "check the spelling and the package.") from None
+    return value
+
+
+def _execute(file: str) -> ModuleType:
+    try:
+        source = Path(file).read_bytes()
+    except OSError as error:
+        raise UserPackageError(f"Main file {file} cannot be read ({error.strerror}); "
+                               "submit the topology again.") from error
+    module = ModuleType(MAIN_ALIAS)
+    module.__file__ = file
+    aliases = (MAIN_ALIAS, "__main__")
+    before = {alias: sys.modules.get(alias) for alias in aliases}
+    for alias in aliases:
+        sys.modules[alias] = module
+    directory = os.path.dirname(file)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        _guarded(lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__),
+                 f"Main file {file}")
+    except HeronError:
+        for alias, previous in before.items():
+            if previous is None:
+                del sys.modules[alias]
+            else:
+                sys.modules[alias] = previous
+        raise
+    return module
+
+
+def _guarded(action: Callable[[], _T], what: str) -> _T:
+    """Runs user code; what it raises becomes a UserCodeError, `sys.exit(0)` a normal end."""
+    try:
+        return action()
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return None  # type: ignore[return-value]
+        _raise_user_error(what, error)
+    except (UserPackageError, UserCodeError):
+        raise
+    except Exception as error:
+        _raise_user_error(what, error)
+
+
+def _raise_user_error(what: str, error: BaseException) -> NoReturn:
+    if isinstance(error, SystemExit):
+        reason = f"ended the process with sys.exit({error.code!r})"
+    else:
+        text = " ".join(str(error).split())
+        reason = f"raised {type(error).__name__}" + (f": {text}" if text else "")
+    failure = UserCodeError(f"{what} {reason}; see the traceback.")
+    failure.user_traceback = _user_traceback(error)
+    raise failure from error
+
+
+def _user_traceback(error: BaseException) -> str:
+    """The traceback from the first frame that is neither ours nor the import system's."""
+    frames = error.__traceback__
+    while frames is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if file != __file__ and not file.startswith("<frozen importlib") \
+                and not file.endswith(os.path.join("importlib", "__init__.py")):
+            break
+        frames = frames.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames))

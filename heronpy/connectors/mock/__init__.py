@@ -1,0 +1,1 @@
+"""Sources for trials and tests."""

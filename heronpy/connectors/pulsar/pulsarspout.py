@@ -1,0 +1,101 @@
+"""A spout that reads a Pulsar topic.
+
+All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
+acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
+Pulsar sends it again; in the other modes it is acknowledged when it was emitted. Needs the package
+`pulsar-client`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from heronpy.api import api_constants
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Stream
+from heronpy.common.errors import FatalError
+from heronpy.streamlet.streamlet import OUTPUT_FIELD, OUTPUT_STREAM
+
+
+class PulsarSpout(Spout):
+    """Emits one tuple for each message of a topic, on the stream that streamlets read.
+
+    The deserializer turns the message's bytes into the list of values; without one the value is the
+    text of the message.
+    """
+
+    serviceUrl = "PULSAR_SERVICE_URL"
+    topicName = "PULSAR_TOPIC"
+    receiveTimeoutMs = "PULSAR_RECEIVE_TIMEOUT_MS"
+    deserializer = "PULSAR_MESSAGE_DESERIALIZER"
+
+    outputs: list[str | Stream] = [Stream([OUTPUT_FIELD], OUTPUT_STREAM)]
+
+    def default_deserializer(self, msg: bytes) -> list[Any]:
+        """The message as text."""
+        return [msg.decode("utf-8")]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Subscribes to the topic."""
+        for key in (PulsarSpout.serviceUrl, PulsarSpout.topicName):
+            if key not in config:
+                raise ValueError(f"Spout {context.get_component_id()} needs {key} in its "
+                                 "configuration.")
+        decode = config.get(PulsarSpout.deserializer, self.default_deserializer)
+        if not callable(decode):
+            raise TypeError(f"{PulsarSpout.deserializer} must be a function from bytes to a list "
+                            f"of values, given: {decode!r}")
+        self._decode: Callable[[bytes], Any] = decode
+        self._tracked = (config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+                         == api_constants.TopologyReliabilityMode.ATLEAST_ONCE)
+        self._timeout_ms = int(config.get(PulsarSpout.receiveTimeoutMs, 10))
+        self._pulsar = _client_library()
+        url, topic = str(config[PulsarSpout.serviceUrl]), str(config[PulsarSpout.topicName])
+        self.client = self._pulsar.Client(url)
+        try:
+            self.consumer = self.client.subscribe(
+                topic, context.get_topology_name(),
+                consumer_type=self._pulsar.ConsumerType.Failover)
+        except Exception as error:
+            self.client.close()
+            raise FatalError(f"Cannot subscribe to Pulsar topic {topic} at {url}: {error}; check "
+                             "the address and the topic.") from error
+        self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
+
+    def next_tuple(self) -> None:
+        """Emits the next message, if one comes within the receive timeout."""
+        try:
+            message = self.consumer.receive(timeout_millis=self._timeout_ms)
+        except self._pulsar.Timeout:
+            return
+        message_id = message.message_id()
+        values = self._decode(message.data())
+        if self._tracked:
+            self.emit(values, tup_id=message_id, stream=OUTPUT_STREAM)
+        else:
+            self.emit(values, stream=OUTPUT_STREAM)
+            self.consumer.acknowledge(message_id)
+
+    def ack(self, tup_id: Any) -> None:
+        """Tells Pulsar that the message was processed."""
+        self.consumer.acknowledge(tup_id)
+
+    def fail(self, tup_id: Any) -> None:
+        """Has Pulsar send the message again."""
+        self.consumer.negative_acknowledge(tup_id)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        client = getattr(self, "client", None)
+        if client is not None:
+            client.close()
+
+
+def _client_library() -> Any:
+    try:
+        return import_module("pulsar")
+    except ImportError as error:
+        raise FatalError("Pulsar topics need the package pulsar-client; run "
+                         "`pip install pulsar-client` in the topology's environment.") from error

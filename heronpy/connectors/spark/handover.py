@@ -1,0 +1,243 @@
+"""The hand-over of micro-batches between sink tasks and the Spark gateway: names, records, folders.
+
+Owns the layout below `<working_dir>/spark`, which both sides read and write; it is the only truth, so
+either side may die at any moment and messages may get lost.
+
+    <component>/owners/<task>.json     who may write for a task now: its incarnation (fencing token)
+    <component>/inbox/<stem>.arrow     the rows of a batch, an Arrow IPC file
+    <component>/inbox/<stem>.json      its manifest; a batch exists once this file does
+    <component>/claimed/<stem>.json    the manifest again, after the gateway took the batch
+    <component>/done/<stem>.json       the outcome: committed or failed; written once, never changed
+
+A record is written to a temporary file, synced and renamed, so it is whole or absent. A batch is
+claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one of the two succeeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.errors import StateError
+
+#: Name of the gateway's socket below `sockets_dir`.
+SOCKET_NAME = "spark-gateway"
+COMMITTED = "committed"
+FAILED = "failed"
+
+
+def gateway_endpoint(sockets_dir: str) -> str:
+    """Where the sinks of a topology reach its gateway."""
+    return f"ipc://{os.path.join(sockets_dir, SOCKET_NAME)}"
+
+
+def safe_name(name: str) -> str:
+    """A file name for a component: itself when it is plain, else made plain and told apart by a hash."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    if plain == name and not name.startswith((".", "_")):
+        return name
+    return f"c{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def run_token(topology_id: str) -> str:
+    """Tells batches of one submission of a topology from those of any other."""
+    return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What there is to know about one micro-batch, without opening its rows."""
+
+    id: str
+    run: str
+    component: str
+    task: int
+    incarnation: int
+    number: int
+    #: Number of the batch that the same incarnation wrote before; 0 for its first. Keeps the order.
+    after: int
+    rows: int
+    #: May the gateway commit it although its writer was replaced? True where tuples are never replayed.
+    keep: bool
+    #: The rest is the gateway's: attempts that were started, those that raised, and what is to publish.
+    started: int = 0
+    raised: int = 0
+    prepared: bool = False
+    #: Pairs [staged folder, published folder]; decided when `prepared` is.
+    tables: list[list[str]] = field(default_factory=list)
+
+    @property
+    def stem(self) -> str:
+        return stem_of(self.task, self.number, self.incarnation)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        known = {f.name for f in fields(cls)}
+        try:
+            return cls(**{k: v for k, v in json.loads(data).items() if k in known})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StateError(f"manifest of a micro-batch is damaged: {error}") from None
+
+
+@dataclass(slots=True, frozen=True)
+class Outcome:
+    """How a batch ended."""
+
+    id: str
+    state: str
+    rows: int
+    attempts: int
+    error: str = ""
+
+    @property
+    def committed(self) -> bool:
+        return self.state == COMMITTED
+
+
+@dataclass(slots=True, frozen=True)
+class Owner:
+    """The incarnation that may write batches of a task, and the first number it uses."""
+
+    run: str
+    incarnation: int
+    first: int
+
+
+def stem_of(task: int, number: int, incarnation: int) -> str:
+    return f"{task}-{number:010d}-{incarnation}"
+
+
+def parse_stem(name: str) -> tuple[int, int, int] | None:
+    """(task, number, incarnation) of a file name of a batch; None when it is another file."""
+    match = re.fullmatch(r"(\d+)-(\d+)-(\d+)(\.\w+)?", name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+class Folder:
+    """The folder of one sink component, with typed access to its records."""
+
+    __slots__ = ("claimed", "component", "done", "inbox", "owners", "root")
+
+    def __init__(self, spark_dir: str | os.PathLike[str], safe_component: str) -> None:
+        self.component = safe_component
+        self.root = Path(spark_dir) / safe_component
+        self.inbox = self.root / "inbox"
+        self.claimed = self.root / "claimed"
+        self.done = self.root / "done"
+        self.owners = self.root / "owners"
+
+    def create(self) -> None:
+        for folder in (self.root.parent, self.root, self.inbox, self.claimed, self.done, self.owners):
+            folder.mkdir(mode=0o700, parents=folder == self.root.parent, exist_ok=True)
+
+    # -- records ------------------------------------------------------------------------------
+
+    def owner(self, task: int) -> Owner | None:
+        record = read_json(self.owners / f"{task}.json")
+        return Owner(**record) if record else None
+
+    def write_owner(self, task: int, owner: Owner) -> None:
+        write_record(self.owners / f"{task}.json", json.dumps(asdict(owner)).encode())
+
+    def outcome(self, stem: str) -> Outcome | None:
+        record = read_json(self.done / f"{stem}.json")
+        return Outcome(**record) if record else None
+
+    def write_outcome(self, stem: str, outcome: Outcome) -> None:
+        write_record(self.done / f"{stem}.json", json.dumps(asdict(outcome)).encode())
+
+    def rows_file(self, stem: str) -> Path:
+        return self.inbox / f"{stem}.arrow"
+
+    def waiting(self) -> list[str]:
+        """Stems of the batches nobody has claimed yet, oldest first."""
+        return sorted_stems(self.inbox)
+
+    def taken(self) -> list[str]:
+        """Stems of the claimed batches, oldest first."""
+        return sorted_stems(self.claimed)
+
+    def read_claimed(self, stem: str) -> Manifest | None:
+        data = read_bytes(self.claimed / f"{stem}.json")
+        return Manifest.from_bytes(data) if data is not None else None
+
+    def read_waiting(self, stem: str) -> Manifest | None:
+        data = read_bytes(self.inbox / f"{stem}.json")
+        return Manifest.from_bytes(data) if data is not None else None
+
+    def withdraw(self, stem: str) -> bool:
+        """Take back a batch that nobody claimed; False when it was claimed before."""
+        try:
+            os.unlink(self.inbox / f"{stem}.json")
+        except FileNotFoundError:
+            return False
+        self.rows_file(stem).unlink(missing_ok=True)
+        return True
+
+
+def folders(spark_dir: str | os.PathLike[str]) -> Iterator[Folder]:
+    """The folders of all sinks that have started so far."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(spark_dir) if entry.is_dir())
+    except FileNotFoundError:
+        return
+    for name in names:
+        folder = Folder(spark_dir, name)
+        if folder.owners.is_dir():
+            yield folder
+
+
+def sorted_stems(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    stems = [name[:-5] for name in names if name.endswith(".json") and parse_stem(name)]
+    return sorted(stems, key=lambda stem: parse_stem(stem) or (0, 0, 0))
+
+
+def read_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    data = read_bytes(path)
+    if data is None:
+        return None
+    try:
+        record = json.loads(data)
+    except ValueError:
+        raise StateError(f"record {path} is damaged; remove the file to go on without it") from None
+    return record if isinstance(record, dict) else None
+
+
+def write_record(path: Path, data: bytes) -> None:
+    """Write a small file so that it is whole or absent, also after a power failure."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(temporary, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    os.rename(temporary, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,172 @@
+"""Options of a SparkSink, as they travel in the configuration of its component.
+
+Owns the `spark.sink.*` keys: every value is a plain string, so the configuration of a topology can
+be read (is Spark needed? with which options?) without loading any user code.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api.component.component_spec import MAIN_ALIAS
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.spark.requirements import SINK_KEY
+from heronpy.connectors.spark.rows import encode_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+AGGREGATE_KEY = "spark.sink.aggregate"
+_PICKLED = "pickle:"
+_IMPORTED = "import:"
+TICK_KEY = "topology.tick.tuple.freq.ms"
+HANG_KEY = "heron.instance.hang_timeout_s"
+#: The gateway remembers more outcomes of a task than this.
+UNCOMMITTED_MAX = 64
+
+
+@dataclass(slots=True, frozen=True)
+class SinkOptions:
+    """What a SparkSink was told; None stands for the `spark` room's setting."""
+
+    #: "import:module.function" or "pickle:<base64>".
+    aggregate: str
+    #: Encoded by rows.encode_schema; empty: inferred.
+    schema: str = ""
+    fields: list[str] = field(default_factory=list)
+    batch_rows: int | None = None
+    batch_interval_s: float | None = None
+    #: Batches handed over whose outcome is not known; the sink takes no more tuples above it.
+    max_uncommitted: int = 4
+    #: Longest time without any outcome while the sink waits for one.
+    commit_timeout_s: float = 300.0
+    #: The user's own, given to `aggregate` as batch.options.
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def validate(self) -> None:
+        for name in ("batch_rows", "batch_interval_s", "max_uncommitted", "commit_timeout_s"):
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (is_number and value > 0):
+                raise ConfigError(f"{name} of a SparkSink must be a number above zero, not {value!r}")
+        for name in ("batch_rows", "max_uncommitted"):
+            if not isinstance(getattr(self, name), (int, type(None))):
+                raise ConfigError(f"{name} of a SparkSink must be a whole number, not {getattr(self, name)!r}")
+        if self.max_uncommitted > UNCOMMITTED_MAX:
+            raise ConfigError(f"max_uncommitted of a SparkSink is at most {UNCOMMITTED_MAX}, not {self.max_uncommitted}")
+
+    def to_config(self) -> dict[str, Any]:
+        """The component configuration that carries these options."""
+        self.validate()
+        rest = {
+            "schema": self.schema,
+            "fields": self.fields,
+            "batch_rows": self.batch_rows,
+            "batch_interval_s": self.batch_interval_s,
+            "max_uncommitted": self.max_uncommitted,
+            "commit_timeout_s": self.commit_timeout_s,
+            "options": self.options,
+        }
+        try:
+            settings = json.dumps(rest, default=_plain)
+        except TypeError as error:
+            raise ConfigError(f"options of a SparkSink must be plain values (text, numbers, lists): {error}") from None
+        interval_ms = (self.batch_interval_s or 0.5) * 1000
+        return {
+            SINK_KEY: "true",
+            AGGREGATE_KEY: self.aggregate,
+            "spark.sink.settings": settings,
+            # The time trigger and the arrival of outcomes are looked at when a tick comes.
+            TICK_KEY: int(min(200, max(20, interval_ms / 5))),
+            # A sink that waits for Spark stands still on purpose; its own timeout guards it.
+            HANG_KEY: self.commit_timeout_s + 60,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> SinkOptions:
+        """The options out of a component's configuration."""
+        aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
+        if not isinstance(aggregate, str) or not isinstance(settings, str):
+            raise ConfigError("this component is a SparkSink without its options; make it with SparkSink.spec(...)")
+        return cls(aggregate=aggregate, **json.loads(settings))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} is a {type(value).__name__}")
+
+
+def make_options(
+    aggregate: str | Callable[..., Any] | None,
+    schema: pa.Schema | dict[str, str] | None,
+    fields: Sequence[str] | None,
+    **rest: Any,
+) -> SinkOptions:
+    """Check and encode what a user gives to SparkSink.spec."""
+    encoded = encode_schema(schema)
+    names = list(fields or [])
+    if schema is not None:
+        columns = list(schema) if isinstance(schema, dict) else schema.names
+        if names and names != columns:
+            raise ConfigError(f"fields {names} and the columns {columns} of schema differ; give one of them")
+        names = columns
+    if not names:
+        raise ConfigError("a SparkSink must know its columns; give fields=[...] or schema={...}")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"columns of a SparkSink must differ, but they are {names}")
+    return SinkOptions(encode_aggregate(aggregate), encoded, names, **rest)
+
+
+def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
+    """A function as text: by name when it has one that other processes can import, else by value."""
+    if isinstance(aggregate, str):
+        module, dot, name = aggregate.rpartition(".")
+        if not dot or not module or not name.isidentifier():
+            raise ConfigError(f"aggregate={aggregate!r} must be a function or 'module.function'")
+        if module != "__main__":
+            return _IMPORTED + aggregate
+        found = getattr(sys.modules["__main__"], name, None)
+        if not callable(found):
+            raise ConfigError(f"the topology's file has no function {name!r} to aggregate with")
+        aggregate = found
+    if not callable(aggregate):
+        raise ConfigError("a SparkSink needs aggregate=: a function(spark, df, batch) or 'module.function'")
+    import cloudpickle
+
+    if getattr(aggregate, "__module__", None) == MAIN_ALIAS:
+        # The topology's own file under the name that tasks load it by: no other process has it.
+        cloudpickle.register_pickle_by_value(sys.modules[MAIN_ALIAS])
+    try:
+        data = cloudpickle.dumps(aggregate)
+    except Exception as error:
+        raise ConfigError(f"function {aggregate!r} cannot be shipped to the Spark gateway: {error}") from None
+    return _PICKLED + base64.b64encode(data).decode()
+
+
+def decode_aggregate(text: str) -> Callable[..., Any]:
+    """The function again; raises ConfigError with one sentence when it cannot be loaded."""
+    try:
+        if text.startswith(_PICKLED):
+            import cloudpickle
+
+            found = cloudpickle.loads(base64.b64decode(text[len(_PICKLED) :]))
+        else:
+            module, _, name = text[len(_IMPORTED) :].rpartition(".")
+            found = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        shown = text if text.startswith(_IMPORTED) else "the pickled function"
+        raise ConfigError(
+            f"the Spark gateway cannot load {shown} ({type(error).__name__}: {error}); "
+            "put its module into the topology's package"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{text} is a {type(found).__name__} and no function")
+    return found  # type: ignore[no-any-return]

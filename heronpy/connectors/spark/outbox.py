@@ -1,0 +1,128 @@
+"""The sink task's side of the hand-over: incarnations, numbers, fencing, writing batches.
+
+Owns the owner record of one task and the files it adds to the inbox. A new incarnation takes over in
+this order: it writes the owner record (from then on the gateway claims nothing older, and an older
+incarnation that still lives gets a FencedError at its next batch), then it withdraws what its
+predecessors wrote and the gateway has not claimed. Numbers only grow, over all incarnations.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from heronpy.common.errors import FencedError
+from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sync_folder, write_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(slots=True, frozen=True)
+class Takeover:
+    """What a new incarnation found: batches withdrawn, left to commit, and already claimed."""
+
+    withdrawn: int
+    kept: int
+    claimed: int
+
+
+class Outbox:
+    """Writes the batches of one incarnation of one sink task."""
+
+    def __init__(self, folder: Folder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
+        self.folder = folder
+        self.component = component
+        self.task = task
+        self.run = run
+        self._keep = keep_leftovers
+        folder.create()
+        self.incarnation, self.takeover = self._take_over()
+        self._previous = 0
+
+    def _take_over(self) -> tuple[int, Takeover]:
+        lock = os.open(self.folder.owners / f".{self.task}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = self.folder.owner(self.task)
+            incarnation = before.incarnation + 1 if before else 1
+            used = before.first - 1 if before else 0
+            self.folder.write_owner(self.task, Owner(self.run, incarnation, used + 1))
+            used = max([used, *self._numbers_on_disk()])
+            self._next = used + 1
+            self.folder.write_owner(self.task, Owner(self.run, incarnation, self._next))
+            return incarnation, self._withdraw_leftovers()
+        finally:
+            os.close(lock)
+
+    def _numbers_on_disk(self) -> list[int]:
+        numbers = []
+        for folder in (self.folder.inbox, self.folder.claimed, self.folder.done):
+            for name in os.listdir(folder):
+                parsed = parse_stem(name)
+                if parsed and parsed[0] == self.task:
+                    numbers.append(parsed[1])
+        return numbers
+
+    def _withdraw_leftovers(self) -> Takeover:
+        withdrawn = kept = 0
+        for stem in self.folder.waiting():
+            if self._is_mine(stem):
+                manifest = self.folder.read_waiting(stem)
+                if manifest and manifest.keep and manifest.run == self.run:
+                    kept += 1
+                elif self.folder.withdraw(stem):
+                    withdrawn += 1
+        # In this order: a batch moves from waiting to claimed, so it is in one list at least.
+        waiting = set(self.folder.waiting())
+        claimed = {stem for stem in self.folder.taken() if self._is_mine(stem)}
+        for name in os.listdir(self.folder.inbox):
+            # Rows without a manifest: their writer died in between. Temporary files likewise.
+            stem = name.lstrip(".").split(".")[0]
+            if self._is_mine(stem) and stem not in waiting and stem not in claimed:
+                (self.folder.inbox / name).unlink(missing_ok=True)
+        return Takeover(withdrawn, kept, len(claimed))
+
+    def _is_mine(self, stem: str) -> bool:
+        parsed = parse_stem(stem)
+        return parsed is not None and parsed[0] == self.task
+
+    def write(self, table: pa.Table) -> Manifest:
+        """Hand a table of rows over as the next batch; raises FencedError in a replaced incarnation."""
+        import pyarrow as pa
+
+        self._check_permit()
+        number = self._next
+        token = hashlib.sha256(f"{self.run}:{self.incarnation}".encode()).hexdigest()[:8]
+        manifest = Manifest(
+            id=f"{self.folder.component}-{self.task}-{number:08d}-{token}",
+            run=self.run,
+            component=self.component,
+            task=self.task,
+            incarnation=self.incarnation,
+            number=number,
+            after=self._previous,
+            rows=table.num_rows,
+            keep=self._keep,
+        )
+        target = self.folder.rows_file(manifest.stem)
+        temporary = target.with_name(f".{target.name}.tmp")
+        with open(temporary, "wb") as out:
+            with pa.ipc.new_file(out, table.schema) as writer:
+                writer.write_table(table)
+            out.flush()
+            os.fsync(out.fileno())
+        os.rename(temporary, target)
+        sync_folder(self.folder.inbox)
+        self._check_permit()
+        write_record(self.folder.inbox / f"{manifest.stem}.json", manifest.to_bytes())
+        self._next, self._previous = number + 1, number
+        return manifest
+
+    def _check_permit(self) -> None:
+        owner = self.folder.owner(self.task)
+        if owner is None or owner.run != self.run or owner.incarnation != self.incarnation:
+            raise FencedError(f"sink task {self.task} of {self.component} was replaced by a newer process; it stops")

@@ -1,0 +1,192 @@
+"""Rows of tuples to Arrow tables: one schema per sink, and the rows that do not fit it.
+
+Owns the schema of a sink: given by the user, or inferred once from the first batch and then fixed
+for all its tasks and their successors. A row that does not fit never spoils its batch: it is
+returned with the reason, and the others make the table.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.spark.handover import read_bytes, sync_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MISSING = "SparkSink needs the package pyarrow; run: pip install 'heronpy[spark]'"
+
+
+def arrow() -> Any:
+    """The module pyarrow, or one sentence that says how to get it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise ConfigError(_MISSING) from None
+    return pyarrow
+
+
+def encode_schema(schema: pa.Schema | dict[str, str] | None) -> str:
+    """A schema as text for the component's configuration."""
+    if schema is None:
+        return ""
+    if isinstance(schema, dict):
+        if not schema or not all(isinstance(k, str) and isinstance(v, str) for k, v in schema.items()):
+            raise ConfigError("schema must map column names to type names, such as {'name': 'string'}")
+        # The types are checked when a task starts: to specify a topology needs no pyarrow.
+        return "names:" + json.dumps(list(schema.items()))
+    if not isinstance(schema, arrow().Schema):
+        raise ConfigError(f"schema must be a pyarrow schema or a dict of type names, not {type(schema).__name__}")
+    return "arrow:" + base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema | None:
+    """The schema out of the component's configuration."""
+    if not text:
+        return None
+    pa = arrow()
+    kind, _, body = text.partition(":")
+    if kind == "arrow":
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(body)))
+    columns = []
+    for name, type_name in json.loads(body):
+        try:
+            columns.append(pa.field(name, pa.type_for_alias(type_name)))
+        except ValueError:
+            raise ConfigError(
+                f"column {name!r} has unknown type {type_name!r}; use an Arrow type name such as "
+                "string, int64, double, bool, date32, timestamp[us]"
+            ) from None
+    return pa.schema(columns)
+
+
+@dataclass(slots=True, frozen=True)
+class Misfit:
+    """A row that does not fit the schema: its index in the batch and why."""
+
+    index: int
+    reason: str
+
+
+class RowShape:
+    """Turns rows into tables of one schema."""
+
+    def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Path) -> None:
+        self.fields = list(fields)
+        self._schema = schema
+        #: Where the tasks of this sink agree on an inferred schema.
+        self._shared = shared
+        self._fixed = schema is not None
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema, once it is known for good."""
+        return self._schema if self._fixed else None
+
+    def table(self, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[Misfit]]:
+        """The table of all rows that fit, in order, and the misfits."""
+        pa = arrow()
+        if not self._fixed:
+            self._infer(rows)
+        assert self._schema is not None
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
+        arrays: list[Any] = []
+        misfits: dict[int, Misfit] = {}
+        for field, values in zip(self._schema, columns, strict=True):
+            try:
+                arrays.append(_column(pa, field, values))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                if not self._find_misfits(field, values, misfits):
+                    raise
+        if misfits:
+            good = [row for index, row in enumerate(rows) if index not in misfits]
+            table, more = self.table(good)
+            assert not more, "a row that fits alone fits in a batch"
+            return table, [misfits[index] for index in sorted(misfits)]
+        return pa.Table.from_arrays(arrays, schema=self._schema), []
+
+    def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
+        """Try each value alone, for a batch that does not convert; was there one that does not fit?"""
+        pa = arrow()
+        found = False
+        for index, value in enumerate(values):
+            try:
+                _column(pa, field, (value,))
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                reason = f"column {field.name!r} must be {field.type}, and {value!r:.100} is not ({error})"
+                misfits.setdefault(index, Misfit(index, reason))
+                found = True
+        return found
+
+    def _infer(self, rows: Sequence[Sequence[Any]]) -> None:
+        pa = arrow()
+        agreed = self._agreed()
+        if agreed is None:
+            known = self._schema
+            columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.fields)
+            types = [
+                known.field(i).type if known and known.field(i).type != pa.null() else _infer_type(pa, values)
+                for i, values in enumerate(columns)
+            ]
+            self._schema = pa.schema(list(zip(self.fields, types, strict=True)))
+            if pa.null() in types:
+                return  # A column without any value yet: its type is decided by the first one.
+            agreed = self._agree(self._schema)
+        self._schema, self._fixed = agreed, True
+
+    def _agreed(self) -> pa.Schema | None:
+        pa = arrow()
+        data = read_bytes(self._shared)
+        if data is None:
+            return None
+        schema = pa.ipc.read_schema(pa.py_buffer(data))
+        return schema if schema.names == self.fields else None
+
+    def _agree(self, schema: pa.Schema) -> pa.Schema:
+        """Offer a schema to the other tasks; the first offer wins."""
+        temporary = self._shared.with_name(f".{self._shared.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(schema.serialize().to_pybytes())
+        try:
+            os.link(temporary, self._shared)
+            sync_folder(self._shared.parent)
+        except FileExistsError:
+            agreed = self._agreed()
+            if agreed is not None:
+                return agreed
+            os.replace(temporary, self._shared)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return schema
+
+
+def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
+    array = pa.array(values, type=field.type, from_pandas=False)
+    is_mixed = pa.types.is_integer(field.type) and not {int, type(None)}.issuperset(map(type, values))
+    # Arrow would cut fractions off in silence.
+    if is_mixed and any(value is not None and value != int(value) for value in values):
+        raise ValueError("it has a fraction")
+    if not field.nullable and array.null_count:
+        raise ValueError("a value is missing")
+    return array
+
+
+def _infer_type(pa: Any, values: Sequence[Any]) -> Any:
+    try:
+        return pa.array(values).type
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        # Mixed values: the first one decides, the ones that differ are misfits.
+        for value in values:
+            try:
+                found = pa.array([value]).type
+            except (pa.ArrowException, TypeError, ValueError, OverflowError):
+                continue
+            if found != pa.null():
+                return found
+        return pa.null()

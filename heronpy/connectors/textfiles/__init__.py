@@ -1,0 +1,1 @@
+"""Sources that read text files line by line."""

@@ -1,0 +1,240 @@
+"""Which lines of a set of files belong to which reader, and reading them.
+
+Files are cut into blocks of a fixed size. Block b of file f belongs to reader (f + b) mod n, and a
+line belongs to the block in which its first byte lies. So each line has exactly one reader without
+any talk between readers, even if they see different lengths of a growing file. Memory is bounded by
+one block and one line. Lines of one reader come in file order.
+"""
+
+from __future__ import annotations
+
+import codecs
+import glob
+import os
+from collections.abc import Iterable
+from typing import Any, BinaryIO, NamedTuple
+
+from heronpy.common.errors import FatalError
+
+BLOCK_BYTES = 256 * 1024
+LINE_BYTES_MAX = 32 * 1024 * 1024
+
+
+class TextFileError(FatalError):
+    """A text file cannot be read as told."""
+
+
+class Position(NamedTuple):
+    """Where reading stands: the next block, or how many lines of that block are done."""
+
+    file_index: int
+    block: int
+    lines_done: int
+
+
+class LineBlock(NamedTuple):
+    """The lines of one block. `offsets` has the place of each line's first byte."""
+
+    path: str
+    position: Position
+    lines: list[str]
+    offsets: list[int]
+
+
+def absolute_patterns(paths: Any) -> list[str]:
+    """The patterns of a configuration value (one, or a list), made absolute.
+
+    A task runs in another directory than the one where its topology was submitted.
+    """
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    if not isinstance(paths, Iterable):
+        raise TypeError(f"Paths of text files must be a path or a list of paths, given: {paths!r}")
+    patterns = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in paths]
+    if not patterns:
+        raise ValueError("Paths of text files must name at least one file.")
+    return patterns
+
+
+def find_files(patterns: list[str]) -> list[str]:
+    """The files that the patterns match, sorted, each once."""
+    files: set[str] = set()
+    for pattern in patterns:
+        if os.path.isfile(pattern):
+            files.add(pattern)
+            continue
+        matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
+        if not matches:
+            raise TextFileError(f"No file matches {pattern}; check the path, it must be readable "
+                                "on every machine that runs the topology.")
+        files.update(matches)
+    return sorted(files)
+
+
+class LineShare:
+    """The share of one of `readers` readers."""
+
+    def __init__(self, files: list[str], index: int, readers: int, *, encoding: str = "utf-8",
+                 decode_errors: str = "strict", skip_header: int = 0,
+                 block_bytes: int = BLOCK_BYTES, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+        self._files = files
+        self._index = index
+        self._readers = readers
+        self._strip_bom, self._encoding = _check_encoding(encoding)
+        self._decode_errors = decode_errors
+        self._skip_header = skip_header
+        self._block_bytes = block_bytes
+        self._line_bytes_max = line_bytes_max
+        self._file: BinaryIO | None = None
+        self._open_index = -1
+        self._next = Position(0, self._first_block(0), 0)
+
+    def seek(self, position: Position) -> None:
+        """Goes on from a position that a `LineBlock` had."""
+        self._next = position
+
+    @property
+    def position(self) -> Position:
+        """The position of the block that `next_block` reads next."""
+        return self._next
+
+    def next_block(self) -> LineBlock | None:
+        """The next block of this share that has lines, or None at the end of the share."""
+        while self._next.file_index < len(self._files):
+            position = self._next
+            path = self._files[position.file_index]
+            file = self._open(position.file_index)
+            begin = position.block * self._block_bytes
+            found = self._read(file, path, begin)
+            if found is None:
+                following = position.file_index + 1
+                self._next = Position(following, self._first_block(following), 0)
+                continue
+            self._next = Position(position.file_index, position.block + self._readers, 0)
+            start, data = found
+            if data:
+                block = self._split(path, position, start, data)
+                if block.lines:
+                    return block
+        self.close()
+        return None
+
+    def line_at(self, path: str, offset: int) -> str:
+        """The line that starts at `offset`, read again."""
+        try:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                data = self._complete(file, path, offset, b"")
+        except OSError as error:
+            raise _unreadable(path, offset, error) from error
+        line = self._decode(path, offset, data.removesuffix(b"\n").removesuffix(b"\r"))
+        return line.removeprefix("\ufeff") if self._strip_bom and offset == 0 else line
+
+    def close(self) -> None:
+        """Closes the open file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._open_index = -1
+
+    def _first_block(self, file_index: int) -> int:
+        return (self._index - file_index) % self._readers
+
+    def _open(self, file_index: int) -> BinaryIO:
+        if self._open_index != file_index or self._file is None:
+            self.close()
+            path = self._files[file_index]
+            try:
+                self._file = open(path, "rb")
+            except OSError as error:
+                raise _unreadable(path, 0, error) from error
+            self._open_index = file_index
+        return self._file
+
+    def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
+        """The lines that start in the block at `begin`, and where; None behind the file's end."""
+        try:
+            # One byte more, to see whether a line starts exactly at `begin`.
+            before = 1 if begin else 0
+            file.seek(begin - before)
+            data = file.read(self._block_bytes + before)
+            if not data:
+                return None
+            start = begin
+            if before:
+                newline = data.find(b"\n")
+                if newline < 0:
+                    return begin, b""
+                start = begin + newline
+                data = data[newline + 1:]
+            if data and not data.endswith(b"\n"):
+                data = self._complete(file, path, start, data)
+        except OSError as error:
+            raise _unreadable(path, begin, error) from error
+        return start, data
+
+    def _complete(self, file: BinaryIO, path: str, start: int, data: bytes) -> bytes:
+        """`data`, which was read from `start`, with the rest of its last line."""
+        data += file.readline(self._line_bytes_max + 1)
+        line_start = data.rfind(b"\n", 0, len(data) - 1) + 1
+        if len(data) - line_start > self._line_bytes_max:
+            raise TextFileError(f"{path} has a line of more than {self._line_bytes_max} bytes at "
+                                f"byte {start + line_start}; is it a text file?")
+        return data
+
+    def _split(self, path: str, position: Position, start: int, data: bytes) -> LineBlock:
+        raw = data.split(b"\n")
+        if data.endswith(b"\n"):
+            raw.pop()
+        offsets = []
+        offset = start
+        for line in raw:
+            offsets.append(offset)
+            offset += len(line) + 1
+        lines = self._decode(path, start, data).split("\n")
+        if data.endswith(b"\n"):
+            lines.pop()
+        if len(lines) != len(raw):
+            # A lenient decoder took a line end for part of a broken character.
+            lines = [self._decode(path, at, line) for at, line in zip(offsets, raw, strict=True)]
+        if b"\r" in data:
+            lines = [line.removesuffix("\r") for line in lines]
+        skip = position.lines_done
+        if start == 0 and position.block == 0:
+            if self._strip_bom:
+                lines[0] = lines[0].removeprefix("\ufeff")
+            if self._skip_header > len(lines) and len(data) >= self._block_bytes:
+                raise TextFileError(f"The header of {path} is longer than its first "
+                                    f"{self._block_bytes} bytes; skip fewer lines.")
+            skip = max(skip, self._skip_header)
+        first = position._replace(lines_done=min(skip, len(lines)))
+        return LineBlock(path, first, lines[skip:], offsets[skip:])
+
+    def _decode(self, path: str, start: int, data: bytes) -> str:
+        try:
+            return data.decode(self._encoding, self._decode_errors)
+        except UnicodeDecodeError as error:
+            raise TextFileError(f"{path} is not valid {self._encoding} at byte "
+                                f"{start + error.start}; set the right encoding, or how to treat "
+                                "such bytes.") from error
+
+
+def _check_encoding(encoding: str) -> tuple[bool, str]:
+    """Whether to strip a byte order mark, and the codec's name."""
+    try:
+        name = codecs.lookup(encoding).name
+    except LookupError:
+        raise ValueError(f"Encoding {encoding!r} is unknown; use a name that Python knows, such "
+                         "as utf-8 or latin-1.") from None
+    strip = name == "utf-8-sig"
+    if strip:
+        name = "utf-8"
+    if "\n".encode(name) != b"\n":
+        raise ValueError(f"Encoding {encoding!r} does not write a line end as one byte, so files "
+                         "cannot be shared by blocks; convert them to utf-8.")
+    return strip, name
+
+
+def _unreadable(path: str, offset: int, error: OSError) -> TextFileError:
+    return TextFileError(f"{path} cannot be read at byte {offset} "
+                         f"({error.strerror or error}); check that it exists and is readable.")

@@ -1,0 +1,395 @@
+"""Text files as sources: each line exactly once across readers, in order, with its offset."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronpy.api.config_values import decode_config
+from heronpy.api.state.state import HashMapState
+from heronpy.connectors.mock.arraylooper import ArrayLooper
+from heronpy.connectors.textfiles.line_share import LineShare, TextFileError, find_files
+from heronpy.connectors.textfiles.textfilesgenerator import TextFileGenerator
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+
+
+class Delegate:
+    logger = logging.getLogger("test")
+
+    def __init__(self) -> None:
+        self.emitted: list[Any] = []
+        self.ids: list[Any] = []
+        self.ended = 0
+
+    def emit(self, tup: Any, tup_id: Any = None, **_: Any) -> None:
+        self.emitted.append(tup)
+        self.ids.append(tup_id)
+
+    def end_of_input(self) -> None:
+        self.ended += 1
+
+
+class Context:
+    def __init__(self, index: int = 0, tasks: int = 1) -> None:
+        self.index, self.tasks = index, tasks
+
+    def get_component_id(self) -> str:
+        return "lines"
+
+    def get_task_id(self) -> int:
+        return 10 + self.index
+
+    def get_component_tasks(self, _: str) -> list[int]:
+        return list(range(10, 10 + self.tasks))
+
+    def get_partition_index(self) -> int:
+        return self.index
+
+    def get_num_partitions(self) -> int:
+        return self.tasks
+
+
+def spout(paths: Any, index: int = 0, tasks: int = 1, state: Any = None, **config: Any
+          ) -> TextFileSpout:
+    made = TextFileSpout(Delegate())
+    if state is not None:
+        made.init_state(state)
+    made.initialize({"textfile.paths": paths,
+                     **{k if "." in k else f"textfile.{k}": v for k, v in config.items()}},
+                    Context(index, tasks))
+    return made
+
+
+def drain(made: TextFileSpout, calls: int = 10_000) -> list[Any]:
+    for _ in range(calls):
+        if made.delegate.ended:
+            break
+        made.next_tuple()
+    return [values[0] for values in made.delegate.emitted]
+
+
+def write(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return str(path)
+
+
+def lines_of(data: bytes) -> list[str]:
+    lines = data.decode().split("\n")
+    return [line.removesuffix("\r") for line in (lines[:-1] if data.endswith(b"\n") or not data
+                                                 else lines)]
+
+
+pieces = st.lists(
+    st.sampled_from([b"\n", b"\n", b"a", b"bc", b"\r\n", "\u20acx".encode(), b"0123456789"]),
+    max_size=40,
+).map(b"".join)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(pieces, min_size=1, max_size=3), st.integers(1, 4), st.integers(1, 12))
+def test_each_line_once_in_order(tmp_path_factory: pytest.TempPathFactory, contents: list[bytes],
+                                 readers: int, block_bytes: int) -> None:
+    directory = tmp_path_factory.mktemp("share")
+    files = [write(directory / f"{i}.txt", data) for i, data in enumerate(contents)]
+    found: list[tuple[str, int, str]] = []
+    for index in range(readers):
+        share = LineShare(files, index, readers, block_bytes=block_bytes)
+        own = []
+        while (block := share.next_block()) is not None:
+            own += [(block.path, offset, line)
+                    for line, offset in zip(block.lines, block.offsets, strict=True)]
+        assert own == sorted(own, key=lambda entry: entry[:2])
+        assert all(share.line_at(path, offset) == line for path, offset, line in own)
+        found += own
+    assert len({entry[:2] for entry in found}) == len(found)
+    by_file = [[line for p, _, line in sorted(found) if p == path] for path in files]
+    assert by_file == [lines_of(data) for data in contents]
+
+
+@settings(deadline=None, max_examples=60)
+@given(pieces, st.integers(1, 3), st.integers(1, 9), st.lists(st.booleans(), max_size=60))
+def test_spouts_share_replay_and_end(tmp_path_factory: pytest.TempPathFactory, data: bytes,
+                                     tasks: int, block_bytes: int, failing: list[bool]) -> None:
+    path = write(tmp_path_factory.mktemp("spout") / "f.txt", data)
+    done: list[Any] = []
+    verdicts = iter(failing)
+    for index in range(tasks):
+        made = spout(path, index, tasks, block_bytes=block_bytes, pending_max=3,
+                     **{"topology.reliability.mode": "ATLEAST_ONCE"})
+        for _ in range(2000):
+            made.next_tuple()
+            assert len(made.delegate.ids) <= 3
+            emitted, ids = list(made.delegate.emitted), list(made.delegate.ids)
+            made.delegate.emitted.clear()
+            made.delegate.ids.clear()
+            for values, tup_id in zip(emitted, ids, strict=True):
+                if next(verdicts, False):
+                    made.fail(tup_id)
+                else:
+                    made.ack(tup_id)
+                    done.append((tup_id, values[0]))
+            if made.delegate.ended:
+                break
+        made.next_tuple()
+        assert made.delegate.ended == 1
+    assert [line for _, line in sorted(done)] == lines_of(data)
+
+
+def test_default_blocks_over_a_larger_file(tmp_path: Path) -> None:
+    data = b"".join(b"line number %d\n" % i for i in range(60_000))
+    path = write(tmp_path / "big.txt", data)
+    shares = [drain(spout(path, index, 3)) for index in range(3)]
+    assert all(shares)
+    assert sorted(itertools.chain(*shares)) == sorted(lines_of(data))
+
+
+def test_several_files_headers_and_line_ends(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", b"head\r\n1\r\n2")
+    write(tmp_path / "b.csv", b"head\n")
+    write(tmp_path / "c.csv", b"")
+    write(tmp_path / "d.csv", b"head\n\n3\n")
+    assert drain(spout(str(tmp_path / "*.csv"), skip_header=True)) == ["1", "2", "", "3"]
+    both = [str(tmp_path / "d.csv"), str(tmp_path / "a.*"), str(tmp_path / "d.*")]
+    assert drain(spout(both, skip_header=2)) == ["2", "3"]
+
+
+def test_lines_per_call_and_no_ids_without_acking(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", b"x\n" * 450)
+    made = spout(path)
+    made.next_tuple()
+    assert len(made.delegate.emitted) == 200 and set(made.delegate.ids) == {None}
+    drain(made)
+    assert len(made.delegate.emitted) == 450
+
+
+def test_offsets_can_be_emitted(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", "\u20ac\nb\n".encode())
+    made = spout(path, emit_offset=True)
+    drain(made)
+    assert made.delegate.emitted == [["\u20ac", path, 0], ["b", path, 4]]
+    spec = TextFileSpout.spec("s", config={"textfile.paths": path, "textfile.emit_offset": True})
+    assert spec.output_streams()["default"].fields == ["line", "path", "offset"]
+
+
+def test_spec_makes_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = TextFileSpout.spec("s", config={"textfile.paths": "data/*.txt"})
+    config = decode_config(spec.get_protobuf().comp.config)
+    assert config["textfile.paths"] == [str(tmp_path / "data/*.txt")]
+    assert TextFileSpout.spec("s").output_streams()["default"].fields == ["line"]
+
+
+def test_pending_is_bounded_by_the_topology(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", b"x\n" * 50)
+    made = spout(path, **{"topology.reliability.mode": "ATLEAST_ONCE",
+                          "topology.max.spout.pending": 7})
+    for _ in range(5):
+        made.next_tuple()
+    assert len(made.delegate.ids) == 7
+    made.ack(made.delegate.ids[0])
+    made.ack("unknown")
+    made.fail("unknown")
+    made.next_tuple()
+    assert len(made.delegate.ids) == 8 and not made.delegate.ended
+
+
+def test_replays_can_be_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "f", b"good\npoison\n")
+    made = spout(path, replays_max=2, **{"topology.reliability.mode": "ATLEAST_ONCE"})
+    made.next_tuple()
+    made.ack((path, 0))
+    for _ in range(3):
+        made.fail((path, 5))
+        made.next_tuple()
+    assert [v[0] for v in made.delegate.emitted] == ["good", "poison", "poison", "poison"]
+    assert made.delegate.ended == 1
+    assert "byte 5 of" in caplog.text
+
+
+def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    data = b"".join(b"%d\n" % i for i in range(100))
+    path = write(tmp_path / "f", data)
+    seen: list[Any] = []
+    state = HashMapState()
+    for _ in range(30):
+        made = spout(path, state=state, block_bytes=50, lines_per_call=7, skip_header=3)
+        made.next_tuple()
+        seen += [values[0] for values in made.delegate.emitted]
+        made.pre_save("1")
+        state = pickle.loads(pickle.dumps(state))
+    assert seen == lines_of(data)[3:]
+    assert made.delegate.ended == 1
+
+
+def test_encodings(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", b"\xef\xbb\xbfone\n\xc3\xa9\n")
+    assert drain(spout(path, encoding="utf-8-sig")) == ["one", "\u00e9"]
+    assert LineShare([path], 0, 1, encoding="utf-8-sig").line_at(path, 0) == "one"
+    assert drain(spout(path, encoding="latin-1"))[1] == "\u00c3\u00a9"
+    broken = write(tmp_path / "g", b"ok\nbad\xff\n")
+    with pytest.raises(TextFileError, match=r"g is not valid utf-8 at byte 6"):
+        drain(spout(broken))
+    assert drain(spout(broken, decode_errors="replace")) == ["ok", "bad\ufffd"]
+    for encoding in ("utf-16", "nonsense"):
+        with pytest.raises(ValueError, match=encoding):
+            spout(path, encoding=encoding)
+
+
+def test_errors_name_file_and_byte(tmp_path: Path) -> None:
+    with pytest.raises(TextFileError, match=r"No file matches .*\*\.nope"):
+        spout(str(tmp_path / "*.nope"))
+    long = write(tmp_path / "long", b"ab\n" + b"x" * 100 + b"\n")
+    with pytest.raises(TextFileError, match="more than 20 bytes at byte 3"):
+        drain(spout(long, block_bytes=10, line_bytes_max=20))
+    gone = spout(write(tmp_path / "gone", b"x\n"))
+    (tmp_path / "gone").unlink()
+    with pytest.raises(TextFileError, match="gone cannot be read at byte 0"):
+        gone.next_tuple()
+    header = write(tmp_path / "header", b"h\n" * 20)
+    with pytest.raises(TextFileError, match="header of"):
+        drain(spout(header, block_bytes=10, skip_header=9))
+
+
+@pytest.mark.parametrize(("config", "error", "text"), [
+    ({"lines_per_call": 0}, ValueError, "at least 1"),
+    ({"pending_max": "x"}, ValueError, "whole number"),
+    ({"skip_header": -1}, ValueError, "at least 0"),
+])
+def test_wrong_settings(tmp_path: Path, config: dict[str, Any], error: Any, text: str) -> None:
+    with pytest.raises(error, match=text):
+        spout(write(tmp_path / "f", b""), **config)
+
+
+def test_paths_are_required(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"needs textfile\.paths"):
+        TextFileSpout(Delegate()).initialize({}, Context())
+    with pytest.raises(ValueError, match="at least one"):
+        TextFileSpout.spec("s", config={"textfile.paths": []})
+    with pytest.raises(TypeError):
+        TextFileSpout.spec("s", config={"textfile.paths": 3})
+    assert find_files([write(tmp_path / "[odd].txt", b"")]) == [str(tmp_path / "[odd].txt")]
+
+
+def test_generator_reads_lazily_and_ends(tmp_path: Path) -> None:
+    write(tmp_path / "1.txt", b"a\nb\n")
+    write(tmp_path / "2.txt", b"c")
+    made = TextFileGenerator(str(tmp_path / "*.txt"))
+    with pytest.raises(RuntimeError, match="setup"):
+        made.get()
+    made = pickle.loads(pickle.dumps(made))
+    made.setup(Context())
+    assert [made.get(), made.get(), made.get()] == ["a", "b", "c"]
+    with pytest.raises(StopIteration):
+        made.get()
+    halves = []
+    for index in range(2):
+        made.setup(Context(index, 2))
+        halves.append(list(iter_until_stop(made.get)))
+    assert sorted(itertools.chain(*halves)) == ["a", "b", "c"]
+
+
+def iter_until_stop(get: Any) -> Any:
+    while True:
+        try:
+            yield get()
+        except StopIteration:
+            return
+
+
+def test_array_looper() -> None:
+    looper = ArrayLooper(iter([1, 2]), sleep=0)
+    looper = pickle.loads(pickle.dumps(looper))
+    looper.setup(None)
+    assert [looper.get() for _ in range(5)] == [1, 2, 1, 2, 1]
+    with pytest.raises(RuntimeError, match="iterable"):
+        ArrayLooper(3)  # type: ignore[arg-type]
+
+
+class FakePulsar(SimpleNamespace):
+    """The part of the client library that the spout uses."""
+
+    class Timeout(Exception):
+        pass
+
+    def __init__(self, messages: list[bytes]) -> None:
+        super().__init__(messages=list(enumerate(messages)), acked=[], nacked=[], closed=False,
+                         ConsumerType=SimpleNamespace(Failover="failover"))
+
+    def Client(self, url: str) -> Any:
+        self.url = url
+        return self
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
+        self.subscription = (*args, kwargs["consumer_type"])
+        return self
+
+    def receive(self, timeout_millis: int) -> Any:
+        if not self.messages:
+            raise self.Timeout
+        number, data = self.messages.pop(0)
+        return SimpleNamespace(message_id=lambda: number, data=lambda: data)
+
+    def acknowledge(self, message_id: int) -> None:
+        self.acked.append(message_id)
+
+    def negative_acknowledge(self, message_id: int) -> None:
+        self.nacked.append(message_id)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+
+    fake = FakePulsar([b"x", b"y"])
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", fake)
+    context = Context()
+    context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
+    made = PulsarSpout(Delegate())
+    made.initialize({"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t",
+                     "topology.reliability.mode": mode}, context)
+    for _ in range(3):
+        made.next_tuple()
+    assert made.delegate.emitted == [["x"], ["y"]]
+    assert fake.subscription == ("t", "top", "failover")
+    if mode == "ATMOST_ONCE":
+        assert fake.acked == [0, 1] and made.delegate.ids == [None, None]
+    else:
+        assert fake.acked == [] and made.delegate.ids == [0, 1]
+        made.ack(0)
+        made.fail(1)
+        assert (fake.acked, fake.nacked) == ([0], [1])
+    made.close()
+    assert fake.closed
+
+
+def test_pulsar_errors_and_streamlet(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.api.topology import TopologyBuilder
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+    from heronpy.connectors.pulsar.pulsarstreamlet import PulsarStreamlet
+    from heronpy.streamlet.builder import Builder
+
+    made = PulsarSpout(Delegate())
+    with pytest.raises(ValueError, match="PULSAR_TOPIC"):
+        made.initialize({"PULSAR_SERVICE_URL": "x"}, Context())
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", None)
+    with pytest.raises(Exception, match="pip install pulsar-client"):
+        made.initialize({"PULSAR_SERVICE_URL": "x", "PULSAR_TOPIC": "t"}, Context())
+    made.close()
+    builder, topology = Builder(), TopologyBuilder("t")
+    builder.add_source(PulsarStreamlet.pulsarStreamlet("pulsar://h", "a/b/c", parallelism=2)).log()
+    builder.build(topology)
+    proto = topology.build()
+    assert proto.spouts[0].comp.name == "pulsarspout-c-1"
+    with pytest.raises(RuntimeError, match="Topic"):
+        PulsarStreamlet("x", None)  # type: ignore[arg-type]
