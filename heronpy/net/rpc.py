@@ -1,0 +1,258 @@
+"""Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
+
+Control has sockets of its own, so it never waits behind data (architecture decision D4). Every wait
+has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
+a peer is counted and dropped: it never ends a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import zmq
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.net.zsock import LoopSocket, configure
+from heronpy.proto import control_pb2 as control
+
+log = logging.getLogger("heronpy.net")
+
+_FIELDS = {f.message_type.name: f.name for f in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields}
+
+OnRequest = Callable[[bytes, control.Envelope], "Message | None | Awaitable[Message | None]"]
+
+
+def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control.Envelope:
+    """Put a control message into an Envelope."""
+    envelope = control.Envelope(request_id=request_id, reply=reply)
+    getattr(envelope, _FIELDS[body.DESCRIPTOR.name]).CopyFrom(body)
+    return envelope
+
+
+def body_of(envelope: control.Envelope) -> tuple[str, Any]:
+    """The name of the body's field and the body; ("", None) when there is none."""
+    field = envelope.WhichOneof("body")
+    return (field, getattr(envelope, field)) if field else ("", None)
+
+
+def parse(data: bytes) -> control.Envelope | None:
+    """An Envelope, or None when the bytes are not one."""
+    try:
+        return control.Envelope.FromString(data)
+    except (DecodeError, ValueError):
+        return None
+
+
+class RpcClient:
+    """Blocking client for programs without an event loop, such as the CLI."""
+
+    def __init__(self, endpoint: str, context: zmq.Context | None = None, peer: str | None = None) -> None:
+        self.endpoint = endpoint
+        self._peer = peer or endpoint
+        self._ids = itertools.count(1)
+        self._sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER))
+        self._sock.connect(endpoint)
+
+    def call(self, body: Message, timeout_s: float = 5.0) -> Any:
+        """Send a request and return the body of its reply (None when it has none).
+
+        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
+        """
+        request_id = next(self._ids)
+        self._sock.send(wrap(body, request_id).SerializeToString())
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_ms = int((deadline - time.monotonic()) * 1000)
+            if left_ms <= 0 or not self._sock.poll(left_ms):
+                raise DeadlineError(f"{self._peer} did not answer within {timeout_s:g} s")
+            envelope = parse(self._sock.recv())
+            if envelope is None or not envelope.reply or envelope.request_id != request_id:
+                continue
+            if envelope.error:
+                raise RpcError(envelope.error)
+            return body_of(envelope)[1]
+
+    def close(self) -> None:
+        self._sock.close(linger=0)
+
+    def __enter__(self) -> RpcClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ControlServer:
+    """A ROUTER that hands each Envelope to `on_request(identity, envelope)`.
+
+    The handler returns the body of the reply, None (empty reply), or an awaitable of these; an
+    exception becomes the error of the reply. One-way messages (request_id 0) get no reply.
+    """
+
+    def __init__(
+        self,
+        endpoints: list[str],
+        on_request: OnRequest,
+        context: zmq.Context | None = None,
+    ) -> None:
+        sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER))
+        sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self.endpoints = [bind(sock, endpoint) for endpoint in endpoints]
+        self._on_request = on_request
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Messages that were no Envelope.
+        self.garbage = 0
+        #: Messages that no peer could take.
+        self.undelivered = 0
+        self._socket = LoopSocket(sock, self._receive)
+
+    def _receive(self, parts: list[bytes]) -> None:
+        envelope = parse(parts[1]) if len(parts) == 2 else None
+        if envelope is None or not envelope.WhichOneof("body"):
+            self.garbage += 1
+            return
+        identity = parts[0]
+        try:
+            result = self._on_request(identity, envelope)
+        except Exception as error:
+            self._refuse(identity, envelope, error)
+            return
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(self._answer_later(identity, envelope, result))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._answer(identity, envelope, result)
+
+    async def _answer_later(
+        self, identity: bytes, envelope: control.Envelope, result: Awaitable[Message | None]
+    ) -> None:
+        try:
+            self._answer(identity, envelope, await result)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._refuse(identity, envelope, error)
+
+    def _answer(self, identity: bytes, envelope: control.Envelope, body: Message | None) -> None:
+        if not envelope.request_id:
+            return
+        reply = wrap(body, envelope.request_id, True) if body is not None else control.Envelope()
+        reply.request_id, reply.reply = envelope.request_id, True
+        self._send(identity, reply)
+
+    def _refuse(self, identity: bytes, envelope: control.Envelope, error: Exception) -> None:
+        from heronpy.common.errors import HeronError
+
+        if not isinstance(error, HeronError):
+            log.exception("request %s failed", envelope.WhichOneof("body"))
+        if envelope.request_id:
+            text = str(error) or type(error).__name__
+            self._send(identity, control.Envelope(request_id=envelope.request_id, reply=True, error=text))
+
+    def _send(self, identity: bytes, envelope: control.Envelope) -> bool:
+        sent = self._socket.send([identity, envelope.SerializeToString()])
+        if not sent:
+            self.undelivered += 1
+        return sent
+
+    def send(self, identity: bytes, body: Message) -> bool:
+        """Send a one-way message; False when that peer is not connected or does not read."""
+        return self._send(identity, wrap(body))
+
+    def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
+        """Send a one-way message to many, serialized once; returns those who did not get it."""
+        data = wrap(body).SerializeToString()
+        missed = [identity for identity in identities if not self._socket.send([identity, data])]
+        self.undelivered += len(missed)
+        return missed
+
+    def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._socket.close()
+
+
+class ControlClient:
+    """A DEALER to one ControlServer. ZeroMQ reconnects by itself; requests have deadlines."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        on_message: Callable[[control.Envelope], None],
+        identity: bytes | None = None,
+        context: zmq.Context | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER), identity=identity)
+        sock.connect(endpoint)
+        self._on_message = on_message
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[control.Envelope]] = {}
+        #: Messages that could not be queued because the peer is away; control is periodic, so it is repeated.
+        self.undelivered = 0
+        self._socket = LoopSocket(sock, self._receive)
+
+    def _receive(self, parts: list[bytes]) -> None:
+        envelope = parse(parts[-1])
+        if envelope is None:
+            return
+        if envelope.reply:
+            waiter = self._waiting.pop(envelope.request_id, None)
+            if waiter and not waiter.done():
+                waiter.set_result(envelope)
+        else:
+            self._on_message(envelope)
+
+    def send(self, body: Message) -> bool:
+        """Send a one-way message."""
+        sent = self._socket.send([wrap(body).SerializeToString()])
+        if not sent:
+            self.undelivered += 1
+        return sent
+
+    async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
+        """Send a request; returns the body of the reply, raises RpcError or DeadlineError."""
+        request_id = next(self._ids)
+        waiter: asyncio.Future[control.Envelope] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = waiter
+        try:
+            if not self._socket.send([wrap(body, request_id).SerializeToString()]):
+                raise DeadlineError(f"{self.endpoint} does not take messages")
+            envelope = await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            raise DeadlineError(f"{self.endpoint} did not answer within {timeout_s:g} s") from None
+        finally:
+            self._waiting.pop(request_id, None)
+        if envelope.error:
+            raise RpcError(envelope.error)
+        return body_of(envelope)[1]
+
+    def close(self) -> None:
+        for waiter in self._waiting.values():
+            waiter.cancel()
+        self._socket.close()
+
+
+def bind(sock: zmq.Socket, endpoint: str) -> str:
+    """Bind and return the actual endpoint; ipc sockets replace a dead predecessor's file, mode 0600."""
+    if endpoint.startswith("ipc://"):
+        path = endpoint[len("ipc://") :]
+        if len(path) > 107:
+            raise RpcError(f"socket path {path} is longer than 107 bytes; set TMPDIR to a shorter folder")
+        if os.path.exists(path):
+            os.unlink(path)
+        sock.bind(endpoint)
+        os.chmod(path, 0o600)
+        return endpoint
+    sock.bind(endpoint)
+    return sock.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()

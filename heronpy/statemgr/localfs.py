@@ -1,0 +1,464 @@
+"""State in files below one directory: the default kind, for the processes of one machine.
+
+`topologies/word_count` is the file `<root>/topologies/word_count.node`: one header line with
+version, length, checksum and owner, then the data.  Deeper paths stay in that directory with "/" as
+"%2F".  Invariants: a node file is only ever replaced whole by rename after fsync, under one lock
+file, so a crash leaves the old or the new value; an ephemeral node names the owner file of its
+manager, on which that process holds a flock, so its death, however sudden, ends the node; nothing
+leaves the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from heronpy.common.errors import (
+    ConfigError,
+    DeadlineError,
+    NodeExistsError,
+    NoNodeError,
+    StateError,
+)
+from heronpy.statemgr.base import MAX_BYTES, check_version
+from heronpy.statemgr.paths import check_path
+
+if TYPE_CHECKING:
+    from heronpy.statemgr.watcher import FileWatch, Watcher
+
+_WRITE_TIMEOUT_S: Final = 30.0
+_HEADER_MAX: Final = 160
+_HEADER: Final = re.compile(
+    rb"heronstate1 (\d{1,19}) (\d{1,10}) ([0-9a-f]{8}) (-|[0-9a-f-]+\.owner)\n"
+)
+_NODE: Final = ".node"
+_FILE_NAME_MAX: Final = 240
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    data: bytes
+    version: int
+    owner: str  # "-" for a node that is not ephemeral
+
+
+class LocalStateManager:
+    """A state manager over the files below `root`."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(root).expanduser().absolute()
+        self._mutex = threading.Lock()
+        self._owner = ""
+        self._owner_descriptor = -1
+        self._mine: set[str] = set()
+        self._held: set[int] = set()
+        self._watcher: Watcher | None = None
+        self._closed = ""
+        self._prepare()
+        _open_managers.add(self)
+
+    def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
+        """Make a new node."""
+        file = self._file(path, data)
+        with self._writing():
+            if self._read(file) is not None:
+                raise NodeExistsError(f"State node {path!r} exists already.")
+            owner = self._own() if ephemeral else "-"
+            self._write(file, _Node(data, 1, owner))
+            if ephemeral:
+                self._mine.add(path)
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        """Data and version of a node."""
+        node = self._read(self._file(path))
+        return (node.data, node.version) if node else None
+
+    def set(self, path: str, data: bytes, version: int | None = None) -> int:
+        """Write a node and return its new version."""
+        file = self._file(path, data)
+        with self._writing():
+            node = self._read(file)
+            check_version(path, node.version if node else 0, version)
+            written = _Node(data, node.version + 1, node.owner) if node else _Node(data, 1, "-")
+            self._write(file, written)
+            return written.version
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        """Remove a node."""
+        file = self._file(path)
+        with self._writing():
+            node = self._read(file)
+            if node is None:
+                raise NoNodeError(f"State node {path!r} does not exist.")
+            check_version(path, node.version, version)
+            file.unlink(missing_ok=True)
+            _sync_directory(file.parent)
+            self._mine.discard(path)
+
+    def children(self, path: str) -> list[str]:
+        """Names one level below the path."""
+        self._check_open()
+        if not path:
+            found = set(self._names(self._root, ""))
+            for entry in self._list(self._root):
+                name = _decode(entry)
+                if not entry.startswith(".") and not entry.endswith(_NODE) and name not in found:
+                    found.update([name] if any(self._names(self._root / entry, "")) else [])
+            return sorted(found)
+        first, *rest = check_path(path)
+        prefix = _encode("/".join(rest)) + "%2F" if rest else ""
+        return sorted(set(self._names(self._root / _encode_directory(first), prefix)))
+
+    def exists(self, path: str) -> bool:
+        """Whether the node exists."""
+        return self._read(self._file(path)) is not None
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> FileWatch:
+        """Call back from a thread after each change of the node."""
+        from heronpy.statemgr.watcher import Watcher  # loads ctypes: most commands never watch
+
+        file = self._file(path)
+        with self._trouble(), self._mutex:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._watcher is None:
+                self._watcher = Watcher(self._fingerprint, self._root / ".owners")
+            return self._watcher.add(path, file, callback)
+
+    def counter(self, path: str) -> int:
+        """The next number of a counter."""
+        file = self._file(path)
+        with self._writing():
+            node = self._read(file) or _Node(b"0", 0, "-")
+            if not node.data.isdigit():
+                raise StateError(f"State node {path!r} holds no counter.")
+            number = int(node.data) + 1
+            self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
+            return number
+
+    @contextmanager
+    def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
+        """Hold a lock."""
+        self._check_open()
+        check_path(path)
+        file = self._root / ".locks" / _encode(path)
+        deadline = time.monotonic() + timeout_s
+        with self._trouble():
+            while (descriptor := _try_lock_file(file)) < 0:
+                if time.monotonic() >= deadline:
+                    raise DeadlineError(
+                        f"Lock {path!r} is still held by {_holder(file)} after {timeout_s:g} s."
+                    )
+                time.sleep(0.01)
+        self._held.add(descriptor)
+        try:
+            yield
+        finally:
+            if descriptor in self._held:  # not in a child that was forked meanwhile
+                self._held.discard(descriptor)
+                file.unlink(missing_ok=True)
+                _unlock(descriptor)
+
+    def close(self) -> None:
+        """Remove this manager's ephemerals and stop its watches."""
+        if self._closed:
+            return
+        if self._watcher:
+            self._watcher.close()
+        with contextlib.suppress(StateError, OSError):
+            if self._mine:
+                with self._writing():
+                    for path in self._mine:
+                        file = self._file(path)
+                        node = self._read(file)
+                        if node and node.owner == self._owner:
+                            file.unlink(missing_ok=True)
+        self._closed = "This state manager is closed."
+        if self._owner_descriptor >= 0:
+            with contextlib.suppress(OSError):
+                (self._root / ".owners" / self._owner).unlink(missing_ok=True)
+            _unlock(self._owner_descriptor)
+            self._owner_descriptor = -1
+
+    def close_in_child(self) -> None:
+        """After a fork: let go of what belongs to the parent, so that its death is seen."""
+        if self._closed:
+            return
+        self._closed = "This state manager was opened before a fork; open a new one."
+        for descriptor in (self._owner_descriptor, *self._held):
+            if descriptor >= 0:
+                os.close(descriptor)  # no unlock: that would take the parent's lock away
+        self._held.clear()
+        self._owner_descriptor = -1
+        if self._watcher:
+            self._watcher.close_in_child()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StateError(self._closed)
+
+    def _file(self, path: str, data: bytes = b"") -> Path:
+        """The file of a node; it checks everything that callers hand in."""
+        self._check_open()
+        if len(data) > MAX_BYTES:
+            raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
+        first, *rest = check_path(path)
+        name = _encode("/".join(rest) or first) + _NODE
+        if len(os.fsencode(name)) > _FILE_NAME_MAX:
+            raise StateError(f"State path {path[:60]!r}... is too long; use shorter names.")
+        return self._root / _encode_directory(first) / name if rest else self._root / name
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        """Turn an error of the file system into one that says what to look at."""
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._root
+            reason = error.strerror or str(error)
+            raise StateError(
+                f"The state below {self._root} cannot be used: {where}: {reason}."
+            ) from error
+
+    def _prepare(self) -> None:
+        try:
+            for name in ("", ".tmp", ".owners", ".locks"):
+                (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self._root} cannot be the root of the state: {error.strerror};"
+                " set heron.statemgr.root to a directory that you may write."
+            ) from None
+
+    @contextmanager
+    def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
+        """Be the only writer of this state."""
+        late = StateError(
+            f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process."
+        )
+        deadline = time.monotonic() + timeout_s
+        if not self._mutex.acquire(timeout=timeout_s):
+            raise late
+        try:
+            with self._trouble():
+                if not (self._root / ".owners").is_dir():
+                    self._prepare()
+                descriptor = os.open(
+                    self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
+                try:
+                    pause = 0.0005
+                    while not _try_flock(descriptor, fcntl.LOCK_EX):
+                        if time.monotonic() >= deadline:
+                            raise late
+                        time.sleep(pause)
+                        pause = min(pause * 2, 0.02)
+                    yield
+                finally:
+                    _unlock(descriptor)
+        finally:
+            self._mutex.release()
+
+    def _own(self) -> str:
+        """Name of our owner file, which we hold locked from its first moment."""
+        directory = self._root / ".owners"
+        if self._owner_descriptor >= 0 and (directory / self._owner).exists():
+            return self._owner
+        if self._owner_descriptor >= 0:  # somebody removed the state while we ran
+            os.close(self._owner_descriptor)
+        for entry in self._list(directory):
+            if not self._alive(entry):
+                (directory / entry).unlink(missing_ok=True)
+        self._owner = f"{os.getpid():x}-{secrets.token_hex(8)}.owner"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._owner_descriptor = os.open(directory / self._owner, flags, 0o600)
+        fcntl.flock(self._owner_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return self._owner
+
+    def _alive(self, owner: str) -> bool:
+        """Whether the process of an owner file lives."""
+        if owner == "-" or (owner == self._owner and self._owner_descriptor >= 0):
+            return True
+        try:
+            descriptor = os.open(self._root / ".owners" / owner, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def _read(self, file: Path) -> _Node | None:
+        """The node in a file, None when there is none or its owner is dead."""
+        with self._trouble():
+            try:
+                with open(file, "rb", buffering=0) as opened:
+                    content = opened.readall() or b""
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            node = _parse(file, content)
+            if self._alive(node.owner):
+                return node
+        self._forget(file, node)
+        return None
+
+    def _forget(self, file: Path, dead: _Node) -> None:
+        """Remove a dead node when that is possible without waiting; readers ignore it anyway."""
+        with contextlib.suppress(StateError, OSError):
+            if self._mutex.locked():
+                return
+            with self._writing(timeout_s=0):
+                if _parse(file, file.read_bytes()) == dead:
+                    file.unlink()
+
+    def _write(self, file: Path, node: _Node) -> None:
+        """Replace a node file; the caller is the only writer, so one temporary name suffices."""
+        checksum = zlib.crc32(node.data)
+        header = f"heronstate1 {node.version} {len(node.data)} {checksum:08x} {node.owner}\n"
+        temporary = self._root / ".tmp" / "write"
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            with open(os.open(temporary, flags, 0o600), "wb") as opened:
+                opened.write(header.encode())
+                opened.write(node.data)
+                opened.flush()
+                os.fsync(opened.fileno())
+            if not file.parent.is_dir():
+                file.parent.mkdir(mode=0o700, exist_ok=True)
+                _sync_directory(self._root)
+            os.replace(temporary, file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)  # it may fill the disk
+            raise OSError(error.errno, error.strerror, str(file)) from error
+        _sync_directory(file.parent)
+
+    def _names(self, directory: Path, prefix: str) -> Iterator[str]:
+        """First path segments after the prefix of the live nodes in a directory."""
+        found: set[str] = set()
+        for entry in self._list(directory):
+            if entry.startswith(prefix) and entry.endswith(_NODE) and entry[0] != ".":
+                name = _decode(entry.removesuffix(_NODE)[len(prefix) :].split("%2F")[0])
+                if name not in found and self._fingerprint_of(directory / entry) is not None:
+                    found.add(name)
+                    yield name
+
+    def _list(self, directory: Path) -> list[str]:
+        with self._trouble():
+            try:
+                return os.listdir(directory)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+    def _fingerprint(self, path: str) -> Hashable:
+        """Something that differs after each change of the node; None while it does not exist."""
+        return self._fingerprint_of(self._file(path))
+
+    def _fingerprint_of(self, file: Path) -> Hashable:
+        try:
+            with open(file, "rb", buffering=0) as opened:
+                header = opened.read(_HEADER_MAX) or b""
+                status = os.fstat(opened.fileno())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        match = _HEADER.match(header)
+        if match and not self._alive(match[4].decode()):
+            return None
+        return (match.group() if match else b"", status.st_ino, status.st_mtime_ns)
+
+
+def _parse(file: Path, content: bytes) -> _Node:
+    match = _HEADER.match(content)
+    if match:
+        data = content[match.end() :]
+        if len(data) == int(match[2]) and zlib.crc32(data) == int(match[3], 16):
+            return _Node(data, int(match[1]), match[4].decode())
+    raise StateError(f"State file {file} is damaged; remove it, or restore it from a copy.")
+
+
+def _encode(name: str) -> str:
+    """A path as one file name."""
+    encoded = name.replace("%", "%25").replace("/", "%2F")
+    return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
+
+
+def _encode_directory(name: str) -> str:
+    """A first segment as the name of a directory, which must not look like a node."""
+    encoded = _encode(name)
+    return encoded.removesuffix(_NODE) + "%2Enode" if encoded.endswith(_NODE) else encoded
+
+
+def _decode(name: str) -> str:
+    return name.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
+
+
+def _try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _unlock(descriptor: int) -> None:
+    # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _try_lock_file(file: Path) -> int:
+    """Descriptor of the lock file when we got the lock, else -1."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        if _try_flock(descriptor, fcntl.LOCK_EX):
+            # The previous holder removed the file it held: that lock is worth nothing any more.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+                    return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return -1
+
+
+def _holder(file: Path) -> str:
+    """Who holds a lock, for people."""
+    with contextlib.suppress(OSError, ValueError):
+        return f"process {int(file.read_text())}"
+    return "another process"
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_open_managers: weakref.WeakSet[LocalStateManager] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for manager in list(_open_managers):
+        manager.close_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

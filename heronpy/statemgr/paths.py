@@ -1,0 +1,100 @@
+"""Every node path of the state manager, built and checked in one place.
+
+Invariant: a path is one or more segments joined by "/"; a segment is not empty, not "." or "..",
+holds no control character, and is short enough for a file name.
+"""
+
+from __future__ import annotations
+
+from heronpy.common.errors import StateError
+
+SEGMENT_MAX_BYTES = 180
+PATH_MAX_BYTES = 200
+
+
+def check_path(path: str) -> tuple[str, ...]:
+    """The segments of a node path; StateError when the path is malformed."""
+    if not isinstance(path, str) or not path:
+        raise StateError(f"{path!r} is not the path of a state node.")
+    segments = tuple(path.split("/"))
+    for segment in segments:
+        _check_segment(segment, path)
+    if len(path.encode()) > PATH_MAX_BYTES:
+        raise StateError(
+            f"State path {path[:60]!r}... is longer than {PATH_MAX_BYTES} bytes; use shorter names."
+        )
+    return segments
+
+
+def _check_segment(segment: str, path: str) -> None:
+    if segment in ("", ".", ".."):
+        raise StateError(f"State path {path!r} has a part {segment!r}, which is not allowed.")
+    if not segment.isprintable():
+        raise StateError(f"State path {path!r} has a control character or an unprintable one.")
+    if len(segment.encode()) > SEGMENT_MAX_BYTES:
+        raise StateError(
+            f"Name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one."
+        )
+
+
+def _path(kind: str, *names: str) -> str:
+    for name in names:
+        if not isinstance(name, str) or "/" in name:
+            raise StateError(f"Name {name!r} cannot be part of a state path; leave out the '/'.")
+    path = "/".join((kind, *names))
+    check_path(path)
+    return path
+
+
+TOPOLOGIES = "topologies"
+
+
+def topology(name: str) -> str:
+    """The topology as submitted (proto Topology)."""
+    return _path(TOPOLOGIES, name)
+
+
+def packing_plan(name: str) -> str:
+    """Which task runs in which container (proto PackingPlan)."""
+    return _path("packingplans", name)
+
+
+def physical_plan(name: str) -> str:
+    """Where each task is now (proto PhysicalPlan)."""
+    return _path("pplans", name)
+
+
+def update_intent(name: str) -> str:
+    """What a running update is about to do (proto UpdateIntent); exists only while one runs."""
+    return _path("updates", name)
+
+
+def tmaster(name: str) -> str:
+    """Ephemeral: where the topology master listens (proto TmasterLocation)."""
+    return _path("tmasters", name)
+
+
+def scheduler(name: str) -> str:
+    """Ephemeral: where the scheduler listens (proto SchedulerLocation)."""
+    return _path("schedulers", name)
+
+
+def execution_state(name: str) -> str:
+    """Who submitted the topology, when and where (proto ExecutionState); its existence reserves
+    the name."""
+    return _path("executionstate", name)
+
+
+def epochs(name: str) -> str:
+    """Parent of the topology's epoch counters."""
+    return _path("epochs", name)
+
+
+def epoch(name: str, what: str) -> str:
+    """Counter of incarnations of a part of the topology, such as "tmaster" or "container-3"."""
+    return _path("epochs", name, what)
+
+
+def lock(name: str) -> str:
+    """Lock that serialises operations on the topology."""
+    return _path("locks", name)

@@ -1,0 +1,1 @@
+"""Stores for what outlives a process: packages of user code."""

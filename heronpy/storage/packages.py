@@ -1,0 +1,187 @@
+"""The package cache: user code, stored once per host under the sha256 of its content.
+
+`<root>/<sha256>/` holds what a package unpacks to.  Invariants: an entry appears by one rename, so
+it is complete or absent, also after a crash; however many processes add the same package at once,
+it is unpacked once; an entry never changes.  Work in progress lives in `<root>/.tmp` and is removed
+by the next one who wants it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from heronpy.common.errors import PackageError
+from heronpy.storage.sources import Caps, PlainFile, source_of, unpack
+
+FILES_MAX: Final = 100_000
+BYTES_MAX: Final = 4 * 1024**3
+LOCK_TIMEOUT_S: Final = 600.0
+_FSYNC_EACH_MAX: Final = 500
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package in the cache."""
+
+    sha256: str
+    dir: Path
+    """Directory to insert into sys.path."""
+    main_file: Path | None
+    """The file to load as `__main__`, when the user submitted a plain Python file."""
+
+
+class PackageStore:
+    """The cache below `root`."""
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        files_max: int = FILES_MAX,
+        bytes_max: int = BYTES_MAX,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> None:
+        self._root = Path(root).expanduser().absolute()
+        self._caps = Caps(files_max, bytes_max)
+        self._lock_timeout_s = lock_timeout_s
+
+    def add(self, path: str | os.PathLike[str]) -> Package:
+        """Store what the user submits, unless it is stored already.
+
+        A plain .py file is stored alone: its neighbours are not copied, so it can import installed
+        modules but not the files beside it. Who needs those submits the directory. A directory that
+        has an `__init__.py` is stored under its own name, so that `import directory` works; of any
+        other directory the content is stored, as if one had started Python in it. Directories are
+        stored without caches, version control and virtual environments (`sources.EXCLUDED`).
+        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex end up beside the
+        user's code. Nothing of the package is executed.
+        """
+        submitted = Path(path).expanduser().absolute()
+        with self._trouble(submitted):
+            source = source_of(submitted, self._caps)
+            sha256 = source.digest()
+            entry = self._root / sha256
+            main_file = entry / submitted.name if isinstance(source, PlainFile) else None
+            for name in (".tmp", ".locks"):
+                (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._locked(sha256):
+                if entry.is_dir():
+                    os.utime(entry)  # `prune` goes by the last use
+                    return Package(sha256, entry, main_file)
+                temporary = self._root / ".tmp" / sha256
+                _remove(temporary)  # of one who died before us
+                try:
+                    unpack(source, temporary, self._caps)
+                    if source.digest() != sha256:
+                        raise PackageError(f"{submitted} changed while it was read; submit again.")
+                    _sync(temporary)
+                    os.rename(temporary, entry)
+                except BaseException:
+                    _remove(temporary)
+                    raise
+                _sync_one(self._root)
+        return Package(sha256, entry, main_file)
+
+    def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
+        """Remove entries that are not in use and were last added that long ago; which ones."""
+        removed = []
+        with self._trouble(self._root):
+            names = os.listdir(self._root) if self._root.is_dir() else []
+            for sha256 in sorted(name for name in names if _SHA256.fullmatch(name)):
+                if sha256 in in_use:
+                    continue
+                with self._locked(sha256, last=True):
+                    entry = self._root / sha256
+                    if entry.is_dir() and time.time() - entry.stat().st_mtime >= unused_s:
+                        doomed = self._root / ".tmp" / sha256
+                        _remove(doomed)
+                        os.rename(entry, doomed)
+                        _remove(doomed)
+                        removed.append(sha256)
+        return removed
+
+    @contextmanager
+    def _trouble(self, path: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or self._root
+            reason = error.strerror or str(error)
+            raise PackageError(f"Package {path} cannot be stored: {where}: {reason}.") from error
+
+    @contextmanager
+    def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
+        """Be the only one who handles an entry; `last` removes the lock file afterwards."""
+        file = self._root / ".locks" / f"{sha256}.lock"
+        deadline = time.monotonic() + self._lock_timeout_s
+        pause = 0.002
+        while (descriptor := _try_lock(file)) < 0:
+            if time.monotonic() >= deadline:
+                raise PackageError(
+                    f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped"
+                    " process."
+                )
+            time.sleep(pause)
+            pause = min(pause * 2, 0.05)
+        try:
+            yield
+        finally:
+            if last:
+                file.unlink(missing_ok=True)
+            # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _try_lock(file: Path) -> int:
+    """Descriptor of the locked file, -1 while another has it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A lock on a file that its last holder removed is worth nothing.
+        if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return -1
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def _sync(directory: Path) -> None:
+    """Have everything below the directory on disk before its name says that it is complete."""
+    paths = [directory]
+    for parent, directories, files in os.walk(directory):
+        paths += [Path(parent) / name for name in directories + files]
+    if len(paths) > _FSYNC_EACH_MAX:
+        os.sync()
+        return
+    for path in paths:
+        if not path.is_symlink():
+            _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,394 @@
+"""What a user may submit, seen as a stream of entries: a file, a directory, a zip, pex or tar.
+
+Each source knows its digest and its entries; `unpack` writes entries below a directory.
+Invariants: nothing is written outside that directory, whatever names and links an archive holds,
+because every name is checked before use, links are made last and only to what was unpacked; the
+number of entries and of bytes is capped by what is really read, not by what a header says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import posixpath
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Final, Protocol
+
+from heronpy.common.errors import PackageError
+
+EXCLUDED: Final = frozenset(
+    {"__pycache__", ".git", ".hg", ".svn", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Names that are left out of a directory."""
+
+_CHUNK: Final = 1024 * 1024
+_DEPTH_MAX: Final = 100
+_CHAIN_MAX: Final = 40
+_PEX_DEPENDENCIES: Final = ".deps/"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to unpack: a file (`open`), a link (`target`) or, with neither, a directory."""
+
+    name: str
+    open: Callable[[], IO[bytes]] | None = None
+    executable: bool = False
+    target: str | None = None
+    """What a link points to, relative to the root of the package."""
+    hard: bool = False
+    optional: bool = False
+    """Skipped when something of that name has been unpacked already."""
+
+
+class Source(Protocol):
+    """Something that a user submits."""
+
+    def digest(self) -> str:
+        """sha256 of the content, in hexadecimal."""
+
+    def entries(self) -> Iterator[Entry]:
+        """What is in it."""
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much one package may hold."""
+
+    files: int
+    bytes: int
+
+
+class PlainFile:
+    """One Python file; its name belongs to the content, as it names the module."""
+
+    def __init__(self, path: Path, caps: Caps) -> None:
+        self._path = path
+        self._caps = caps
+
+    def digest(self) -> str:
+        found = hashlib.sha256(f"file\0{self._path.name}\0".encode())
+        _hash_file(self._path, found, self._caps)
+        return found.hexdigest()
+
+    def entries(self) -> Iterator[Entry]:
+        yield Entry(self._path.name, open=partial(io.FileIO, self._path))
+
+
+class Directory:
+    """A directory; one that is itself a Python package keeps its name."""
+
+    def __init__(self, path: Path, caps: Caps) -> None:
+        self._path = path
+        self._caps = caps
+        is_package = (path / "__init__.py").is_file()
+        self._prefix = f"{path.resolve().name}/" if is_package else ""
+
+    def digest(self) -> str:
+        found = hashlib.sha256(b"directory\0")
+        left = Caps(self._caps.files, self._caps.bytes)
+        for entry in self.entries():
+            kind = "f" if entry.open else f"l{entry.target}" if entry.target is not None else "d"
+            found.update(
+                f"{entry.name}\0{kind}\0{entry.executable}\0".encode(errors="surrogateescape")
+            )
+            left = Caps(left.files - 1, left.bytes)
+            if left.files < 0:
+                raise _too_many(self._path, self._caps)
+            if entry.open:
+                content = hashlib.sha256()
+                with entry.open() as opened:
+                    left = Caps(left.files, left.bytes - _feed(opened, content.update, left.bytes))
+                if left.bytes < 0:
+                    raise _too_large(self._path, self._caps)
+                found.update(content.digest())
+        return found.hexdigest()
+
+    def entries(self) -> Iterator[Entry]:
+        if self._prefix:
+            yield Entry(self._prefix.rstrip("/"))
+        yield from self._walk(self._path, self._prefix)
+
+    def _walk(self, directory: Path, prefix: str) -> Iterator[Entry]:
+        if prefix.count("/") > _DEPTH_MAX:
+            raise PackageError(f"{directory} is nested too deeply; move it up.")
+        with os.scandir(directory) as scan:
+            found = sorted(scan, key=lambda item: item.name)
+        for item in found:
+            name, path = prefix + item.name, Path(item.path)
+            if item.name in EXCLUDED:
+                continue
+            if item.is_symlink():
+                yield Entry(name, target=self._link(path, name))
+            elif item.is_dir(follow_symlinks=False):
+                yield Entry(name)
+                yield from self._walk(path, f"{name}/")
+            elif item.is_file(follow_symlinks=False):
+                executable = bool(item.stat(follow_symlinks=False).st_mode & stat.S_IXUSR)
+                yield Entry(name, open=partial(io.FileIO, path), executable=executable)
+            else:
+                raise PackageError(
+                    f"{path} is neither a file nor a directory; remove it from the package."
+                )
+
+    def _link(self, path: Path, name: str) -> str:
+        """Where a link inside the directory leads, as a name in the package."""
+        root = os.path.realpath(self._path)
+        real = os.path.realpath(path)
+        if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
+            raise PackageError(
+                f"{path} is a link that leads out of the package; replace {name!r} by what it"
+                " links to."
+            )
+        return self._prefix + os.path.relpath(real, root)
+
+
+class _Archive:
+    """What zip and tar have in common: their digest is that of the file."""
+
+    def __init__(self, path: Path, caps: Caps) -> None:
+        self._path = path
+        self._caps = caps
+
+    def digest(self) -> str:
+        found = hashlib.sha256()
+        _hash_file(self._path, found, self._caps)
+        return found.hexdigest()
+
+
+class Zip(_Archive):
+    """A zip, wheel or pex; the dependencies inside a pex are laid beside the user's code."""
+
+    def entries(self) -> Iterator[Entry]:
+        with zipfile.ZipFile(self._path) as archive:
+            members = archive.infolist()
+            is_pex = any(member.filename == "PEX-INFO" for member in members)
+            if is_pex:  # so that the user's own files win over those of dependencies
+                members.sort(key=lambda member: member.filename.startswith(_PEX_DEPENDENCIES))
+            for member in members:
+                entry = self._entry(archive, member)
+                if not (is_pex and entry.name.startswith(_PEX_DEPENDENCIES)):
+                    yield entry
+                elif name := _without_dependency(entry.name):
+                    target = _without_dependency(entry.target) if entry.target else None
+                    yield replace(entry, name=name, target=target, optional=True)
+                elif entry.open:
+                    raise PackageError(
+                        f"{entry.name!r} in the pex is packed; build the pex with"
+                        " --layout zipapp, or submit a zip."
+                    )
+
+    def _entry(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Entry:
+        # zipfile cuts a name at NUL and rewrites separators; judge what the archive really says.
+        name = member.orig_filename
+        mode = member.external_attr >> 16
+        if member.is_dir() or stat.S_ISDIR(mode):
+            return Entry(name.rstrip("/") if name.strip("/") else name)
+        if stat.S_ISLNK(mode):
+            with archive.open(member) as opened:
+                text = opened.read(4096).decode("utf-8", "surrogateescape")
+            return Entry(name, target=_link_target(name, text))
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise PackageError(f"{name!r} in the package is a device or pipe; remove it.")
+        return Entry(name, open=lambda: archive.open(member), executable=bool(mode & stat.S_IXUSR))
+
+
+class Tar(_Archive):
+    """A tar archive, compressed or not."""
+
+    def entries(self) -> Iterator[Entry]:
+        with tarfile.open(self._path, "r:*") as archive:
+            for member in archive:
+                yield self._entry(archive, member)
+            # The checksum of a compressed archive stands at its end, which tarfile does not read.
+            if archive.fileobj and _feed(archive.fileobj, len, self._caps.bytes) > self._caps.bytes:
+                raise _too_large(self._path, self._caps)
+
+    def _entry(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> Entry:
+        name = member.name.removeprefix("./")
+        if member.isdir():
+            return Entry(name)
+        if member.issym():
+            return Entry(name, target=_link_target(name, member.linkname))
+        if member.islnk():
+            return Entry(name, target=_inside(name, member.linkname.removeprefix("./")), hard=True)
+        if not member.isreg():
+            raise PackageError(f"{name!r} in the package is a device or pipe; remove it.")
+        executable = bool(member.mode & stat.S_IXUSR)
+        return Entry(
+            name, open=lambda: archive.extractfile(member) or io.BytesIO(), executable=executable
+        )
+
+
+def _without_dependency(name: str) -> str:
+    """`.deps/<distribution>/<rest>` -> `<rest>`, which may be empty."""
+    return name.removeprefix(_PEX_DEPENDENCIES).partition("/")[2]
+
+
+def source_of(path: Path, caps: Caps) -> Source:
+    """The source of the right kind for what the user submits."""
+    if path.is_dir():
+        return Directory(path, caps)
+    if not path.is_file():
+        what = "is not a file or directory" if path.exists() else "does not exist"
+        raise PackageError(f"Package {path} {what}.")
+    if path.suffix == ".py":
+        return PlainFile(path, caps)
+    if zipfile.is_zipfile(path):
+        return Zip(path, caps)
+    if tarfile.is_tarfile(path):
+        return Tar(path, caps)
+    raise PackageError(
+        f"Package {path} is not something that can run; submit a .py file, a directory, or a"
+        " zip, pex or tar archive."
+    )
+
+
+def unpack(source: Source, destination: Path, caps: Caps) -> None:
+    """Write the entries of a source below a new directory."""
+    destination.mkdir(mode=0o700)
+    links: list[Entry] = []
+    files, left = 0, caps.bytes
+    current = ""
+    with _named(lambda: current):
+        for entry in source.entries():
+            current = entry.name
+            files += 1
+            if files > caps.files:
+                raise _too_many(destination, caps)
+            path = destination / _check_name(entry.name)
+            if entry.target is not None:
+                links.append(entry)
+            elif entry.open is None:
+                _make_directory(destination, path)
+            else:
+                _make_directory(destination, path.parent)
+                if os.path.lexists(path):
+                    if entry.optional:
+                        continue
+                    raise PackageError(f"{entry.name!r} is in the package twice; remove one.")
+                with entry.open() as opened:
+                    left -= _write(opened, path, entry.executable, left)
+                if left < 0:
+                    raise _too_large(destination, caps)
+        targets = {entry.name: entry.target for entry in links if entry.target is not None}
+        for entry in links:
+            current = entry.name
+            _make_link(destination, entry, targets)
+
+
+@contextmanager
+def _named(current: Callable[[], str]) -> Iterator[None]:
+    """Name the entry in what the libraries for archives raise."""
+    try:
+        yield
+    except PackageError:
+        raise
+    except Exception as error:
+        # What a damaged or encrypted archive makes zipfile, tarfile and zlib raise is not listed
+        # anywhere; an OSError with a number comes from the disk instead.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise PackageError(
+            f"The package is damaged or encrypted after entry {current()!r}: {error}."
+        ) from error
+
+
+def _check_name(name: str) -> str:
+    """The name of an entry if it stays inside the package."""
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
+        raise PackageError(f"{name!r} in the package leads out of it; use relative names only.")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise PackageError(f"{name!r} in the package has a control character; rename it.")
+    if any(len(os.fsencode(part)) > 255 for part in parts) or len(name) > 2000:
+        raise PackageError(f"{name[:80]!r}... in the package is too long; rename it.")
+    return name
+
+
+def _link_target(name: str, target: str) -> str:
+    """Where a symbolic link leads, as a name in the package."""
+    if target.startswith("/"):
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package.")
+    return _inside(name, posixpath.join(posixpath.dirname(name), target))
+
+
+def _inside(name: str, target: str) -> str:
+    normal = posixpath.normpath(target)
+    if normal.startswith(("/", "..")) or normal == ".":
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package.")
+    return normal
+
+
+def _make_directory(destination: Path, path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        name = path.relative_to(destination)
+        raise PackageError(f"'{name}' in the package is both a file and a directory.") from None
+
+
+def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None:
+    """Make a link straight to something that was unpacked, never by way of another link."""
+    end = entry.name
+    for _ in range(_CHAIN_MAX):
+        if end not in targets:
+            break
+        end = _check_name(targets[end])
+    path, target = destination / entry.name, destination / end
+    if os.path.lexists(path):
+        if entry.optional:
+            return
+        raise PackageError(f"{entry.name!r} is in the package twice; remove one.")
+    for name in (entry.name, end):
+        # A parent that is a link would make the outcome depend on the order of the links.
+        if any(str(parent) in targets for parent in PurePosixPath(name).parents):
+            raise PackageError(f"{entry.name!r} in the package is a link by way of another link.")
+    if not os.path.lexists(target) or target.is_symlink():
+        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in it.")
+    _make_directory(destination, path.parent)
+    if entry.hard:
+        os.link(target, path)
+    else:
+        path.symlink_to(os.path.relpath(target, path.parent))
+
+
+def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o700 if executable else 0o600), "wb") as written:
+        return _feed(opened, written.write, limit)
+
+
+def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
+    """Pass the bytes of a file on; a little more than `limit` at most is read."""
+    count = 0
+    while count <= limit and (chunk := opened.read(_CHUNK)):
+        count += len(chunk)
+        into(chunk)
+    return count
+
+
+def _hash_file(path: Path, found: hashlib._Hash, caps: Caps) -> None:
+    with open(path, "rb") as opened:
+        if _feed(opened, found.update, caps.bytes) > caps.bytes:
+            raise _too_large(path, caps)
+
+
+def _too_many(path: Path, caps: Caps) -> PackageError:
+    return PackageError(f"The package has more than {caps.files} files; leave some out.")
+
+
+def _too_large(path: Path, caps: Caps) -> PackageError:
+    return PackageError(f"The package holds more than {caps.bytes} bytes; leave some out.")
