@@ -1,0 +1,37 @@
+"""`python -m instance --launch F --container C --task T --epoch E`: run one task."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import HeronError
+from heronpy.common.logs import capture_prints, setup
+from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
+
+from .shell import run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one task; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="instance", description=__doc__)
+    parser.add_argument("--launch", required=True, help="path of launch.json")
+    parser.add_argument("--container", type=int, required=True)
+    parser.add_argument("--task", type=int, required=True)
+    parser.add_argument("--epoch", type=int, required=True, help="incarnation of this task")
+    args = parser.parse_args(argv)
+    try:
+        launch = LaunchSpec.load(args.launch)
+        setup(f"task-{args.task}", settings_for(launch, "logging").level)
+        capture_prints()
+        return run(launch, args.container, args.task, args.epoch)
+    except HeronError as error:
+        logging.getLogger("heron.instance").error("%s", error)
+        return exit_codes.STARTUP_FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

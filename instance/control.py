@@ -1,0 +1,205 @@
+"""The helper thread of a task: registration, heartbeats, metrics, exceptions.
+
+It runs beside user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
+the task's loop made its last turn. It decides nothing: what arrives goes into `inbox`, and the loop is
+woken through a pipe. Control has sockets of its own and never waits behind data (decision D4).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from heronpy.net.rpc import body_of, parse, wrap
+from heronpy.net.zsock import configure
+from heronpy.proto import control_pb2 as control
+
+log = logging.getLogger("heron.control")
+
+#: A registration without an answer is repeated after this.
+REGISTER_RETRY_S = 0.5
+#: Messages for the loop that wait; the stream manager sends few.
+INBOX_MAX = 1000
+
+
+class ControlThread(threading.Thread):
+    """Talks to the stream manager's and the executor's control sockets on behalf of one task."""
+
+    def __init__(
+        self,
+        *,
+        register: control.RegisterInstance,
+        stmgr_endpoint: str,
+        metrics_endpoint: str,
+        status: Callable[[], control.TaskStatus],
+        report: Callable[[], control.MetricsReport],
+        heartbeat_s: float,
+        metrics_s: float,
+    ) -> None:
+        super().__init__(name="control", daemon=True)
+        self._register = register
+        self._stmgr_endpoint = stmgr_endpoint
+        self._metrics_endpoint = metrics_endpoint
+        self._status = status
+        self._report = report
+        self._heartbeat_s = heartbeat_s
+        self._metrics_s = metrics_s
+        self.inbox: deque[tuple[str, Any]] = deque(maxlen=INBOX_MAX)
+        self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._outbox: deque[Any] = deque()
+        self._stopping = False
+        self._registered = False
+        self._request = 0
+        self._register_due = 0.0
+        #: Metrics and exceptions that the executor could not take.
+        self.discarded_reports = 0
+
+    # ---- called by the task's thread ------------------------------------------------------------
+
+    def notify(self) -> None:
+        """Send a status now."""
+        _poke(self._own_out)
+
+    def publish(self, message: Any) -> None:
+        """Send a message to the executor (an ExceptionReport or MetricsReport)."""
+        self._outbox.append(message)
+        _poke(self._own_out)
+
+    def stop(self, timeout_s: float) -> None:
+        """Send a last status and last metrics and end the thread."""
+        self._stopping = True
+        _poke(self._own_out)
+        self.join(timeout_s)
+
+    def drain_wake(self) -> None:
+        """Empty the wake pipe; the loop calls it before it reads the inbox."""
+        _drain(self.wake_fd)
+
+    # ---- the thread -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        context = zmq.Context.instance()
+        identity = f"t:{self._register.task_id}:{self._register.epoch}".encode()
+        dealer = configure(context.socket(zmq.DEALER), identity=identity)
+        monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        dealer.connect(self._stmgr_endpoint)
+        push = configure(context.socket(zmq.PUSH))
+        push.connect(self._metrics_endpoint)
+        poller = zmq.Poller()
+        for source in (dealer, monitor, self._own_in):
+            poller.register(source, zmq.POLLIN)
+        next_heartbeat = next_metrics = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if not self._registered and now >= self._register_due:
+                self._send_registration(dealer, now)
+            if now >= next_metrics:
+                next_metrics = now + self._metrics_s
+                self._push(push, self._report())
+            if now >= next_heartbeat:
+                next_heartbeat = now + self._heartbeat_s
+                self._send_status(dealer)
+            while self._outbox:
+                self._push(push, self._outbox.popleft())
+            if self._stopping:
+                self._send_status(dealer)
+                self._push(push, self._report())
+                break
+            deadline = min(next_heartbeat, next_metrics)
+            if not self._registered:
+                deadline = min(deadline, self._register_due)
+            ready = dict(poller.poll(max(1, int((deadline - now) * 1000) + 1)))
+            if monitor in ready:
+                self._monitor(monitor)
+            if dealer in ready:
+                self._receive(dealer)
+            if self._own_in in ready:
+                _drain(self._own_in)
+                self._send_status(dealer)
+        dealer.disable_monitor()
+        monitor.close(linger=0)
+        push.close(linger=1000)
+        dealer.close(linger=1000)
+
+    def _send_registration(self, dealer: zmq.Socket, now: float) -> None:
+        self._request += 1
+        self._register_due = now + REGISTER_RETRY_S
+        _try_send(dealer, wrap(self._register, self._request))
+
+    def _send_status(self, dealer: zmq.Socket) -> None:
+        if self._registered:
+            _try_send(dealer, wrap(control.InstanceStatus(status=self._status())))
+
+    def _push(self, push: zmq.Socket, message: Any) -> None:
+        if not _try_send(push, wrap(message)):
+            self.discarded_reports += 1
+
+    def _monitor(self, monitor: zmq.Socket) -> None:
+        """A new connection means a new stream manager process: register with it."""
+        while monitor.poll(0):
+            event = recv_monitor_message(monitor)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                self._registered = False
+                self._register_due = time.monotonic() + REGISTER_RETRY_S
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._registered:
+                self._register_due = 0.0
+
+    def _receive(self, dealer: zmq.Socket) -> None:
+        while True:
+            try:
+                parts = dealer.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            envelope = parse(parts[-1])
+            if envelope is None:
+                continue
+            field, body = body_of(envelope)
+            if envelope.error:
+                log.error("stream manager refused this task: %s", envelope.error)
+                self._deliver("refused", envelope.error)
+            elif field == "register_instance_reply" and not body.link_epoch:
+                # The stream manager does not know this task: it was restarted.
+                self._registered = False
+                self._register_due = 0.0
+            elif field == "register_instance_reply":
+                if envelope.request_id == self._request:
+                    self._registered = True
+                    self._deliver("registered", body)
+            elif field:
+                self._deliver(field, body)
+
+    def _deliver(self, kind: str, body: Any) -> None:
+        self.inbox.append((kind, body))
+        _poke(self._wake_out)
+
+
+def _try_send(sock: zmq.Socket, envelope: control.Envelope) -> bool:
+    try:
+        sock.send(envelope.SerializeToString(), zmq.DONTWAIT)
+    except zmq.Again:
+        return False
+    return True
+
+
+def _poke(fd: int) -> None:
+    try:
+        os.write(fd, b"!")
+    except BlockingIOError:
+        pass
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass

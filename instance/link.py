@@ -1,0 +1,230 @@
+"""The data link between a task and its stream manager: credit both ways, epoch and sequence numbers.
+
+Outward, a frame is sent while the bytes sent are below what the stream manager granted (one frame may
+overshoot, so a frame larger than the window passes); the rest waits in the outbox. Inward, this side
+grants the stream manager absolute totals of bytes and tuples, and returns credit each quarter window
+or when the task has been idle for a moment.
+
+Invariants: `sent_bytes - credited_bytes` is what the stream manager has not consumed yet;
+`received - consumed` is what waits here.
+"""
+
+from __future__ import annotations
+
+import select
+from collections import deque
+from collections.abc import Callable
+
+import zmq
+
+from heronpy.net.zsock import configure
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import CREDIT, LINK_HEADER, LINK_OPEN, Frame
+
+_pack_header = LINK_HEADER.pack
+_unpack_header = LINK_HEADER.unpack
+
+
+class DataLink:
+    """One incarnation after another of the link; `open` starts a new one."""
+
+    def __init__(self, task_id: int, identity: bytes, endpoint: str, frame_max_bytes: int, wake_fd: int) -> None:
+        self._task_id = task_id
+        self._identity = identity
+        self._endpoint = endpoint
+        self._frame_max_bytes = frame_max_bytes
+        self._wake_fd = wake_fd
+        self._context = zmq.Context.instance()
+        self.sock: zmq.Socket | None = None
+        self.fd = -1
+        self.epoch = 0
+        self._send_seq = 0
+        self._receive_seq = 0
+        # outward
+        self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
+        self.outbox: deque[tuple[bytes, int]] = deque()
+        self.outbox_bytes = self.outbox_tuples = 0
+        #: Tuples that were sent over an earlier incarnation and never credited.
+        self.lost_tuples = 0
+        #: Frames that the stream manager says it sent and that never came.
+        self.gaps = 0
+        self.stale_frames = 0
+        # inward
+        self.received_bytes = self.received_tuples = 0
+        self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
+        self.window_bytes = self.window_tuples = 0
+        self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
+        self.received_frames_bytes = self.sent_frames = self.received_frames = 0
+
+    # ---- incarnations -------------------------------------------------------------------------
+
+    def open(self, epoch: int, window_bytes: int, window_tuples: int) -> None:
+        """Start a new incarnation; what waits in the outbox is sent over it."""
+        self.lost_tuples += self.sent_tuples - self.credited_tuples
+        if self.sock is not None:
+            self.sock.close(linger=0)
+        sock = configure(
+            self._context.socket(zmq.DEALER),
+            hwm=0,
+            message_max_bytes=self._frame_max_bytes,
+            identity=self._identity,
+        )
+        sock.connect(self._endpoint)
+        self.sock, self.fd, self.epoch = sock, sock.getsockopt(zmq.FD), epoch
+        self._send_seq = self._receive_seq = 0
+        self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
+        self.received_bytes = self.received_tuples = 0
+        self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
+        self.window_bytes, self.window_tuples = window_bytes, window_tuples
+        self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
+        self._transmit(Frame(kind=LINK_OPEN, source_task=self._task_id).SerializeToString())
+        self.grant()
+
+    def _transmit(self, data: bytes) -> None:
+        assert self.sock is not None
+        self._send_seq += 1
+        self.sock.send_multipart((_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
+
+    # ---- outward ------------------------------------------------------------------------------
+
+    def send(self, data: bytes, tuples: int) -> None:
+        """Send a data frame, or keep it until there is credit."""
+        size = len(data)
+        if self.sent_bytes < self.granted_out and not self.outbox:
+            self.sent_bytes += size
+            self.sent_tuples += tuples
+            self.sent_frames += 1
+            self._transmit(data)
+        else:
+            self.outbox.append((data, tuples))
+            self.outbox_bytes += size
+            self.outbox_tuples += tuples
+
+    def send_control(self, data: bytes) -> None:
+        """Send a frame that needs no credit: acks are bounded by the tuples they are for."""
+        if self.sock is not None:
+            self._transmit(data)
+
+    def pump(self) -> None:
+        """Send from the outbox as far as the credit goes."""
+        outbox = self.outbox
+        while outbox and self.sent_bytes < self.granted_out:
+            data, tuples = outbox.popleft()
+            self.outbox_bytes -= len(data)
+            self.outbox_tuples -= tuples
+            self.sent_bytes += len(data)
+            self.sent_tuples += tuples
+            self.sent_frames += 1
+            self._transmit(data)
+
+    def blocked(self) -> bool:
+        """Nothing more can be sent now."""
+        return self.sent_bytes >= self.granted_out or bool(self.outbox)
+
+    def out_tuples(self) -> int:
+        """Tuples emitted that the stream manager has not taken yet."""
+        return self.outbox_tuples + self.sent_tuples - self.credited_tuples
+
+    def out_bytes(self) -> int:
+        return self.outbox_bytes + self.sent_bytes - self.credited_bytes
+
+    def _credit(self, frame: frame_pb2.Frame) -> None:
+        self.granted_out = max(self.granted_out, frame.granted_bytes)
+        self.credited_bytes = frame.consumed_bytes
+        self.credited_tuples = frame.consumed_tuples
+        self.pump()
+
+    # ---- inward -------------------------------------------------------------------------------
+
+    def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
+        """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns frames read."""
+        sock = self.sock
+        if sock is None:
+            return 0
+        # Looking at EVENTS costs a third of an EAGAIN.
+        if not sock.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            return 0
+        count = 0
+        while count < budget:
+            try:
+                header, data = sock.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                break
+            except ValueError:
+                self.stale_frames += 1
+                continue
+            count += 1
+            epoch, seq = _unpack_header(header)
+            if epoch != self.epoch:
+                self.stale_frames += 1
+                continue
+            if seq != self._receive_seq + 1:
+                self.gaps += max(1, seq - self._receive_seq - 1)
+            self._receive_seq = seq
+            frame = Frame.FromString(data)
+            if frame.kind == CREDIT:
+                self._credit(frame)
+            else:
+                self.received_frames += 1
+                take(frame, len(data))
+        return count
+
+    def consumed(self, size: int, tuples: int) -> None:
+        """A received data frame was processed; returns credit when a quarter of the window is due."""
+        self.consumed_bytes += size
+        self.consumed_tuples += tuples
+        self.consumed_frames += 1
+        if (self.consumed_bytes - self._reported_bytes) * 4 >= self.window_bytes or (
+            self.consumed_tuples - self._reported_tuples
+        ) * 4 >= self.window_tuples:
+            self.grant()
+
+    def unreported(self) -> bool:
+        """Was something consumed that the stream manager does not know of?"""
+        return self.consumed_bytes != self._reported_bytes
+
+    def grant(self) -> None:
+        """Tell the stream manager what was consumed and how far it may go. Grants never shrink."""
+        self._granted_bytes = max(self._granted_bytes, self.consumed_bytes + self.window_bytes)
+        self._granted_tuples = max(self._granted_tuples, self.consumed_tuples + self.window_tuples)
+        self._reported_bytes, self._reported_tuples = self.consumed_bytes, self.consumed_tuples
+        credit = Frame(
+            kind=CREDIT,
+            source_task=self._task_id,
+            granted_bytes=self._granted_bytes,
+            granted_tuples=self._granted_tuples,
+            consumed_bytes=self.consumed_bytes,
+            consumed_tuples=self.consumed_tuples,
+            consumed_frames=self.consumed_frames,
+        )
+        if self.sock is not None:
+            self._transmit(credit.SerializeToString())
+
+    # ---- waiting ------------------------------------------------------------------------------
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until a frame comes, somebody writes to the wake descriptor, or the time is over.
+
+        The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it.
+        select() is used for its microseconds; poll() rounds up to milliseconds.
+        """
+        if self.sock is None:
+            _sleep_on([self._wake_fd], timeout_s)
+        elif not self.sock.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+            _sleep_on([self.fd, self._wake_fd], timeout_s)
+
+    def close(self) -> None:
+        """Close after giving ZeroMQ a moment to pass on what was sent."""
+        if self.sock is not None:
+            self.sock.close(linger=500)
+            self.sock = None
+
+
+def _sleep_on(fds: list[int], timeout_s: float) -> None:
+    if max(fds) < 1024:
+        select.select(fds, [], [], timeout_s)
+        return
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    poller.poll(timeout_s * 1000)

@@ -1,0 +1,125 @@
+"""What one task counts: system metrics by Heron's names, and the metrics that user code registers.
+
+Counters are totals since the process started; histograms observe a whole chunk of tuples at once,
+with its weight, so that measuring costs nothing per tuple. The control thread only reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from typing import Any
+
+from heronpy.proto import control_pb2 as control
+
+log = logging.getLogger("heron.metrics")
+
+#: Upper bounds of latency buckets, in nanoseconds: 1 us to 100 s.
+LATENCY_BOUNDS_NS = tuple(float(f"{m}e{e}") for e in range(3, 11) for m in (1, 2, 5)) + (1e11,)
+#: Most keys of one multi-key user metric; further ones are counted together.
+KEYS_MAX = 1000
+
+
+class Histogram:
+    """Weighted histogram with fixed bounds."""
+
+    __slots__ = ("bounds", "counts", "sum", "count")
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_NS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+        self.count = 0
+
+    def observe(self, value: float, weight: int = 1) -> None:
+        self.counts[bisect_left(self.bounds, value)] += weight
+        self.sum += value * weight
+        self.count += weight
+
+    def fill(self, sample: Any) -> None:
+        """Write this histogram into a control.Sample."""
+        sample.type = control.Sample.HISTOGRAM
+        sample.sum, sample.count, sample.value = self.sum, self.count, self.sum
+        total = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            sample.buckets.add(le=bound, count=total)
+
+
+class TaskMetrics:
+    """The system metrics of one task; names are those of Heron (heronpy-api.md 1.11)."""
+
+    def __init__(self) -> None:
+        self.counters: dict[tuple[str, str], float] = {}
+        self.gauges: dict[tuple[str, str], float] = {}
+        self.histograms: dict[tuple[str, str], Histogram] = {}
+
+    def count(self, name: str, label: str, by: float) -> None:
+        key = (name, label)
+        self.counters[key] = self.counters.get(key, 0) + by
+
+    def gauge(self, name: str, label: str, value: float) -> None:
+        self.gauges[name, label] = value
+
+    def observe(self, name: str, label: str, value: float, weight: int) -> None:
+        histogram = self.histograms.get((name, label))
+        if histogram is None:
+            histogram = self.histograms[name, label] = Histogram()
+        histogram.observe(value, weight)
+
+    def fill(self, report: Any) -> None:
+        """Append all samples to a control.MetricsReport. Called from another thread: copies first."""
+        for (name, label), value in list(self.counters.items()):
+            report.samples.add(name=name, label=label, type=control.Sample.COUNTER, value=value)
+        for (name, label), value in list(self.gauges.items()):
+            report.samples.add(name=name, label=label, type=control.Sample.GAUGE, value=value)
+        for (name, label), histogram in list(self.histograms.items()):
+            histogram.fill(report.samples.add(name=name, label=label))
+
+
+class UserMetrics:
+    """Metrics that user code registers through its context; sampled by the task's own thread.
+
+    `get_value_and_reset` is called once per time bucket. Counts are added up into totals; any other
+    number is a gauge of the last bucket.
+    """
+
+    def __init__(self, sink: TaskMetrics) -> None:
+        self._sink = sink
+        self._metrics: dict[str, tuple[Any, float]] = {}
+        self._due: dict[str, float] = {}
+        self.discarded_keys = 0
+
+    def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
+        """Register a metric; a second one of the same name is an error."""
+        if name in self._metrics:
+            raise ValueError(f"metric {name!r} is registered already; give each metric a name of its own")
+        self._metrics[name] = (metric, max(0.1, float(time_bucket_in_sec)))
+        self._due[name] = 0.0
+
+    def collect(self, now: float, force: bool = False) -> None:
+        """Sample the metrics whose bucket is over."""
+        for name, (metric, bucket_s) in list(self._metrics.items()):
+            if not force and now < self._due[name]:
+                continue
+            self._due[name] = now + bucket_s
+            try:
+                value = metric.get_value_and_reset()
+            except Exception:
+                log.exception("metric %s could not be read", name)
+                continue
+            self._record(name, "", value, counts="Count" in type(metric).__name__)
+
+    def _record(self, name: str, label: str, value: Any, counts: bool) -> None:
+        if isinstance(value, dict):
+            for key, part in list(value.items()):
+                known = (name, str(key)) in self._sink.counters or (name, str(key)) in self._sink.gauges
+                if not known and len(self._sink.counters) + len(self._sink.gauges) > KEYS_MAX:
+                    self.discarded_keys += 1
+                    continue
+                self._record(name, str(key), part, counts)
+        elif isinstance(value, bool | int | float):
+            if counts:
+                self._sink.count(name, label, value)
+            else:
+                self._sink.gauge(name, label, float(value))

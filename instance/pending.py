@@ -1,0 +1,112 @@
+"""What a spout task has emitted with an id and neither seen acked nor failed.
+
+Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole
+batch is one dict lookup. Timeouts are by batch. Pure: `now` is given.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+#: Marks an id that was taken out of its batch.
+GONE = object()
+
+
+class Batch:
+    """Consecutive roots base .. base + len(ids) - 1; `left` of them are still pending."""
+
+    __slots__ = ("base", "ids", "left", "emitted_at", "stream")
+
+    def __init__(self, base: int, ids: list[Any], emitted_at: float, stream: int) -> None:
+        self.base = base
+        self.ids = ids
+        self.left = len(ids)
+        self.emitted_at = emitted_at
+        self.stream = stream
+
+
+class PendingRoots:
+    """Pending spout tuples by root number."""
+
+    def __init__(self, first_root: int) -> None:
+        #: The number of the next root; the high bits are the task's incarnation, so that acks for an
+        #: earlier incarnation match nothing.
+        self.next_root = first_root
+        self.total = 0
+        self._batches: dict[int, Batch] = {}
+        self._bases: deque[int] = deque()
+
+    def add(self, ids: list[Any], now: float, stream: int) -> int:
+        """Register a batch of ids; returns the root of the first one."""
+        base = self.next_root
+        self.next_root = base + len(ids)
+        self._batches[base] = Batch(base, ids, now, stream)
+        self._bases.append(base)
+        self.total += len(ids)
+        return base
+
+    def complete(self, first: int, length: int) -> Iterator[tuple[list[Any], Batch]]:
+        """Take `length` roots from `first` on; yields (ids, batch) for those that were pending."""
+        batch = self._batches.get(first)
+        if batch is not None and batch.left == length == len(batch.ids):
+            del self._batches[first]
+            self.total -= length
+            self._trim()
+            yield batch.ids, batch
+            return
+        end = first + length
+        while first < end:
+            batch = self._find(first)
+            if batch is None:
+                first += 1
+                continue
+            start = first - batch.base
+            stop = min(end - batch.base, len(batch.ids))
+            ids = [i for i in batch.ids[start:stop] if i is not GONE]
+            batch.ids[start:stop] = [GONE] * (stop - start)
+            batch.left -= len(ids)
+            self.total -= len(ids)
+            if not batch.left:
+                del self._batches[batch.base]
+                self._trim()
+            if ids:
+                yield ids, batch
+            first = batch.base + stop
+
+    def _find(self, root: int) -> Batch | None:
+        place = bisect_right(self._bases, root) - 1
+        if place < 0:
+            return None
+        batch = self._batches.get(self._bases[place])
+        if batch is None or root >= batch.base + len(batch.ids):
+            return None
+        return batch
+
+    def _trim(self) -> None:
+        """Forget the bases of finished batches: from the front at once, in the middle now and then."""
+        bases, batches = self._bases, self._batches
+        while bases and bases[0] not in batches:
+            bases.popleft()
+        if len(bases) > 2 * len(batches) + 64:
+            self._bases = deque(base for base in bases if base in batches)
+
+    def expire(self, older_than: float) -> Iterator[tuple[list[Any], Batch]]:
+        """Take every batch emitted before `older_than`."""
+        while self._bases:
+            batch = self._batches.get(self._bases[0])
+            if batch is not None:
+                if batch.emitted_at >= older_than:
+                    return
+                del self._batches[batch.base]
+                ids = [i for i in batch.ids if i is not GONE]
+                self.total -= len(ids)
+                yield ids, batch
+            self._bases.popleft()
+
+    def oldest(self) -> float | None:
+        """When the oldest pending batch was emitted."""
+        self._trim()
+        return self._batches[self._bases[0]].emitted_at if self._bases else None

@@ -1,0 +1,76 @@
+"""From a physical plan to what one task needs: its output streams, its choosers, its inputs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from heronpy.common.errors import TopologyError
+from heronpy.plan.grouping import make_chooser
+from heronpy.proto import plan_pb2, topology_pb2
+
+#: Key of a custom grouping object: (consumer component, source component, stream).
+GroupingKey = tuple[str, str, str]
+
+
+def components_of(topology: topology_pb2.Topology) -> dict[str, Any]:
+    """The Spout or Bolt message of each component."""
+    return {part.comp.name: part for part in (*topology.spouts, *topology.bolts)}
+
+
+def output_streams(topology: topology_pb2.Topology, component: str) -> list[tuple[str, list[str], bool]]:
+    """(name, fields, direct) of a component's output streams, sorted: the place is Frame.stream."""
+    part = components_of(topology).get(component)
+    if part is None:
+        raise TopologyError(f"component {component} is not in the plan of topology {topology.name}")
+    return sorted((o.stream.id, [k.key for k in o.schema.keys], o.direct) for o in part.outputs)
+
+
+def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
+    """The component of each task."""
+    return {instance.task_id: instance.component for instance in plan.instances}
+
+
+def choosers_for(
+    plan: plan_pb2.PhysicalPlan,
+    component: str,
+    task_id: int,
+    container: int,
+    custom: Mapping[GroupingKey, Any],
+) -> dict[str, list[Any]]:
+    """One chooser per consumer of each output stream of `component`.
+
+    Shuffles of different senders start at different tasks, so that few tuples spread evenly, too.
+    """
+    tasks: dict[str, list[int]] = {}
+    local: dict[str, list[int]] = {}
+    for instance in plan.instances:
+        tasks.setdefault(instance.component, []).append(instance.task_id)
+        if instance.container == container:
+            local.setdefault(instance.component, []).append(instance.task_id)
+    schemas = {name: fields for name, fields, _ in output_streams(plan.topology, component)}
+    choosers: dict[str, list[Any]] = {}
+    for bolt in plan.topology.bolts:
+        consumer = bolt.comp.name
+        for source in bolt.inputs:
+            if source.stream.component_name != component or not tasks.get(consumer):
+                continue
+            stream = source.stream.id
+            chooser = make_chooser(
+                source,
+                schemas[stream],
+                tasks[consumer],
+                start=task_id,
+                local_tasks=local.get(consumer, []),
+                custom=custom.get((consumer, component, stream)),
+            )
+            choosers.setdefault(stream, []).append(chooser)
+    return choosers
+
+
+def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, int]]]:
+    """Per component, the (name, width) of each output stream by its index."""
+    return {
+        name: [(stream, len(fields)) for stream, fields, _ in output_streams(topology, name)]
+        for name in components_of(topology)
+    }

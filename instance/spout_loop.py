@@ -1,0 +1,298 @@
+"""The loop of a spout task.
+
+One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
+adapts its size so that a chunk takes a few hundred microseconds. An idle spout sleeps a little longer
+each time (50 us growing to the configured maximum), so latency is low while there is work and an idle
+topology costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from heronpy.api.api_constants import (
+    TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS,
+    TOPOLOGY_MAX_SPOUT_PENDING,
+    TOPOLOGY_MESSAGE_TIMEOUT_SECS,
+)
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
+
+from .pending import PendingRoots
+from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
+
+log = logging.getLogger("heron.instance")
+
+CHUNK_MAX = 4096
+#: A chunk that took less than the first is doubled, one that took more than the second is halved.
+CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
+#: How fast the pause of an idle spout grows with the time it has been idle.
+IDLE_GROWTH = 0.05
+#: Ids that wait for their immediate ack; next_tuple may emit many at once.
+BLOCKED_WAIT_S = 0.5
+
+
+class SpoutTask(Task):
+    """One task of a spout."""
+
+    tracked_as = "spout"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.pending = PendingRoots((self.epoch << ROOT_EPOCH_SHIFT) + 1)
+        self.clamped = False
+        self.exhausted = False
+        self._activated = True
+        self._completed: list[frame_pb2.Frame] = []
+        self._immediate: list[Any] = []
+        self._next_expiry = 0.0
+
+    # ---- emit ---------------------------------------------------------------------------------
+
+    def build(self, plan: Any) -> None:
+        super().build(plan)
+        config = self.user.config
+        self.max_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 100)) if self.acking else 0
+        timeout = float(config.get(TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
+        enabled = config.get(TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
+        self.timeout_s = timeout if enabled and self.acking else 0.0
+        self._expiry_s = max(0.01, self.timeout_s / self.settings.ack_timeout_buckets)
+
+    def bind_emit(self) -> None:
+        """Make the emit closure; it shadows the class's method unless the user overrode that."""
+        from heronpy.api.spout.base_spout import BaseSpout
+
+        streams, immediate = self.emitter.streams, self._immediate
+        default = streams.get("default")
+        acking = self.acking
+        context = self.user.context
+        emit_special = self._emit_special
+
+        def emit(
+            tup: Any, tup_id: Any = None, stream: str = "default", direct_task: Any = None, need_task_ids: bool = False
+        ) -> Any:
+            if direct_task is not None or need_task_ids or context.has_hooks:
+                return emit_special(tup, tup_id, stream, direct_task, need_task_ids)
+            if stream == "default" and default is not None:
+                default.push(tup, tup_id)
+            else:
+                self.stream_named(stream).push(tup, tup_id)
+            if tup_id is not None and not acking:
+                immediate.append(tup_id)
+            return None
+
+        delegate, spout = self.user.delegate, self.user.object
+        delegate.emit = emit
+        delegate.end_of_input = self._end_of_input
+        if type(spout).emit is BaseSpout.emit and getattr(spout, "delegate", None) is delegate:
+            spout.emit = emit
+
+    def _emit_special(self, tup: Any, tup_id: Any, stream: str, direct_task: Any, need_task_ids: bool) -> Any:
+        out = self.stream_named(stream)
+        tasks = self.emitter.emit_to(out, tup, tup_id, direct_task)
+        if tup_id is not None and not self.acking:
+            self._immediate.append(tup_id)
+        if self.user.context.has_hooks:
+            self.user.context.invoke_hook_emit(tup, stream, tasks)
+        return tasks if need_task_ids else None
+
+    def _end_of_input(self) -> None:
+        self.exhausted = True
+
+    # ---- frames -------------------------------------------------------------------------------
+
+    def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
+        if frame.kind == COMPLETE:
+            self._completed.append(frame)
+        elif frame.kind == CLAMP:
+            self.clamped = frame.on
+
+    def on_link_lost(self) -> None:
+        """A new stream manager knows nothing of our roots; they time out and are failed."""
+        self.clamped = False
+
+    def apply_active(self, active: bool) -> None:
+        super().apply_active(active)
+        if self.state == control.TASK_STARTING:
+            return
+        self._switch_active()
+
+    def _switch_active(self) -> None:
+        if self.active == self._activated:
+            return
+        self._activated = self.active
+        spout = self.user.object
+        self.guard(spout.activate if self.active else spout.deactivate)
+        self._show_state()
+
+    def _show_state(self) -> None:
+        if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
+            self.set_state(control.TASK_EXHAUSTED)
+        else:
+            self.set_state(control.TASK_RUNNING if self.active else control.TASK_PAUSED)
+
+    # ---- acks ---------------------------------------------------------------------------------
+
+    def _deliver_completed(self, now: float) -> None:
+        completed, self._completed = self._completed, []
+        for frame in completed:
+            for first, length in zip(frame.first, frame.length, strict=True):
+                for ids, batch in self.pending.complete(first, length):
+                    if frame.failed:
+                        self._fail_ids(ids, batch, now, "__fail-latency")
+                    else:
+                        self._ack_ids(ids, batch.stream, (now - batch.emitted_at) * 1e9)
+
+    def _ack_ids(self, ids: list[Any], stream: int, latency_ns: float) -> None:
+        self.progress.acked += len(ids)
+        self.metrics.count("__ack-count", self._stream_names[stream], len(ids))
+        self.metrics.observe("__complete-latency", self._stream_names[stream], latency_ns, len(ids))
+        ack, hooks = self.user.object.ack, self.user.context.has_hooks
+        for tup_id in ids:
+            ack(tup_id)
+            if hooks:
+                self.user.context.invoke_hook_spout_ack(tup_id, latency_ns)
+
+    def _fail_ids(self, ids: list[Any], batch: Any, now: float, latency: str) -> None:
+        latency_ns = (now - batch.emitted_at) * 1e9
+        self.progress.failed += len(ids)
+        self.metrics.count("__fail-count", self._stream_names[batch.stream], len(ids))
+        self.metrics.observe(latency, self._stream_names[batch.stream], latency_ns, len(ids))
+        fail, hooks = self.user.object.fail, self.user.context.has_hooks
+        for tup_id in ids:
+            fail(tup_id)
+            if hooks:
+                self.user.context.invoke_hook_spout_fail(tup_id, latency_ns)
+
+    def _deliver_immediate(self) -> None:
+        """Ids in ATMOST_ONCE, and tracked tuples that nobody consumes, are acked at once, in order."""
+        for waiting in (self._immediate, self.emitter.unrouted):
+            if waiting:
+                ids = list(waiting)
+                waiting.clear()
+                self._ack_ids(ids, 0, 0.0)
+
+    def _expire(self, now: float) -> None:
+        """Fail what has been pending longer than the message timeout, and tell the acker."""
+        self._next_expiry = now + self._expiry_s
+        for ids, batch in self.pending.expire(now - self.timeout_s):
+            forget = Frame(
+                kind=FORGET,
+                source_task=self.task_id,
+                dest_task=self.task_id,
+                count=len(batch.ids),
+                root_base=batch.base,
+            )
+            self.link.send_control(forget.SerializeToString())
+            self.metrics.count("__timeout-count", self._stream_names[batch.stream], len(ids))
+            self._fail_ids(ids, batch, now, "__fail-latency")
+
+    # ---- the loop -----------------------------------------------------------------------------
+
+    def run_loop(self) -> None:
+        """Run until asked to stop; raises UserError when user code raises."""
+        self._stream_names = list(self.emitter.streams)
+        self._activated = True
+        self._switch_active()
+        self._show_state()
+        while not self.stopping:
+            try:
+                self._turns()
+            except StopRequested:
+                return
+
+    def _turns(self) -> None:
+        """Turns of the loop until something asks to stop."""
+        link, emitter, inbox = self.link, self.emitter, self.control.inbox
+        monotonic = time.monotonic
+        age_s = self.settings.batch_age_ms / 1000
+        chunk = 1
+        idle_since = flushed_at = monotonic()
+        emitted = emitter.emitted()
+        while not self.stopping:
+            if inbox:
+                self.serve_inbox()
+            link.receive(self.take_frame)
+            now = monotonic()
+            if self._completed:
+                self.guard(self._deliver_completed, now)
+            if self.timeout_s and now >= self._next_expiry:
+                self.guard(self._expire, now)
+            self.progress.pending = self.pending.total
+            self.turn(now)
+            calls = self._allowed_calls(chunk)
+            if not calls:
+                emitter.flush()
+                self._rest(now)
+                flushed_at = idle_since = monotonic()
+                continue
+            emitter.now = now
+            self._call_user(calls)
+            after = monotonic()
+            total = emitter.emitted()
+            if total == emitted:
+                emitter.flush()
+                chunk = 1
+                self._idle(after, idle_since)
+                continue
+            emitted = total
+            idle_since = after
+            took = after - now
+            if took < CHUNK_SHORT_S:
+                chunk = min(CHUNK_MAX, chunk * 2)
+            elif took > CHUNK_LONG_S:
+                chunk = max(1, chunk // 2)
+            self.metrics.count("__next-tuple-count", "", calls)
+            self.metrics.observe("__next-tuple-latency", "", took * 1e9 / calls, calls)
+            if after - flushed_at >= age_s:
+                emitter.flush()
+                flushed_at = after
+
+    def _allowed_calls(self, chunk: int) -> int:
+        """How many times next_tuple may be called now."""
+        if not self.active or self.clamped or self.exhausted or self.link.blocked():
+            return 0
+        if self.max_pending:
+            waiting = sum(stream.buffered() for stream in self.emitter.streams.values())
+            return max(0, min(chunk, self.max_pending - self.pending.total - waiting))
+        return chunk
+
+    def _call_user(self, calls: int) -> None:
+        next_tuple = self.user.object.next_tuple
+        try:
+            if calls == 1:
+                next_tuple()
+            else:
+                for _ in range(calls):
+                    next_tuple()
+                    if self.exhausted:
+                        break
+            if self._immediate or self.emitter.unrouted:
+                self._deliver_immediate()
+        except (StopRequested, UserError):
+            raise
+        except Exception as error:
+            raise UserError from error
+
+    def _rest(self, now: float) -> None:
+        """Nothing may be emitted now: wait for a frame, a message or the next timer."""
+        if self.exhausted:
+            self._show_state()
+        self.publish_progress(now)
+        deadline = BLOCKED_WAIT_S
+        if self.timeout_s and self.pending.total:
+            deadline = min(deadline, max(0.0, self._next_expiry - now))
+        self.link.wait(deadline)
+
+    def _idle(self, now: float, idle_since: float) -> None:
+        """next_tuple emitted nothing: sleep in proportion to how long that has been so."""
+        shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
+        pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
+        if pause > IDLE_CREDIT_S:
+            self.publish_progress(now)
+            if self.exhausted:
+                self._show_state()
+        self.link.wait(pause)

@@ -1,0 +1,447 @@
+"""What spout tasks and bolt tasks share: user object, plan, emitter, link, counters, life cycle.
+
+The loop that runs the user's code is in spout_loop.py, bolt_loop.py or async_loop.py. All of a
+task's state belongs to its one thread; the control thread reads `progress` and calls nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from heronpy.common.errors import HeronError, TopologyError
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
+from heronpy.wire.frames import LEAVE, Frame
+
+from .control import ControlThread
+from .emitter import Emitter, OutStream
+from .link import DataLink
+from .metrics import TaskMetrics, UserMetrics
+from .queues import TunedCapacity
+from .routing import choosers_for, component_of, output_streams
+from .user_code import UserCode
+
+log = logging.getLogger("heron.instance")
+
+#: The incarnation of a task fills the bits of a root number above this one.
+ROOT_EPOCH_SHIFT = 40
+#: The loop publishes its progress at least this often while it runs.
+PROGRESS_S = 0.05
+#: Credit that was not returned for lack of a quarter window is returned after this idle time.
+IDLE_CREDIT_S = 0.005
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counters that the control thread may read at any time."""
+
+    emitted: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    in_tuples: int = 0
+    in_bytes: int = 0
+    out_tuples: int = 0
+    out_bytes: int = 0
+    pending: int = 0
+    turned_at: float = 0.0
+
+
+class StopRequested(Exception):
+    """The task was asked to stop while it waited."""
+
+
+class UserError(Exception):
+    """User code raised; `__cause__` is what it raised."""
+
+
+class Task:
+    """One task from registration to exit. Subclasses add `run_loop`."""
+
+    tracked_as = "bolt"
+
+    def __init__(self, launch: Any, settings: Any, metrics_s: float, container: int, task_id: int, epoch: int) -> None:
+        self.launch = launch
+        self.settings = settings
+        self.container = container
+        self.task_id = task_id
+        self.epoch = epoch
+        self.component = ""
+        self.instance_id = ""
+        self.state = control.TASK_STARTING
+        self.error = ""
+        self.plan: plan_pb2.PhysicalPlan | None = None
+        self.plan_version = 0
+        self.active = True
+        self.stopping = False
+        self.progress = Progress(turned_at=time.monotonic())
+        self.metrics = TaskMetrics()
+        self.user_metrics = UserMetrics(self.metrics)
+        self.acking = False
+        self.finish_requested = False
+        self._metrics_s = metrics_s
+        self._next_progress = 0.0
+        self.in_capacity = TunedCapacity(
+            settings.in_queue_expected_tuples,
+            settings.in_queue_tuples_max,
+            settings.queue_ema_weight,
+            settings.queue_sample_ms / 1000,
+        )
+        self.out_capacity = TunedCapacity(
+            settings.out_queue_expected_tuples,
+            settings.out_queue_tuples_max,
+            settings.queue_ema_weight,
+            settings.queue_sample_ms / 1000,
+        )
+        self.user: UserCode
+        self.emitter: Emitter
+        self.link: DataLink
+        self.control: ControlThread
+
+    # ---- start --------------------------------------------------------------------------------
+
+    def connect(self, topology: topology_pb2.Topology, component: str, frame_max_bytes: int) -> None:
+        """Start the control thread, which registers this task."""
+        self.topology = topology
+        self.component = component
+        self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
+        sockets = self.launch.sockets_dir
+        self.control = ControlThread(
+            register=control.RegisterInstance(
+                task_id=self.task_id,
+                epoch=self.epoch,
+                pid=_pid(),
+                instance_id=self.instance_id,
+                component=component,
+            ),
+            stmgr_endpoint=f"ipc://{sockets}/stmgr-{self.container}.control",
+            metrics_endpoint=f"ipc://{sockets}/executor-{self.container}.metrics",
+            status=self.status,
+            report=self.report,
+            heartbeat_s=self.settings.heartbeat_interval_s,
+            metrics_s=self._metrics_s,
+        )
+        self.link = DataLink(
+            self.task_id,
+            f"t:{self.task_id}:{self.epoch}".encode(),
+            f"ipc://{sockets}/stmgr-{self.container}.data",
+            frame_max_bytes,
+            self.control.wake_fd,
+        )
+        self.control.start()
+
+    def build(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Make the user's object and the emitter, and initialise; raises UserError."""
+        self.user = UserCode(self, plan)
+        self.acking = self.user.reliability == "ATLEAST_ONCE"
+        streams = [
+            OutStream(name, index, fields, direct)
+            for index, (name, fields, direct) in enumerate(output_streams(plan.topology, self.component))
+        ]
+        self.emitter = Emitter(
+            self.component,
+            self.task_id,
+            streams,
+            self.settings,
+            self.link_send,
+            _random_bits(),
+            tracked=self.tracked_as if self.acking else None,
+            pending=getattr(self, "pending", None),
+            serialize=self.user.serialize,
+        )
+        self.user.construct()
+        self.take_plan(plan)
+        self.user.initialize()
+
+    def link_send(self, dest: int, data: bytes, tuples: int) -> None:
+        """Send a frame; when the out-queue is full, wait here for credit (H24)."""
+        if not tuples:
+            self.link.send_control(data)
+            return
+        link = self.link
+        link.send(data, tuples)
+        if link.outbox and (
+            link.outbox_bytes > self.settings.out_queue_bytes_max or link.outbox_tuples > self.out_capacity.current
+        ):
+            self.metrics.count("__out-queue-full-count", "", 1)
+            self.wait_for_credit()
+
+    def wait_for_credit(self) -> None:
+        """Block the emitting code until the outbox is empty; control messages are still served."""
+        while self.link.outbox:
+            self.turn(time.monotonic())
+            if self.control.inbox:
+                self.serve_inbox()
+            self.link.receive(self.take_frame)
+            if self.link.outbox:
+                if self.stopping:
+                    raise StopRequested
+                self.link.wait(0.1)
+
+    # ---- plan ---------------------------------------------------------------------------------
+
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Route by a (new) physical plan. Stale plans are ignored."""
+        if self.plan is not None and plan.version <= self.plan_version:
+            return
+        self.plan, self.plan_version = plan, plan.version
+        self.topology = plan.topology
+        self.components = component_of(plan)
+        active = plan.topology.state != topology_pb2.PAUSED and self.task_id in self.components
+        self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, self.user.custom_groupings))
+        self.user.plan_changed(plan, self.components)
+        self.apply_active(active)
+        self.control.notify()
+
+    def apply_active(self, active: bool) -> None:
+        """Spouts pause and resume; bolts run on."""
+        self.active = active
+
+    # ---- messages -----------------------------------------------------------------------------
+
+    def serve_inbox(self) -> None:
+        """Act on what the control thread received."""
+        self.control.drain_wake()
+        inbox = self.control.inbox
+        while inbox:
+            kind, body = inbox.popleft()
+            if kind == "registered":
+                self._registered(body)
+            elif kind == "new_plan" and self.plan is not None:
+                self.take_plan(body.plan)
+            elif kind == "finish_task":
+                self.finish_requested = True
+            elif kind == "stop_task":
+                log.info("asked to stop: %s", body.reason)
+                self.stopping = True
+            elif kind == "refused":
+                self.stopping = True
+                self.error = body
+
+    def _registered(self, reply: control.RegisterInstanceReply) -> None:
+        self.on_link_lost()
+        self.link.open(
+            reply.link_epoch,
+            self.settings.in_queue_bytes_max,
+            self.in_capacity.current,
+        )
+        if reply.HasField("plan") and self.plan is not None:
+            self.take_plan(reply.plan)
+
+    def on_link_lost(self) -> None:
+        """The stream manager is a new one: what it had is gone (tuples are replayed by timeout)."""
+
+    def wait_for_plan(self) -> plan_pb2.PhysicalPlan | None:
+        """Wait until registered and given a plan that holds this task; None when asked to stop."""
+        import select
+
+        while not self.stopping:
+            select.select([self.control.wake_fd], [], [], 1.0)
+            self.control.drain_wake()
+            self.progress.turned_at = time.monotonic()
+            while self.control.inbox:
+                kind, body = self.control.inbox.popleft()
+                if kind == "registered":
+                    self._registered(body)
+                    if body.HasField("plan"):
+                        self._next_plan = body.plan
+                elif kind == "new_plan":
+                    self._next_plan = body.plan
+                elif kind in ("stop_task", "refused"):
+                    self.error = body if kind == "refused" else ""
+                    self.stopping = True
+            plan = getattr(self, "_next_plan", None)
+            if plan is not None and any(i.task_id == self.task_id for i in plan.instances):
+                return plan
+        return None
+
+    def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
+        """A data frame for this task."""
+        raise NotImplementedError  # pragma: no cover - each loop has its own
+
+    # ---- progress -----------------------------------------------------------------------------
+
+    def turn(self, now: float) -> None:
+        """The loop made a turn; publishes counters now and then."""
+        self.progress.turned_at = now
+        if now >= self._next_progress:
+            self._next_progress = now + PROGRESS_S
+            self.publish_progress(now)
+
+    def publish_progress(self, now: float) -> None:
+        """Copy the counters to where the control thread reads them; sample queues and user metrics."""
+        p, link = self.progress, self.link
+        p.emitted = self.emitter.emitted()
+        buffered = sum(stream.buffered() for stream in self.emitter.streams.values())
+        p.out_tuples = link.out_tuples() + buffered
+        p.out_bytes = link.out_bytes()
+        p.turned_at = now
+        if self.in_capacity.sample(p.in_tuples, now):
+            link.window_tuples = self.in_capacity.current
+        self.out_capacity.sample(p.out_tuples, now)
+        self.user_metrics.collect(now)
+
+    def status(self) -> control.TaskStatus:
+        """The heartbeat; called by the control thread."""
+        p = self.progress
+        return control.TaskStatus(
+            task_id=self.task_id,
+            component=self.component,
+            instance_id=self.instance_id,
+            epoch=self.epoch,
+            pid=_pid(),
+            state=self.state,
+            plan_version=self.plan_version,
+            emitted=p.emitted,
+            executed=p.executed,
+            acked=p.acked,
+            failed=p.failed,
+            in_queue_tuples=p.in_tuples,
+            in_queue_bytes=p.in_bytes,
+            out_queue_tuples=p.out_tuples,
+            out_queue_bytes=p.out_bytes,
+            pending=p.pending,
+            loop_age_s=max(0.0, time.monotonic() - p.turned_at),
+            error=self.error,
+        )
+
+    def report(self) -> control.MetricsReport:
+        """All metrics; called by the control thread."""
+        p, link, metrics = self.progress, self.link, self.metrics
+        gauge = metrics.gauge
+        gauge("__gateway-in-stream-queue-size", "", p.in_tuples)
+        gauge("__gateway-out-stream-queue-size", "", p.out_tuples)
+        gauge("__gateway-in-stream-queue-expected-capacity", "", self.in_capacity.current)
+        gauge("__gateway-out-stream-queue-expected-capacity", "", self.out_capacity.current)
+        counters = metrics.counters
+        counters["__gateway-received-packets-count", ""] = link.received_frames
+        counters["__gateway-received-packets-size", ""] = link.received_frames_bytes + link.received_bytes
+        counters["__gateway-sent-packets-count", ""] = link.sent_frames
+        counters["__gateway-sent-packets-size", ""] = link.sent_bytes
+        counters["__gateway-lost-tuples", ""] = link.lost_tuples
+        counters["__gateway-link-gaps", ""] = link.gaps
+        counters["__gateway-stale-frames", ""] = link.stale_frames
+        if self.plan is not None:
+            for stream in list(self.emitter.streams.values()):
+                counters["__emit-count", stream.name] = stream.emitted
+        _process_metrics(metrics)
+        report = control.MetricsReport(
+            process=self.instance_id,
+            task_id=self.task_id,
+            component=self.component,
+            container=self.container,
+            epoch=self.epoch,
+            pid=_pid(),
+            loop_age_s=max(0.0, time.monotonic() - p.turned_at),
+            state=self.state,
+        )
+        metrics.fill(report)
+        return report
+
+    def set_state(self, state: int) -> None:
+        """Change the state and tell the stream manager at once."""
+        if self.state != state:
+            self.state = state
+            self.publish_progress(time.monotonic())
+            self.control.notify()
+
+    def guard(self, call: Any, *args: Any) -> Any:
+        """Call user code; what it raises becomes a UserError."""
+        try:
+            return call(*args)
+        except (StopRequested, UserError):
+            raise
+        except Exception as error:
+            raise UserError from error
+
+    def stream_named(self, stream: str) -> Any:
+        """The declared output stream, or an error that names the ones there are."""
+        found = self.emitter.streams.get(stream)
+        if found is None:
+            names = ", ".join(map(repr, self.emitter.streams)) or "none"
+            raise TopologyError(
+                f"component {self.component} emitted on stream {stream!r}, which it does not declare; it has {names}"
+            )
+        return found
+
+    # ---- errors and exit ----------------------------------------------------------------------
+
+    def report_exception(self, error: BaseException, startup: bool) -> None:
+        """Log the whole traceback and send it to the executor."""
+        text = "".join(traceback.format_exception(error))
+        log.error("%s", text.rstrip())
+        now = time.time()
+        self.control.publish(
+            control.ExceptionReport(
+                process=self.instance_id,
+                task_id=self.task_id,
+                component=self.component,
+                instance_id=self.instance_id,
+                container=self.container,
+                type=type(error).__name__,
+                message=str(error)[:4096],
+                traceback=text[-65536:],
+                first_at=now,
+                last_at=now,
+                count=1,
+                startup=startup,
+            )
+        )
+
+    def leave(self) -> None:
+        """Flush, say goodbye to the stream manager and close; never raises."""
+        try:
+            if self.plan is not None and self.link.epoch:
+                self.link.receive(self.take_frame)
+                self.emitter.flush()
+                self.link.pump()
+                self.link.send_control(self.last_word().SerializeToString())
+        except (HeronError, StopRequested, zmq.ZMQError) as error:
+            log.warning("could not flush everything before exit: %s", error)
+        self.publish_progress(time.monotonic()) if self.plan is not None else None
+        self.control.stop(timeout_s=1.0)
+        self.link.close()
+
+    def last_word(self) -> frame_pb2.Frame:
+        """The LEAVE frame: what of the received tuples was consumed."""
+        return Frame(
+            kind=LEAVE,
+            source_task=self.task_id,
+            consumed_bytes=self.link.consumed_bytes,
+            consumed_tuples=self.link.consumed_tuples,
+            consumed_frames=self.link.consumed_frames,
+        )
+
+
+def _pid() -> int:
+    import os
+
+    return os.getpid()
+
+
+def _random_bits() -> Any:
+    """A source of 64-bit edges, seeded from the system, also in a forked child."""
+    return lambda bits=random.Random(random.SystemRandom().getrandbits(128)).getrandbits: bits(64)
+
+
+def _process_metrics(metrics: TaskMetrics) -> None:
+    """CPU, memory and garbage collection of this process."""
+    import gc
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    metrics.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
+    metrics.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = int(statm.read().split()[1])
+    metrics.gauge("__py-physical-memory-byte", "", pages * resource.getpagesize())
+    for index, (stats, threshold) in enumerate(zip(gc.get_stats(), gc.get_threshold(), strict=True), 1):
+        metrics.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
+        metrics.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)

@@ -1,0 +1,177 @@
+"""The user's spout or bolt and everything around it that is the user's: config, context, serializer,
+custom groupings, hooks.
+
+Every call into user code that may raise is wrapped: what it raises comes out as UserError with the
+user's exception as its cause, so that tracebacks arrive whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.api.api_constants import (
+    TOPOLOGY_SERIALIZER_CLASSNAME,
+    TOPOLOGY_TICK_TUPLE_FREQ_MS,
+    TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+)
+from heronpy.api.config_values import decode_config
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.user_code import load_class
+from heronpy.common.errors import HeronError
+from heronpy.proto import plan_pb2, topology_pb2
+
+from .routing import GroupingKey, component_of, components_of
+
+log = logging.getLogger("heron.instance")
+
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+_PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
+_DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
+
+
+class Delegate:
+    """What `self.delegate` of a spout or bolt is: the runtime, as user code sees it.
+
+    `emit`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task.
+    """
+
+    emit: Callable[..., Any]
+    ack: Callable[[Any], None]
+    fail: Callable[[Any], None]
+    end_of_input: Callable[[], None]
+
+    def __init__(self, instance_id: str) -> None:
+        self.logger = logging.getLogger(instance_id)
+
+    def log(self, message: str, level: str | None = None) -> None:
+        """Log a message; the level is trace, debug, info (default), warn or error."""
+        self.logger.log(_LEVELS.get((level or "info").lower(), logging.INFO), "%s", message)
+
+
+class UserCode:
+    """The user's object of one task with its configuration and context."""
+
+    def __init__(self, task: Any, plan: plan_pb2.PhysicalPlan) -> None:
+        self._task = task
+        self._part = components_of(plan.topology)[task.component]
+        self.config: dict[str, Any] = {
+            **decode_config(plan.topology.topology_config),
+            **decode_config(self._part.comp.config),
+        }
+        self.reliability = str(self.config.get("topology.reliability.mode", "ATMOST_ONCE"))
+        self.context = TopologyContext(
+            self.config,
+            plan.topology,
+            component_of(plan),
+            task.task_id,
+            task.component,
+            task.user_metrics,
+            task.launch.package_dir,
+        )
+        self.delegate = Delegate(task.instance_id)
+        self.object: Any = None
+        self.initialized = False
+        self._plain = {**_plain(plan.topology.topology_config), **_plain(self._part.comp.config)}
+        self.serializer: Any = None
+        self.serialize: Callable[[Any], bytes] | None = None
+        self.deserialize: Callable[[bytes], Any] | None = None
+        self.custom_groupings: dict[GroupingKey, Any] = {}
+        self._prepare_serializer()
+        self._load_groupings(plan)
+
+    def _prepare_serializer(self) -> None:
+        path = str(self.config.get(TOPOLOGY_SERIALIZER_CLASSNAME, ""))
+        if path in _DEFAULT_SERIALIZERS:
+            return
+        serializer = load_class(path, self._task.launch)()
+        serializer.initialize(self.config)
+        self.serializer = serializer
+        self.serialize, self.deserialize = serializer.serialize, serializer.deserialize
+
+    def _load_groupings(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Load the custom groupings of this component's consumers; they run here, at the sender."""
+        for bolt in plan.topology.bolts:
+            for source in bolt.inputs:
+                if source.gtype != topology_pb2.CUSTOM or source.stream.component_name != self._task.component:
+                    continue
+                grouping = pickle.loads(source.custom_grouping_object)
+                if isinstance(grouping, str):
+                    grouping = load_class(grouping, self._task.launch)()
+                key = (bolt.comp.name, self._task.component, source.stream.id)
+                self.custom_groupings[key] = grouping
+
+    def construct(self) -> None:
+        """Load the class and make the object: `cls(delegate=...)`, as Apache heronpy does."""
+        cls = load_class(self._part.comp.class_name, self._task.launch)
+        self.object = cls(delegate=self.delegate)
+
+    def initialize(self) -> None:
+        """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
+        if isinstance(self.object, StatefulComponent):
+            self.object.init_state(HashMapState())
+        self.object.initialize(self.config, self.context)
+        self.context.invoke_hook_prepare()
+        self._prepare_groupings()
+        self.initialized = True
+
+    def _prepare_groupings(self) -> None:
+        for (consumer, source, stream), grouping in self.custom_groupings.items():
+            tasks = self.context.get_component_tasks(consumer) or []
+            grouping.prepare(self.context, source, stream, tasks)
+
+    def plan_changed(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> None:
+        """Take over the tasks and the live configuration of a new plan."""
+        self.context.update(components)
+        part = components_of(plan.topology)[self._task.component]
+        plain = {**_plain(plan.topology.topology_config), **_plain(part.comp.config)}
+        changed = {key: value for key, value in plain.items() if self._plain.get(key) != value}
+        self._plain = plain
+        if changed:
+            self.config.update(changed)
+            update = getattr(self.object, "update", None)
+            if callable(update):
+                update(changed)
+        if self.initialized:
+            self._prepare_groupings()
+
+    def tick_interval_s(self) -> float | None:
+        """The tick interval; read after initialize, because window bolts set it there."""
+        for key, factor in ((TOPOLOGY_TICK_TUPLE_FREQ_MS, 1e-3), (TOPOLOGY_TICK_TUPLE_FREQ_SECS, 1.0)):
+            value = self.config.get(key)
+            if value is not None:
+                try:
+                    seconds = float(value) * factor
+                except (TypeError, ValueError):
+                    raise HeronError(f"config {key} is {value!r}; it must be a number above 0") from None
+                if seconds > 0:
+                    return seconds
+        return None
+
+    def close(self) -> None:
+        """Last calls into user code, each one tried."""
+        for call in (getattr(self.object, "close", None), self.context.invoke_hook_cleanup):
+            if callable(call):
+                try:
+                    call()
+                except Exception:
+                    log.exception("clean-up of user code raised")
+
+
+def _plain(config: topology_pb2.Config) -> dict[str, Any]:
+    """The plain values of a config, typed; pickled ones do not change while a topology runs."""
+    plain = topology_pb2.Config()
+    plain.kvs.extend(kv for kv in config.kvs if kv.type != _PICKLED)
+    return decode_config(plain)

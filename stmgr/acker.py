@@ -1,0 +1,186 @@
+"""The acker of one spout task: which of its tuples have been processed, with all that derive from them.
+
+A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
+the copy is sent and again when it is acked; when the number is zero the tree is complete (Storm and
+Heron; heronpy-api.md 2.6). Roots are consecutive numbers, so the trees are a ring of uint64 indexed by
+root, and a whole frame is registered or acknowledged by one vectorised XOR on a slice.
+
+Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
+complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie within one
+ring length, else the ring grows. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import Array64, edges_of, ranges_of, roots_of, values_of
+
+RING_MIN = 1 << 12
+#: 9 bytes a slot: 144 MB at most per spout task. Beyond it the oldest trees are failed.
+RING_MAX = 1 << 24
+
+Ranges = tuple[list[int], list[int]]
+NOTHING: Ranges = ([], [])
+
+
+class Acker:
+    """Trees of the roots of one spout task."""
+
+    def __init__(self) -> None:
+        self._value = np.zeros(RING_MIN, dtype=np.uint64)
+        self._live = np.zeros(RING_MIN, dtype=bool)
+        self._mask = RING_MIN - 1
+        #: Roots below are not live.
+        self._low = 0
+        #: The next root that was never registered.
+        self._next = 0
+        self.live_roots = 0
+        #: Acks and fails for roots that are not live: late, repeated, or of an earlier incarnation.
+        self.unknown_roots = 0
+        #: Trees that were given up because the ring was full.
+        self.overflowed_roots = 0
+
+    # ---- registering --------------------------------------------------------------------------
+
+    def register(self, frame: frame_pb2.Frame) -> Ranges:
+        """Take the roots of a frame from the spout; returns roots to fail because the ring is full."""
+        if frame.roots:
+            return self._register_many(roots_of(frame), values_of(frame))
+        base, count = frame.root_base, frame.count
+        failed = self._make_room(base, base + count)
+        start = base & self._mask
+        if start + count <= len(self._value):
+            self._value[start : start + count] = edges_of(frame) if frame.derived_edges else frame.edge
+            self._live[start : start + count] = True
+        else:
+            slots = np.arange(base, base + count, dtype=np.uint64) & np.uint64(self._mask)
+            self._value[slots] = edges_of(frame)
+            self._live[slots] = True
+        self.live_roots += count
+        return failed
+
+    def _register_many(self, roots: Array64, values: Array64) -> Ranges:
+        failed = self._make_room(int(roots.min()), int(roots.max()) + 1)
+        slots = roots & np.uint64(self._mask)
+        fresh = np.unique(slots)
+        self.live_roots += int((~self._live[fresh]).sum())
+        self._live[fresh] = True
+        np.bitwise_xor.at(self._value, slots, values)
+        return failed
+
+    def _make_room(self, first: int, end: int) -> Ranges:
+        """Let the ring hold every root below `end`; a new incarnation starts afresh."""
+        failed: Ranges = NOTHING
+        if not self.live_roots and first > self._next or first < self._low:
+            self._value[:] = 0
+            self._live[:] = False
+            self.live_roots = 0
+            self._low = first
+        elif first > self._next + RING_MAX:
+            failed = self._drop_below(first)
+        self._next = max(self._next if self.live_roots else first, end)
+        if end - self._low > len(self._value):
+            self._advance(first)
+            if end - self._low > RING_MAX:
+                failed = self._drop_below(end - RING_MAX // 2)
+            while end - self._low > len(self._value):
+                self._grow()
+        return failed
+
+    def _advance(self, first: int) -> None:
+        """Move `low` up to the oldest live root, or to `first`, the next one to come alive."""
+        if not self.live_roots:
+            self._low = first
+            return
+        roots = self._roots_from_low()
+        live = self._live[roots & np.uint64(self._mask)]
+        self._low = int(roots[int(np.argmax(live))])
+
+    def _roots_from_low(self) -> Array64:
+        end = min(self._next, self._low + len(self._value))
+        return np.arange(self._low, max(end, self._low), dtype=np.uint64)
+
+    def _drop_below(self, root: int) -> Ranges:
+        roots = self._roots_from_low()
+        roots = roots[roots < np.uint64(root)]
+        gone = roots[self._live[roots & np.uint64(self._mask)]]
+        self.overflowed_roots += len(gone)
+        self._clear(gone)
+        self._low = root
+        return ranges_of(gone)
+
+    def _grow(self) -> None:
+        """Double the ring; every root keeps its number and moves to its slot in the larger ring."""
+        roots = self._roots_from_low()
+        old = roots & np.uint64(self._mask)
+        value = np.zeros(2 * len(self._value), dtype=np.uint64)
+        live = np.zeros(2 * len(self._live), dtype=bool)
+        mask = len(value) - 1
+        new = roots & np.uint64(mask)
+        value[new], live[new] = self._value[old], self._live[old]
+        self._value, self._live, self._mask = value, live, mask
+
+    # ---- acknowledging ------------------------------------------------------------------------
+
+    def ack(self, frame: frame_pb2.Frame) -> Ranges:
+        """XOR an ACK in; returns the roots that are complete now."""
+        if not frame.roots and not frame.values and not frame.derived_edges:
+            return self._ack_slice(frame.root_base, frame.count, frame.edge)
+        return self._ack_many(roots_of(frame), values_of(frame))
+
+    def _ack_slice(self, base: int, count: int, edge: int) -> Ranges:
+        start = base & self._mask
+        if base < self._low or base + count > self._next or start + count > len(self._value):
+            roots = np.arange(base, base + count, dtype=np.uint64)
+            return self._ack_many(roots, np.full(count, edge, dtype=np.uint64))
+        live = self._live[start : start + count]
+        value = self._value[start : start + count]
+        if live.all():
+            value ^= np.uint64(edge)
+            if not value.any():
+                live[:] = False
+                self.live_roots -= count
+                return [base], [count]
+            done = np.flatnonzero(value == 0)
+        else:
+            self.unknown_roots += count - int(live.sum())
+            value[live] ^= np.uint64(edge)
+            done = np.flatnonzero((value == 0) & live)
+        if not len(done):
+            return NOTHING
+        live[done] = False
+        self.live_roots -= len(done)
+        return ranges_of(done.astype(np.uint64) + np.uint64(base))
+
+    def _ack_many(self, roots: Array64, values: Array64) -> Ranges:
+        keep = self._known(roots)
+        if not keep.all():
+            roots, values = roots[keep], values[keep]
+        if not len(roots):
+            return NOTHING
+        slots = roots & np.uint64(self._mask)
+        np.bitwise_xor.at(self._value, slots, values)
+        done = np.unique(roots[self._value[slots] == 0])
+        self._clear(done)
+        return ranges_of(done)
+
+    def _known(self, roots: Array64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        inside = (roots >= np.uint64(self._low)) & (roots < np.uint64(self._next))
+        known = inside & self._live[roots & np.uint64(self._mask)]
+        self.unknown_roots += len(roots) - int(known.sum())
+        return known
+
+    def _clear(self, roots: Array64) -> None:
+        slots = roots & np.uint64(self._mask)
+        self._value[slots] = 0
+        self._live[slots] = False
+        self.live_roots -= len(roots)
+
+    def fail(self, frame: frame_pb2.Frame) -> Ranges:
+        """Give up the roots of a FAIL, FORGET or undelivered DATA frame; returns those that were live."""
+        roots = np.unique(roots_of(frame))
+        roots = roots[self._known(roots)]
+        self._clear(roots)
+        return ranges_of(roots)

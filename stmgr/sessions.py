@@ -1,0 +1,68 @@
+"""Control state of the tasks of one container: who registered, when it was last heard. Pure.
+
+Invariant: a session's epoch never falls; a registration with a lower one is a zombie and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from heronpy.common.errors import FencedError
+from heronpy.proto import control_pb2 as control
+
+
+@dataclass(slots=True)
+class Session:
+    """One task of this container as its process reports it."""
+
+    identity: bytes
+    status: control.TaskStatus
+    heard_at: float
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Sessions:
+    """All tasks of this container."""
+
+    lost_s: float
+    by_task: dict[int, Session] = field(default_factory=dict)
+    fenced: int = 0
+
+    def register(self, identity: bytes, message: control.RegisterInstance, now: float) -> Session:
+        """Take a registration; FencedError for an incarnation older than the one known."""
+        known = self.by_task.get(message.task_id)
+        if known is not None and message.epoch < known.status.epoch:
+            self.fenced += 1
+            raise FencedError(
+                f"task {message.task_id} epoch {message.epoch} is stale: epoch {known.status.epoch} has taken over"
+            )
+        status = control.TaskStatus(
+            task_id=message.task_id,
+            component=message.component,
+            instance_id=message.instance_id,
+            epoch=message.epoch,
+            pid=message.pid,
+        )
+        session = self.by_task[message.task_id] = Session(identity, status, now)
+        return session
+
+    def heard(self, identity: bytes, status: control.TaskStatus, now: float) -> tuple[bool, bool]:
+        """Take a heartbeat; returns (known, something important changed)."""
+        session = self.by_task.get(status.task_id)
+        if session is None or session.identity != identity or session.status.epoch != status.epoch:
+            return False, False
+        before = session.status
+        changed = session.lost or before.state != status.state or before.plan_version != status.plan_version
+        session.status, session.heard_at, session.lost = status, now, False
+        return True, changed
+
+    def expire(self, now: float) -> list[int]:
+        """Tasks that have just been silent for too long."""
+        gone = []
+        for task, session in self.by_task.items():
+            if not session.lost and now - session.heard_at > self.lost_s:
+                session.lost = True
+                session.status.state = control.TASK_LOST
+                gone.append(task)
+        return gone

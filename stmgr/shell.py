@@ -1,0 +1,473 @@
+"""Sockets, timers and messages of one stream manager process.
+
+Data and control have sockets of their own (decision D4): a ROUTER for tasks and peers and a DEALER to
+each peer for data, a control server for tasks and peers, a control client to each peer and to the
+topology master. Losing the topology master changes nothing on the data path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.settings import settings_for
+from heronpy.net.rpc import ControlClient, ControlServer, bind, body_of, wrap
+from heronpy.net.zsock import LoopSocket, configure
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import open_state, paths
+
+from . import metrics
+from .sessions import Sessions
+from .switch import NEVER, Switch
+
+log = logging.getLogger("heron.stmgr")
+
+#: A state change of a task is told to the topology master after this moment, with others of the same moment.
+DEBOUNCE_S = 0.003
+REGISTER_TIMEOUT_S = 2.0
+#: Credit below a quarter window is returned after this.
+CREDIT_DELAY_S = 0.02
+#: Link epochs of one incarnation fill the bits below.
+LINK_EPOCH_SHIFT = 24
+
+
+class PeerConnection:
+    """Sockets to one incarnation of another stream manager."""
+
+    def __init__(self, shell: Stmgr, record: plan_pb2.StmgrRecord) -> None:
+        self.record = record
+        self._shell = shell
+        context = zmq.Context.instance()
+        identity = f"s:{shell.name}:{shell.epoch}".encode()
+        sock = configure(
+            context.socket(zmq.DEALER),
+            hwm=0,
+            message_max_bytes=shell.settings.frame_max_bytes,
+            identity=identity,
+        )
+        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(shell.settings.peer_reconnect_max_s * 1000))
+        monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        sock.connect(record.data_endpoint)
+        self._data_sock = sock
+        self.data = LoopSocket(sock, self._on_data, budget=shell.settings.frames_per_turn)
+        self._monitor = LoopSocket(monitor, self._on_event)
+        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity)
+
+    def _on_data(self, parts: list[bytes]) -> None:
+        if len(parts) == 2:
+            self._shell.switch.peer_credit(self.record.id, parts[0], parts[1])
+
+    def _on_event(self, parts: list[bytes]) -> None:
+        """Each new connection is a new link: ZeroMQ may have lost frames of the one before."""
+        if parse_monitor_message(parts)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._shell.switch.open_peer(self.record.id, self._shell.next_link_epoch())
+
+    def transmit(self, header: bytes, data: bytes) -> bool:
+        return self.data.send([header, data])
+
+    def close(self) -> None:
+        self._data_sock.disable_monitor()
+        self._monitor.close()
+        self.data.close()
+        self.control.close()
+
+
+class Stmgr:
+    """One stream manager."""
+
+    def __init__(self, launch: Any, container: int, epoch: int) -> None:
+        self.launch = launch
+        self.container = container
+        self.epoch = epoch
+        self.name = f"stmgr-{container}"
+        self.settings = settings_for(launch, "stmgr")
+        self._metrics_s = settings_for(launch, "metrics").export_interval_s
+        self.switch = Switch(self.settings, self._send_data, time.monotonic)
+        self.switch.on_pressure = self._pressure
+        self.switch.on_credit_owed = self._settle_credit_later
+        self.sessions = Sessions(self.settings.instance_lost_s)
+        self.plan: plan_pb2.PhysicalPlan | None = None
+        self._connections: dict[str, PeerConnection] = {}
+        self._links = 0
+        self._tmaster: ControlClient | None = None
+        self._tmaster_epoch = 0
+        self._tmaster_found: plan_pb2.TmasterLocation | None = None
+        self._registered = False
+        self._stop = asyncio.Event()
+        self._location_changed = asyncio.Event()
+        self._pressure_timer: asyncio.TimerHandle | None = None
+        self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self.exit_code = int(exit_codes.OK)
+        self.discarded_reports = 0
+
+    def next_link_epoch(self) -> int:
+        """Counters, not clocks, for ids: unique over all incarnations of this stream manager."""
+        self._links += 1
+        return (self.epoch << LINK_EPOCH_SHIFT) + self._links
+
+    # ---- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Serve until SIGTERM."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        self._open_sockets()
+        self._state = open_state(self.launch.state_type, self.launch.state_root)
+        watch = self._state.watch(
+            paths.tmaster(self.launch.topology),
+            lambda _path: loop.call_soon_threadsafe(self._location_changed.set),
+        )
+        jobs = [
+            loop.create_task(self._guard(job), name=job.__name__)
+            for job in (self._follow_tmaster, self._housekeeping, self._export)
+        ]
+        try:
+            await self._stop.wait()
+        finally:
+            watch.cancel()
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+            self._close()
+        return self.exit_code
+
+    async def _guard(self, job: Callable[[], Any]) -> None:
+        """A job that ends is a bug of ours: end the process and let the executor restart it."""
+        try:
+            await job()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s failed", job.__name__)
+        self.exit_code = int(exit_codes.FAILURE)
+        self._stop.set()
+
+    def _open_sockets(self) -> None:
+        sockets = self.launch.sockets_dir
+        router = configure(
+            zmq.Context.instance().socket(zmq.ROUTER), hwm=0, message_max_bytes=self.settings.frame_max_bytes
+        )
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        bind(router, f"ipc://{sockets}/{self.name}.data")
+        self._data_endpoint = bind(router, "tcp://127.0.0.1:*")
+        self._data = LoopSocket(router, self.switch.receive, budget=self.settings.frames_per_turn)
+        self._control = ControlServer(
+            [f"ipc://{sockets}/{self.name}.control", "tcp://127.0.0.1:*"], self._on_control
+        )
+        push = configure(zmq.Context.instance().socket(zmq.PUSH))
+        push.connect(f"ipc://{sockets}/executor-{self.container}.metrics")
+        self._push = push
+
+    def _close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        if self._tmaster is not None:
+            self._tmaster.close()
+        self._control.close()
+        self._data.close()
+        self._push.close(linger=0)
+        self._state.close()
+
+    def _send_data(self, identity: bytes, header: bytes, data: bytes) -> bool:
+        return self._data.send([identity, header, data])
+
+    # ---- control: tasks and peers -------------------------------------------------------------
+
+    def _on_control(self, identity: bytes, envelope: control.Envelope) -> Any:
+        field, body = body_of(envelope)
+        if field == "instance_status":
+            return self._on_status(identity, body.status)
+        if field == "register_instance":
+            return self._on_register(identity, body)
+        if field == "backpressure":
+            self.switch.backpressure.heard(body, time.monotonic())
+            self._pressure(False)
+            return None
+        raise RpcError(f"{self.name} does not take {field}")
+
+    def _on_register(self, identity: bytes, message: control.RegisterInstance) -> control.RegisterInstanceReply:
+        self.sessions.register(identity, message, time.monotonic())
+        spouts = {s.comp.name for s in self.plan.topology.spouts} if self.plan else self._spout_names()
+        task = self.switch.add_task(message.task_id, message.component, message.component in spouts)
+        link_epoch = self.next_link_epoch()
+        self.switch.attach(task, identity, message.epoch, link_epoch)
+        log.info("%s registered, pid %d, epoch %d", message.instance_id, message.pid, message.epoch)
+        self._heartbeat_soon()
+        return control.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
+
+    def _spout_names(self) -> set[str]:
+        from heronpy.proto import topology_pb2
+
+        found = self._state.get(paths.topology(self.launch.topology))
+        if found is None:
+            raise RpcError(f"topology {self.launch.topology} is not in the state manager")
+        return {s.comp.name for s in topology_pb2.Topology.FromString(found[0]).spouts}
+
+    def _on_status(self, identity: bytes, status: control.TaskStatus) -> None:
+        known, changed = self.sessions.heard(identity, status, time.monotonic())
+        if not known:
+            # Ask it to register: this process is younger than the task's registration.
+            self._control.send(identity, control.RegisterInstanceReply())
+        elif changed:
+            self._heartbeat_soon()
+
+    # ---- control: topology master -------------------------------------------------------------
+
+    async def _follow_tmaster(self) -> None:
+        """Keep a registration with whoever is topology master now."""
+        while True:
+            self._location_changed.clear()
+            found = self._state.get(paths.tmaster(self.launch.topology))
+            if found is not None:
+                location = plan_pb2.TmasterLocation.FromString(found[0])
+                if location.epoch > self._tmaster_epoch or not self._registered:
+                    await self._register(location)
+            try:
+                timeout = 5.0 if self._registered else 0.2
+                await asyncio.wait_for(self._location_changed.wait(), timeout)
+            except TimeoutError:
+                pass
+
+    async def _register(self, location: plan_pb2.TmasterLocation) -> None:
+        if self._tmaster is None or self._tmaster.endpoint != location.endpoint:
+            if self._tmaster is not None:
+                self._tmaster.close()
+            identity = f"{self.name}:{self.epoch}".encode()
+            self._tmaster = ControlClient(location.endpoint, self._on_tmaster, identity=identity)
+        self._registered = False
+        message = control.RegisterStmgr(
+            stmgr=plan_pb2.StmgrRecord(
+                id=self.name,
+                container=self.container,
+                epoch=self.epoch,
+                data_endpoint=self._data_endpoint,
+                control_endpoint=self._control.endpoints[1],
+                pid=os.getpid(),
+                host="127.0.0.1",
+            ),
+            tasks=[session.status for session in self.sessions.by_task.values()],
+        )
+        try:
+            reply = await self._tmaster.call(message, REGISTER_TIMEOUT_S)
+        except DeadlineError as error:
+            log.warning("topology master: %s", error)
+            return
+        except RpcError as error:
+            log.error("topology master refused this stream manager: %s", error)
+            self.exit_code = int(exit_codes.FENCED)
+            self._stop.set()
+            return
+        self._registered = True
+        self._tmaster_epoch = location.epoch
+        log.info("registered with topology master epoch %d at %s", location.epoch, location.endpoint)
+        if reply is not None and reply.HasField("plan"):
+            self.apply_plan(reply.plan)
+        self._heartbeat_soon()
+
+    def _on_tmaster(self, envelope: control.Envelope) -> None:
+        field, body = body_of(envelope)
+        if field == "new_plan":
+            self.apply_plan(body.plan)
+        elif field == "register_stmgr_reply":
+            # Asked to register again: the topology master does not know this process.
+            self._registered = False
+            self._location_changed.set()
+        elif field == "finish_tasks":
+            for task in body.task_ids:
+                session = self.sessions.by_task.get(task)
+                if session is not None:
+                    self._control.send(session.identity, control.FinishTask(task_id=task))
+
+    # ---- plan ---------------------------------------------------------------------------------
+
+    def apply_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Take a new physical plan; stale ones are ignored. Routes first, then the tasks are told."""
+        if self.plan is not None and plan.version <= self.plan.version:
+            return
+        self.plan = plan
+        log.info("physical plan %d: %d tasks in %d containers", plan.version, len(plan.instances), len(plan.stmgrs))
+        self._take_tasks(plan)
+        self._take_peers(plan)
+        for session in self.sessions.by_task.values():
+            self._control.send(session.identity, control.NewPlan(plan=plan))
+        self._heartbeat_soon()
+
+    def _take_tasks(self, plan: plan_pb2.PhysicalPlan) -> None:
+        switch = self.switch
+        spouts = {spout.comp.name for spout in plan.topology.spouts}
+        mine = {i.task_id for i in plan.instances if i.container == self.container}
+        switch.remote = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
+        for instance in plan.instances:
+            if instance.task_id in mine:
+                switch.add_task(instance.task_id, instance.component, instance.component in spouts)
+        for task_id, task in list(switch.tasks.items()):
+            task.in_plan = task_id in mine
+            if not task.in_plan and task_id not in self.sessions.by_task:
+                switch.remove_task(task_id)
+        high = self.settings.backpressure_high_bytes
+        switch.hold_above = NEVER if LogicalPlan.from_topology(plan.topology).cycle() else high
+
+    def _take_peers(self, plan: plan_pb2.PhysicalPlan) -> None:
+        records = {record.id: record for record in plan.stmgrs if record.id != self.name}
+        for name in [name for name in self._connections if name not in records]:
+            self._connections.pop(name).close()
+            self.switch.remove_peer(name)
+        for name, record in records.items():
+            known = self._connections.get(name)
+            if known is not None and (known.record.epoch, known.record.data_endpoint) == (
+                record.epoch,
+                record.data_endpoint,
+            ):
+                continue
+            if known is not None:
+                known.close()
+                self.switch.backpressure.lost(name)
+            self.switch.peer_epochs[name] = max(record.epoch, self.switch.peer_epochs.get(name, 0))
+            connection = PeerConnection(self, record)
+            self._connections[name] = connection
+            peer = self.switch.add_peer(name, record.epoch, connection.transmit)
+            peer.link.open = False
+        self._pressure(False)
+
+    # ---- backpressure -------------------------------------------------------------------------
+
+    def _pressure(self, changed: bool) -> None:
+        """Announce, clamp and re-arm the timer, as the state of backpressure asks for."""
+        pressure, now = self.switch.backpressure, time.monotonic()
+        pressure.expire(now)
+        if pressure.clamp_changed(now):
+            self.switch.clamp_spouts(pressure.clamped)
+            self._heartbeat_soon()
+        on = pressure.announcement_due(now, changed)
+        if on is not None:
+            message = control.Backpressure(
+                stmgr_id=self.name,
+                epoch=self.epoch,
+                episode=pressure.episodes_started,
+                on=on,
+                lease_s=self.settings.backpressure_lease_s,
+                culprits=self.culprits(now) if on else (),
+            )
+            for connection in self._connections.values():
+                connection.control.send(message)
+            if changed and on:
+                names = ", ".join(c.instance_id or c.peer for c in message.culprits)
+                log.info("backpressure: %s has more than %d bytes waiting", names, pressure.high)
+            elif not on:
+                log.info("backpressure ended")
+        if self._pressure_timer is not None:
+            self._pressure_timer.cancel()
+            self._pressure_timer = None
+        deadline = pressure.next_deadline()
+        if deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._pressure_timer = loop.call_later(max(0.001, deadline - now), self._pressure, False)
+
+    def culprits(self, now: float) -> list[control.Culprit]:
+        """Who causes the backpressure that this stream manager announces."""
+        ids = self._instance_ids()
+        components = {i.task_id: i.component for i in self.plan.instances} if self.plan else {}
+        return [
+            control.Culprit(
+                task_id=episode.task,
+                component=components.get(episode.task, ""),
+                instance_id=ids.get(episode.task, ""),
+                stmgr_id=self.name,
+                peer=episode.link if episode.link.startswith("stmgr-") else "",
+                queued_bytes=episode.queued_bytes,
+                since_s=now - episode.since,
+            )
+            for episode in self.switch.backpressure.local.values()
+        ]
+
+    def _instance_ids(self) -> dict[int, str]:
+        return {i.task_id: i.instance_id for i in self.plan.instances} if self.plan else {}
+
+    def _settle_credit_later(self) -> None:
+        asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self.switch.settle_credit)
+
+    # ---- heartbeats and metrics ---------------------------------------------------------------
+
+    def _heartbeat_soon(self) -> None:
+        if self._heartbeat_timer is None:
+            self._heartbeat_timer = asyncio.get_running_loop().call_later(DEBOUNCE_S, self._heartbeat)
+
+    def _heartbeat(self) -> None:
+        if self._heartbeat_timer is not None:
+            self._heartbeat_timer.cancel()
+            self._heartbeat_timer = None
+        if self._tmaster is None or not self._registered:
+            return
+        now, switch = time.monotonic(), self.switch
+        queued_bytes, queued_tuples = switch.queued()
+        for link, task in ((t.link, t) for t in switch.tasks.values()):
+            session = self.sessions.by_task.get(task.task)
+            if session is not None:
+                # What waits here for a task is part of its queue.
+                session.status.in_queue_bytes = max(session.status.in_queue_bytes, link.queued_bytes)
+        self._tmaster.send(
+            control.StmgrHeartbeat(
+                stmgr_id=self.name,
+                epoch=self.epoch,
+                plan_version=self.plan.version if self.plan else 0,
+                tasks=[session.status for session in self.sessions.by_task.values()],
+                queued_bytes=queued_bytes,
+                queued_tuples=queued_tuples,
+                in_flight_tuples=switch.in_flight(),
+                culprits=self.culprits(now),
+                discarded_tuples=sum(switch.discarded.values()),
+                mesh_ready=all(peer.link.granted_bytes for peer in switch.peers.values()),
+                clamped=switch.backpressure.clamped,
+                unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
+            )
+        )
+
+    async def _housekeeping(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_interval_s)
+            for task in self.sessions.expire(time.monotonic()):
+                log.warning("task %d is silent; its tuples wait for its restart", task)
+                self.switch.detach(task)
+            self._heartbeat()
+
+    async def _export(self) -> None:
+        while True:
+            await asyncio.sleep(self._metrics_s)
+            message = metrics.report(self.switch, self.name, self.container, self.epoch, self._instance_ids())
+            try:
+                self._push.send(wrap(message).SerializeToString(), zmq.DONTWAIT)
+            except zmq.Again:
+                self.discarded_reports += 1
+
+
+def _nothing(envelope: control.Envelope) -> None:
+    """Peers send nothing on the control connection that we opened."""
+
+
+def run(launch: Any, container: int, epoch: int) -> int:
+    """Run one stream manager on uvloop; returns the exit code."""
+    import uvloop
+
+    async def main() -> int:
+        return await Stmgr(launch, container, epoch).run()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main())
+    except HeronError as error:
+        log.error("%s", error)
+        return exit_codes.FAILURE
