@@ -1,0 +1,56 @@
+"""`python -m heronpy.tmaster --launch F [--epoch E]`: the topology master of one topology."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+
+from heronpy.common import logs
+from heronpy.common.errors import ConfigError, HeronError
+from heronpy.common.exit_codes import FAILURE, USAGE
+from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
+from heronpy.statemgr import open_state
+from heronpy.tmaster.shell import Shell
+
+log = logging.getLogger("heronpy.tmaster")
+
+
+async def _run(shell: Shell) -> int:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, shell.stop)
+    return await shell.run()
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the topology master; returns the exit code of the process."""
+    parser = argparse.ArgumentParser(prog="python -m heronpy.tmaster", description=__doc__)
+    parser.add_argument("--launch", required=True, help="launch file of the topology")
+    parser.add_argument("--epoch", type=int, help="incarnation of this process; else the next one")
+    arguments = parser.parse_args(argv)
+    try:
+        launch = LaunchSpec.load(arguments.launch)
+        logs.setup("tmaster", settings_for(launch, "logging").level)
+        state = open_state(launch.state_type, launch.state_root)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return int(USAGE)
+    try:
+        settings = settings_for(launch, "tmaster")
+        shell = Shell(launch.topology, settings, state, epoch=arguments.epoch)
+        return uvloop.run(_run(shell))
+    except HeronError as error:
+        log.error("%s", error)
+        return int(FAILURE)
+    finally:
+        state.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""What the topology master's operations share: the books they read and the tray they answer into.
+
+Pure. A `Desk` keeps no decisions of its own except one: when a changed plan is published. Changes
+of addresses wait a moment for each other, so that a restart of a thousand containers does not make
+a thousand plans; everything else is published at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+from heronpy.common.rooms import TmasterSettings
+from heronpy.proto import control_pb2 as control
+from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.exceptions import ExceptionStore
+from heronpy.tmaster.planbook import PlanBook
+from heronpy.tmaster.registry import Registry
+
+#: How long a change of addresses waits for others, and how long after a restart of this master,
+#: when many stream managers are about to register.
+SETTLE_S = 0.05
+SETTLE_UNCONFIRMED_S = 1.0
+#: Topologies up to this size are looked at after every event, larger ones at intervals.
+SMALL_TOPOLOGY_TASKS = 500
+NAMES_MAX = 20
+
+
+@dataclass(slots=True)
+class Desk:
+    """See the module."""
+
+    settings: TmasterSettings
+    registry: Registry
+    book: PlanBook
+    exceptions: ExceptionStore
+    #: Whether every task has been up once.
+    started: bool = False
+    tray: list[Effect] = field(default_factory=list)
+    publish_at: float | None = None
+
+    # ---- answers ----------------------------------------------------------------------------
+
+    def take(self) -> list[Effect]:
+        """Empty the tray."""
+        effects, self.tray = self.tray, []
+        return effects
+
+    def reply(self, request: int, body: Message) -> None:
+        self.tray.append(Reply(request, body))
+
+    def confirm(self, requests: list[int], text: str) -> None:
+        self.tray.extend(Reply(request, control.Ok(text=text)) for request in requests)
+
+    def refuse(self, requests: list[int], why: str) -> None:
+        self.tray.extend(Reply(request, error=why) for request in requests)
+
+    def persist(self, node: Node, value: Message | None) -> None:
+        self.tray.append(Persist(node, value))
+
+    def send(self, peers: list[bytes] | tuple[bytes, ...], body: Message) -> None:
+        if peers:
+            self.tray.append(Send(tuple(peers), body))
+
+    def note(self, text: str, *, warning: bool = False) -> None:
+        self.tray.append(Note(text, warning))
+
+    # ---- the plan ---------------------------------------------------------------------------
+
+    def change_plan(self, now: float) -> int:
+        """Publish a new plan as soon as one can be built; returns the version it will have."""
+        self.publish_at = now
+        return self.book.version + 1
+
+    def change_addresses(self, now: float) -> None:
+        """Publish a new plan shortly."""
+        if self.publish_at is None:
+            first = self.book.plan is None
+            unconfirmed = self.book.unconfirmed(self.registry.stmgrs)
+            settle = SETTLE_UNCONFIRMED_S if unconfirmed else SETTLE_S
+            self.publish_at = now if first else now + settle
+
+    def publish_if_due(self, now: float) -> bool:
+        """Build, store and send the next plan when it is due and possible."""
+        if self.publish_at is None:
+            return False
+        stmgrs = self.registry.stmgrs
+        if now < self.publish_at or self.book.missing(stmgrs):
+            return False
+        self.publish_at = None
+        plan = self.book.build(stmgrs)
+        self.registry.expect(self.book.plan_tasks(), plan.version)
+        self.persist(Node.PHYSICAL_PLAN, plan)
+        peers = []
+        for name in self.book.wanted & stmgrs.keys():
+            stmgrs[name].plan_sent_at = now
+            peers.append(stmgrs[name].peer)
+        self.send(sorted(peers), control.NewPlan(plan=plan))
+        self.note(f"plan {plan.version}: {len(plan.instances)} tasks on {len(plan.stmgrs)} stream managers")
+        return True
+
+    def publish_deadline(self) -> float | None:
+        """When `publish_if_due` should be asked again; None while it waits for somebody."""
+        if self.publish_at is None or self.book.missing(self.registry.stmgrs):
+            return None
+        return self.publish_at
+
+    # ---- pace -------------------------------------------------------------------------------
+
+    @property
+    def pace_s(self) -> float:
+        """How much time passes at least between two looks at all tasks."""
+        small = len(self.registry.places) <= SMALL_TOPOLOGY_TASKS
+        return 0.0 if small else self.settings.progress_interval_s
+
+
+class Operation(Protocol):
+    """Something that takes a while and of which one runs at a time."""
+
+    @property
+    def name(self) -> str:
+        """As in `X is running; try again when it is done`."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def deadline(self) -> float | None: ...
+
+    def advance(self, now: float) -> None:
+        """Look at the registry and do what can be done now."""
+
+
+def listed(names: list[str]) -> str:
+    """Names in a sentence, bounded."""
+    if len(names) <= NAMES_MAX:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"

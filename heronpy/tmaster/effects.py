@@ -1,0 +1,57 @@
+"""What to do: the plain data that the topology master's machine hands to its shell.
+
+The shell performs effects strictly in order, and a `Persist` is on disk before the effect behind it
+begins; so nobody ever acts on a plan that a successor of this master would not find.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from google.protobuf.message import Message
+
+
+class Node(Enum):
+    """The nodes of the state manager that the topology master writes."""
+
+    TOPOLOGY = "topology"
+    PACKING_PLAN = "packing plan"
+    PHYSICAL_PLAN = "physical plan"
+    UPDATE = "update intent"
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write a node of the state manager, or remove it when there is no value."""
+
+    node: Node
+    value: Message | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request: with a body, or with one sentence that says why not."""
+
+    request: int
+    body: Message | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a one-way message to each of the peers."""
+
+    peers: tuple[bytes, ...]
+    body: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Tell the people who read the log."""
+
+    text: str
+    warning: bool = False
+
+
+Effect = Persist | Reply | Send | Note

@@ -1,0 +1,97 @@
+"""The exceptions of user code that the topology master remembers.
+
+Pure. Equal exceptions of one task (type, message and traceback) are one entry that counts. At most
+`limit` entries are kept: the one that was seen longest ago makes room, and its occurrences are
+counted as discarded, so nothing disappears silently.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from heronpy.proto import control_pb2 as control
+
+TRACEBACK_MAX_CHARS = 64 * 1024
+MESSAGE_MAX_CHARS = 16 * 1024
+
+_Key = tuple[str, int, str, str, str]
+
+
+class ExceptionStore:
+    """See the module."""
+
+    __slots__ = ("_entries", "_limit", "_startup", "discarded")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        #: Least recently seen first.
+        self._entries: OrderedDict[_Key, control.ExceptionReport] = OrderedDict()
+        self._startup: dict[int, _Key] = {}
+        #: Occurrences whose entry had to make room.
+        self.discarded = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, report: control.ExceptionReport) -> None:
+        """Remember a report; a count of 0 means one occurrence."""
+        kept = control.ExceptionReport()
+        kept.CopyFrom(report)
+        kept.message = _clip(kept.message, MESSAGE_MAX_CHARS)
+        kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
+        kept.count = max(1, kept.count)
+        key = (kept.process, kept.task_id, kept.type, kept.message, kept.traceback)
+        known = self._entries.get(key)
+        if known is None:
+            self._entries[key] = kept
+        else:
+            known.count += kept.count
+            known.first_at = min(known.first_at, kept.first_at)
+            known.last_at = max(known.last_at, kept.last_at)
+            known.startup = known.startup or kept.startup
+            self._entries.move_to_end(key)
+        if kept.startup:
+            self._startup[kept.task_id] = key
+        while len(self._entries) > self._limit:
+            oldest, entry = self._entries.popitem(last=False)
+            self.discarded += entry.count
+            if self._startup.get(oldest[1]) == oldest:
+                del self._startup[oldest[1]]
+
+    def select(self, component: str = "", task_id: int = 0) -> list[control.ExceptionReport]:
+        """The newest first; empty component and task 0 select everything."""
+        return [
+            entry
+            for entry in reversed(self._entries.values())
+            if (not component or entry.component == component) and (not task_id or entry.task_id == task_id)
+        ]
+
+    def startup_of(self, task_id: int) -> control.ExceptionReport | None:
+        """The last exception that a task raised before it was initialised."""
+        key = self._startup.get(task_id)
+        return self._entries[key] if key is not None else None
+
+    def startup_tasks(self) -> list[int]:
+        """The tasks of which `startup_of` knows something."""
+        return sorted(self._startup)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        assert len(self._entries) <= self._limit
+        assert all(key in self._entries for key in self._startup.values())
+
+
+def last_line(report: control.ExceptionReport) -> str:
+    """What Python prints last: the type and the message."""
+    lines = [line for line in report.traceback.splitlines() if line.strip()]
+    if lines and report.type.rpartition(".")[2] in lines[-1]:
+        return lines[-1].strip()
+    first = report.message.strip().splitlines()[:1]
+    return f"{report.type}: {first[0]}" if first else report.type
+
+
+def _clip(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    # The end of a traceback says most.
+    return f"[{len(text) - limit} characters left out]\n{text[-limit:]}"

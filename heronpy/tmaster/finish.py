@@ -1,0 +1,125 @@
+"""The end of a topology whose spouts have reached the end of their input.
+
+Pure. When every spout task is exhausted and nothing moves any more, the bolts are told to finish,
+component by component in the order of the streams, so that what a bolt emits at its end still finds
+the bolts behind it at work. Nothing of this is stored: after a restart of the topology master the
+same conditions lead to the same place, since finished tasks keep saying so. Sending FinishTasks
+again to a task is harmless, so it is repeated to whoever restarted or did not get it.
+"""
+
+from __future__ import annotations
+
+from heronpy.common.ids import stmgr_id
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import control_pb2 as control
+from heronpy.tmaster.desk import Desk
+from heronpy.tmaster.registry import UP_STATES
+
+RESEND_S = 10.0
+
+
+class Finisher:
+    """See the module."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        #: Tasks of one bolt each, in the order of the streams; None until finishing begins.
+        self._stages: list[list[int]] | None = None
+        self._stage = 0
+        self._asked: dict[int, tuple[int, int, float]] = {}
+        self._finished_at: float | None = None
+        #: Since when every spout task has been at its end; infinite while one is not.
+        self._exhausted_at = float("inf")
+        self._next_look = float("-inf")
+        self.done = False
+
+    @property
+    def active(self) -> bool:
+        return self._stages is not None
+
+    @property
+    def deadline(self) -> float | None:
+        if self._stages is None or self.done or not self._desk.pace_s:
+            return None
+        return self._next_look
+
+    def advance(self, now: float) -> None:
+        """Look whether the next step can be taken."""
+        if self.done or now < self._next_look:
+            return
+        if self._desk.registry.unexhausted:
+            self._exhausted_at = float("inf")
+            return
+        self._exhausted_at = min(self._exhausted_at, now)
+        self._next_look = now + self._desk.pace_s
+        if self._stages is None and not self._begin():
+            return
+        self._ask(now)
+        while not self.done and self._stage_is_over(now):
+            self._stage += 1
+            self._finished_at = None
+            if self._stage == len(self._stages or []):
+                self.done = True
+                self._desk.note(f"{self._desk.book.topology.name} has finished")
+            else:
+                self._ask(now)
+
+    def forget(self, tasks: list[int]) -> None:
+        """These tasks did not get their FinishTasks."""
+        for task in tasks:
+            asked = self._asked.get(task)
+            if asked is not None:
+                # Not at once: its peer may be away for a while.
+                self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
+
+    def _begin(self) -> bool:
+        desk = self._desk
+        topology = desk.book.topology
+        if not desk.started or not desk.book.active:
+            return False
+        if not desk.registry.drained(desk.book.wanted, self._exhausted_at):
+            return False
+        bolts = {bolt.comp.name for bolt in topology.bolts}
+        order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
+        places = desk.registry.places
+        self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
+        if not self._stages:
+            self.done = True
+        desk.note(f"every spout of {topology.name} is exhausted; finishing its bolts")
+        return not self.done
+
+    def _ask(self, now: float) -> None:
+        registry = self._desk.registry
+        orders: dict[bytes, list[int]] = {}
+        for tasks in (self._stages or [])[: self._stage + 1]:
+            for task in tasks:
+                peer = registry.peer_of_task(task)
+                if peer is None or registry.is_finished(task) or not self._should_ask(task, now):
+                    continue
+                orders.setdefault(peer, []).append(task)
+        for peer, tasks in orders.items():
+            self._desk.send((peer,), control.FinishTasks(task_ids=tasks))
+
+    def _should_ask(self, task: int, now: float) -> bool:
+        """Whether this incarnation of the task has not been asked, or long ago; remembers it."""
+        registry = self._desk.registry
+        status = registry.tasks.get(task)
+        if status is None or status.state not in UP_STATES:
+            return False
+        stmgr = registry.stmgrs[stmgr_id(registry.places[task].container)]
+        asked = self._asked.get(task)
+        epochs = (status.epoch, stmgr.record.epoch)
+        if asked is not None and asked[:2] == epochs and now < asked[2] + RESEND_S:
+            return False
+        self._asked[task] = (*epochs, now)
+        return True
+
+    def _stage_is_over(self, now: float) -> bool:
+        registry = self._desk.registry
+        stages = self._stages or []
+        if not all(registry.is_finished(t) for tasks in stages[: self._stage + 1] for t in tasks):
+            self._finished_at = None
+            return False
+        if self._finished_at is None:
+            self._finished_at = now
+        return registry.drained(self._desk.book.wanted, self._finished_at)

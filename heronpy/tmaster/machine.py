@@ -1,0 +1,324 @@
+"""The decisions of the topology master: events in, effects out.
+
+Pure: no socket, clock, file or log. `handle` takes one event and the monotonic time; the shell
+performs the effects in order and calls again at `next_deadline`. One operation (activation, restart,
+update) runs at a time and has a deadline, so every request is answered. Nothing is persisted unless
+a plan changes: heartbeats never touch the state manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.common.errors import HeronError, RpcError
+from heronpy.common.rooms import TmasterSettings
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster import events, lifecycle
+from heronpy.tmaster.desk import Desk, Operation
+from heronpy.tmaster.effects import Effect, Node
+from heronpy.tmaster.exceptions import ExceptionStore
+from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.operations import Restart, StateChange
+from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
+from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.update import Update, resume_point, same
+
+#: A plan that was sent this recently is not sent again to a stream manager that shows an older one.
+RESEND_PLAN_S = 1.0
+
+
+class TopologyMaster:
+    """The machine; `begin` first, then `handle` for ever."""
+
+    def __init__(
+        self,
+        settings: TmasterSettings,
+        epoch: int,
+        *,
+        topology: api.Topology,
+        packing: plan.PackingPlan,
+        previous: plan.PhysicalPlan | None = None,
+        intent: plan.UpdateIntent | None = None,
+    ) -> None:
+        self.settings = settings
+        self.epoch = epoch
+        self._stored_packing = packing
+        self._intent = intent
+        self._resumes = False
+        if intent is not None and intent.new_topology.id == topology.id:
+            point = resume_point(intent, packing, previous)
+            if point is not None:
+                topology, packing = point
+                self._resumes = True
+        book = PlanBook(topology, packing, previous, epoch)
+        registry = Registry(settings.stmgr_lost_s, settings.executor_lost_s)
+        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max))
+        self.operation: Operation | None = None
+        self.finisher = Finisher(self.desk)
+        self._started_at = 0.0
+        self._life: control.Lifecycle = control.LIFE_STARTING
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            events.StmgrRegistered: self._on_stmgr_registered,
+            events.StmgrBeat: self._on_stmgr_beat,
+            events.ExecutorRegistered: self._on_executor_registered,
+            events.ExecutorBeat: self._on_executor_beat,
+            events.ExceptionsReported: self._on_exceptions,
+            events.StateRequested: self._on_state_requested,
+            events.RestartRequested: self._on_restart_requested,
+            events.UpdateRequested: self._on_update_requested,
+            events.ConfigRequested: self._on_config_requested,
+            events.SendFailed: self._on_send_failed,
+            events.Tick: self._on_tick,
+        }
+
+    # ---- the machine ------------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Effect]:
+        """Take over from the predecessor, if there was one."""
+        self._started_at = now
+        desk, book = self.desk, self.desk.book
+        spouts = {spout.comp.name for spout in book.topology.spouts}
+        desk.registry.place(book.packing, spouts)
+        desk.registry.expect(book.plan_tasks(), book.version)
+        if self._resumes and self._intent is not None:
+            desk.note("taking up the update that the previous topology master left", warning=True)
+            self.operation = Update.resume(desk, self._intent, now)
+        elif self._intent is not None:
+            desk.persist(Node.UPDATE, None)
+        if book.plan is None or book.stale:
+            desk.change_plan(now)
+        return desk.take()
+
+    def handle(self, event: events.Event, now: float) -> list[Effect]:
+        """Decide what to do about an event."""
+        request: int = getattr(event, "request", 0)
+        try:
+            self._handlers[type(event)](event, now)
+        except HeronError as error:
+            if not request:
+                raise
+            self.desk.refuse([request], str(error))
+        self._advance(now)
+        return self.desk.take()
+
+    def next_deadline(self) -> float | None:
+        """When to send a Tick at the latest; None when only an event can change anything."""
+        operation = self.operation.deadline if self.operation is not None else None
+        candidates = [
+            self.desk.registry.next_sweep,
+            self.desk.publish_deadline(),
+            operation,
+            self.finisher.deadline,
+        ]
+        due = min(c for c in candidates if c is not None)
+        return due if due != float("inf") else None
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        book, registry = self.desk.book, self.desk.registry
+        registry.validate()
+        self.desk.exceptions.validate()
+        assert not self.desk.tray, "effects were left behind"
+        assert self.operation is None or not self.operation.done, "a finished operation was kept"
+        if book.plan is not None:
+            assert book.plan.version <= book.version
+            shown = placement_of_plan(book.plan)
+            if self.desk.publish_at is None:
+                assert shown == placement(book.packing), "the plan is not what was packed"
+            assert self.desk.publish_at is not None or not book.stale
+        if not isinstance(self.operation, Update):
+            known = {task: (p.container, p.component) for task, p in registry.places.items()}
+            assert known == placement(book.packing), "supervised tasks are not the packed ones"
+        if self._life == control.LIFE_UPDATING:
+            assert isinstance(self.operation, Update)
+
+    def _advance(self, now: float) -> None:
+        desk = self.desk
+        if now >= desk.registry.next_sweep:
+            for name in desk.registry.sweep(now):
+                desk.note(f"no sign of life from {name}", warning=True)
+        desk.publish_if_due(now)
+        book = desk.book
+        if not desk.started and book.plan is not None and not desk.registry.lagging:
+            desk.started = True
+            desk.note(f"all {len(desk.registry.places)} tasks of {book.topology.name} have started")
+        if self.operation is not None:
+            self.operation.advance(now)
+            if self.operation.done:
+                self.operation = None
+            desk.publish_if_due(now)
+        if not isinstance(self.operation, Update):
+            self.finisher.advance(now)
+        life = self.lifecycle
+        if life != self._life:
+            self._life = life
+            cause = self._cause(now)
+            desk.note(
+                f"{book.topology.name} is {control.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",
+                warning=life == control.LIFE_FAILED,
+            )
+
+    # ---- stream managers --------------------------------------------------------------------
+
+    def _on_stmgr_registered(self, event: events.StmgrRegistered, now: float) -> None:
+        desk, message = self.desk, event.message
+        desk.registry.register_stmgr(event.peer, message, now)
+        self._reserve(message.stmgr.id, max((t.plan_version for t in message.tasks), default=0), now)
+        book = desk.book
+        if book.differs(message.stmgr):
+            desk.change_addresses(now)
+        reply = control.RegisterStmgrReply(tmaster_epoch=self.epoch)
+        if book.plan is not None and desk.publish_at is None and message.stmgr.id in book.wanted:
+            reply.plan.CopyFrom(book.plan)
+            desk.registry.stmgrs[message.stmgr.id].plan_sent_at = now
+        desk.reply(event.request, reply)
+
+    def _on_stmgr_beat(self, event: events.StmgrBeat, now: float) -> None:
+        desk, message = self.desk, event.message
+        if desk.registry.beat(event.peer, message, now) is None:
+            # A stream manager takes a RegisterStmgrReply that it did not ask for, and that has no
+            # plan, as the wish to register.
+            desk.send((event.peer,), control.RegisterStmgrReply(tmaster_epoch=self.epoch))
+            return
+        book = desk.book
+        if message.stmgr_id not in book.wanted or book.plan is None or desk.publish_at is not None:
+            return
+        entry = desk.registry.stmgrs.get(message.stmgr_id)
+        if entry is None or message.epoch != entry.record.epoch:
+            return
+        if message.plan_version > book.version:
+            self._reserve(message.stmgr_id, message.plan_version, now)
+        elif message.plan_version < book.version and now >= entry.plan_sent_at + RESEND_PLAN_S:
+            entry.plan_sent_at = now
+            desk.send((event.peer,), control.NewPlan(plan=book.plan))
+
+    def _reserve(self, name: str, version: int, now: float) -> None:
+        """Somebody has seen a plan that the state manager has lost: go beyond it."""
+        book = self.desk.book
+        if version > book.version:
+            self.desk.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
+            book.reserve(version)
+            self.desk.change_plan(now)
+
+    # ---- executors --------------------------------------------------------------------------
+
+    def _on_executor_registered(self, event: events.ExecutorRegistered, now: float) -> None:
+        self.desk.registry.register_executor(event.peer, event.message, now)
+        self.desk.reply(event.request, control.Ok(text="registered"))
+
+    def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
+        self.desk.registry.executor_beat(event.peer, event.message, now)
+
+    def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
+        for report in event.reports:
+            self.desk.exceptions.add(report)
+
+    # ---- requests ---------------------------------------------------------------------------
+
+    def _on_state_requested(self, event: events.StateRequested, now: float) -> None:
+        running = self.operation
+        if isinstance(running, StateChange) and running.active == event.active:
+            running.requests.append(event.request)
+            return
+        self._require_idle()
+        self._require_unfinished("be activated" if event.active else "be deactivated")
+        self.operation = StateChange(self.desk, event.request, event.active, now)
+
+    def _on_restart_requested(self, event: events.RestartRequested, now: float) -> None:
+        self._require_idle()
+        if self.finisher.done:
+            raise RpcError(f"{self.desk.book.topology.name} has finished; kill it and submit it again")
+        restart = Restart(self.desk, event.request, event.container, event.task_id, now)
+        self.operation = None if restart.done else restart
+
+    def _on_update_requested(self, event: events.UpdateRequested, now: float) -> None:
+        self._require_idle()
+        self._require_unfinished("be updated")
+        life = self.lifecycle
+        name = self.desk.book.topology.name
+        if life == control.LIFE_STARTING:
+            raise RpcError(f"{name} is still starting; update it when it runs ({self._cause(now)})")
+        if life == control.LIFE_FAILED:
+            raise RpcError(f"{name} has failed ({self._cause(now)}); restart what failed, then update")
+        current = event.message.expected_version == self.desk.book.packing.version
+        if current and same(self.desk, event.message):
+            self.desk.reply(event.request, control.UpdateReply(plan_version=self.desk.book.version))
+            return
+        self.operation = Update.begin(self.desk, event.request, event.message, now)
+
+    def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
+        if isinstance(self.operation, Update):
+            self._require_idle()
+        desk = self.desk
+        before = desk.book.topology
+        desk.book.configure(event.settings)
+        if desk.book.topology != before:
+            desk.persist(Node.TOPOLOGY, desk.book.topology)
+            desk.change_plan(now)
+            desk.publish_if_due(now)
+        count = len(event.settings)
+        noun = "setting" if count == 1 else "settings"
+        desk.confirm([event.request], f"{count} {noun} in plan {desk.book.version}")
+
+    def _require_idle(self) -> None:
+        if self.operation is not None:
+            name = self.desk.book.topology.name
+            raise RpcError(f"{self.operation.name} of {name} is running; try again when it is done")
+
+    def _require_unfinished(self, what: str) -> None:
+        if self.finisher.active:
+            state = "has finished" if self.finisher.done else "is finishing"
+            raise RpcError(f"{self.desk.book.topology.name} {state} and cannot {what}")
+
+    # ---- the rest ---------------------------------------------------------------------------
+
+    def _on_send_failed(self, event: events.SendFailed, now: float) -> None:
+        if isinstance(event.body, control.FinishTasks):
+            self.finisher.forget(list(event.body.task_ids))
+        elif isinstance(event.body, control.NewPlan):
+            for entry in self.desk.registry.stmgrs.values():
+                if entry.peer == event.peer:
+                    entry.plan_sent_at = float("-inf")
+
+    def _on_tick(self, event: events.Tick, now: float) -> None:
+        """Everything that time does, `_advance` does after every event."""
+
+    # ---- questions --------------------------------------------------------------------------
+
+    @property
+    def lifecycle(self) -> control.Lifecycle:
+        return lifecycle.decide_lifecycle(self.desk, self.operation, self.finisher)
+
+    def _cause(self, now: float) -> str:
+        age_s = now - self._started_at
+        return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s)
+
+    def status(self, now: float) -> control.StatusReply:
+        """Everything that `heron status` shows."""
+        desk, book, registry = self.desk, self.desk.book, self.desk.registry
+        reply = control.StatusReply(
+            topology=book.topology.name,
+            topology_id=book.topology.id,
+            lifecycle=self.lifecycle,
+            cause=self._cause(now),
+            plan_version=book.plan.version if book.plan is not None else 0,
+            tmaster_epoch=self.epoch,
+            uptime_s=max(0.0, now - self._started_at),
+            discarded_tuples=registry.discarded,
+            culprits=registry.culprits(),
+            startup_exceptions=lifecycle.startup_exceptions(desk),
+        )
+        for task, place in sorted(registry.places.items()):
+            status = registry.tasks.get(task)
+            if status is not None:
+                reply.tasks.append(status)
+            else:
+                reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
+        reply.stmgrs.extend(entry.beat for _, entry in sorted(registry.stmgrs.items()))
+        reply.executors.extend(entry.record for _, entry in sorted(registry.executors.items()))
+        if book.plan is not None:
+            reply.plan.CopyFrom(book.plan)
+        return reply

@@ -1,0 +1,182 @@
+"""Activate, deactivate and restart: operations that wait for their effect and say what they did.
+
+Pure. Each ends by its deadline at the latest, with a sentence that names who did not follow.
+"""
+
+from __future__ import annotations
+
+from heronpy.common.errors import RpcError
+from heronpy.common.ids import stmgr_id
+from heronpy.proto import control_pb2 as control
+from heronpy.tmaster.desk import Desk, listed
+from heronpy.tmaster.effects import Node
+from heronpy.tmaster.registry import UP_STATES
+
+_ALL = -1
+
+
+class StateChange:
+    """Activation or deactivation: done when every spout task runs or rests by the new plan."""
+
+    def __init__(self, desk: Desk, request: int, active: bool, now: float) -> None:
+        self._desk = desk
+        self.active = active
+        self.requests = [request]
+        self.name = "activate" if active else "deactivate"
+        self.done = False
+        wanted = control.TASK_RUNNING if active else control.TASK_PAUSED
+        self._states = frozenset({wanted, control.TASK_EXHAUSTED, control.TASK_FINISHED})
+        self._spouts = {s.comp.name for s in desk.book.topology.spouts}
+        self._deadline = now + desk.settings.start_timeout_s
+        self._next_look = now
+        self._changed = desk.book.set_active(active)
+        if self._changed:
+            desk.persist(Node.TOPOLOGY, desk.book.topology)
+            self._version = desk.change_plan(now)
+        else:
+            self._version = desk.book.version
+
+    @property
+    def deadline(self) -> float | None:
+        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+
+    def advance(self, now: float) -> None:
+        if now < self._next_look:
+            return
+        self._next_look = now + self._desk.pace_s
+        waiting = self._waiting()
+        topology = self._desk.book.topology.name
+        verb = "active" if self.active else "inactive"
+        if not waiting:
+            self.done = True
+            already = "" if self._changed else " already"
+            self._desk.confirm(self.requests, f"{topology} is{already} {verb}")
+        elif now >= self._deadline:
+            self.done = True
+            self._desk.refuse(
+                self.requests,
+                f"{topology} is set {verb}, but within {self._desk.settings.start_timeout_s:g} s these"
+                f" spouts did not follow: {listed(waiting)}; see their logs",
+            )
+
+    def _waiting(self) -> list[str]:
+        registry = self._desk.registry
+        waiting = []
+        for task, place in registry.places.items():
+            if place.component not in self._spouts:
+                continue
+            status = registry.tasks.get(task)
+            if status is None or status.state not in self._states or status.plan_version < self._version:
+                waiting.append(place.name)
+        return sorted(waiting)
+
+
+class Restart:
+    """Restart of a task, of a container or of all: done when every task of it is back."""
+
+    def __init__(self, desk: Desk, request: int, container: int, task_id: int, now: float) -> None:
+        self._desk = desk
+        self._request = request
+        self._deadline = now + desk.settings.start_timeout_s
+        self._next_look = now
+        self.done = False
+        self._last_container_0 = container == _ALL
+        registry = desk.registry
+        if task_id:
+            place = registry.places.get(task_id)
+            if place is None:
+                raise RpcError(f"there is no task {task_id} in {desk.book.topology.name}")
+            orders = {place.container: [place.name]}
+            tasks, self._target = [task_id], place.name
+        else:
+            numbers = sorted(registry.containers) if container == _ALL else [container]
+            if container > 0 and container not in registry.containers:
+                raise RpcError(f"there is no container {container} in {desk.book.topology.name}")
+            if container < _ALL:
+                raise RpcError(f"{container} is no container; use -1 for all of them")
+            orders = {number: [] for number in numbers}
+            tasks = [task for number in numbers for task in registry.tasks_of(number)]
+            self._target = "all containers" if container == _ALL else f"container {container}"
+        self.name = f"restart of {self._target}"
+        absent = [n for n in orders if n not in registry.executors or registry.executors[n].lost]
+        if absent:
+            raise RpcError(
+                f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
+                " while; try again when the scheduler has replaced it"
+            )
+        self._tasks = {task: registry.epoch_of(task) for task in tasks}
+        self._stmgrs = {
+            stmgr_id(n): registry.stmgrs[stmgr_id(n)].record.epoch
+            for n in orders
+            if not task_id and stmgr_id(n) in registry.stmgrs
+        }
+        if container == 0 and not task_id:
+            self._finish("container 0 is restarting")
+        for number, names in orders.items():
+            self._order(number, names)
+
+    def _order(self, container: int, names: list[str]) -> None:
+        entry = self._desk.registry.executors.get(container)
+        if entry is not None:
+            body = control.RestartProcesses(names=names, reason="asked for by heron restart")
+            self._desk.send((entry.peer,), body)
+
+    def _finish(self, text: str) -> None:
+        self.done = True
+        self._desk.confirm([self._request], text)
+
+    @property
+    def deadline(self) -> float | None:
+        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+
+    def advance(self, now: float) -> None:
+        if now < self._next_look:
+            return
+        self._next_look = now + self._desk.pace_s
+        registry = self._desk.registry
+        broken = [t for t in self._tasks if t in registry.failed_tasks and self._is_new(t)]
+        waiting = [t for t in self._tasks if not self._is_back(t)]
+        if broken:
+            status = registry.tasks[broken[0]]
+            self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}")
+        elif not waiting and not self._old_stmgrs():
+            self._finish(f"restarted {self._target}: {_count(len(self._tasks), 'task')} back")
+            if self._last_container_0:
+                # Last and after the answer, because this master is one of its processes.
+                self._order(0, [])
+        elif now >= self._deadline:
+            names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
+            self._refuse(
+                f"restarted {self._target}, but within {self._desk.settings.start_timeout_s:g} s these"
+                f" did not come back: {listed(names)}; see their logs"
+            )
+
+    def _refuse(self, why: str) -> None:
+        self.done = True
+        self._desk.refuse([self._request], why)
+
+    def _is_new(self, task: int) -> bool:
+        return self._desk.registry.epoch_of(task) > self._tasks[task]
+
+    def _is_back(self, task: int) -> bool:
+        status = self._desk.registry.tasks.get(task)
+        plan = self._desk.book.plan
+        return (
+            status is not None
+            and self._is_new(task)
+            and status.state in UP_STATES
+            and plan is not None
+            and status.plan_version >= plan.version
+        )
+
+    def _old_stmgrs(self) -> list[str]:
+        known = self._desk.registry.stmgrs
+        return [
+            name
+            for name, epoch in self._stmgrs.items()
+            if name not in known or known[name].record.epoch <= epoch
+        ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

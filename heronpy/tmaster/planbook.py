@@ -1,0 +1,163 @@
+"""The plan that the topology runs by, and what the next one will be made of.
+
+Pure. The book holds the topology, the packing plan behind the physical plan, and the version
+counter. Invariants: a version is used once and only grows, also over restarts of the topology
+master; a plan is built only when an address is known for every stream manager of the packing plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.ids import stmgr_id
+from heronpy.plan.physical_plan import build_physical_plan
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster.registry import Stmgr
+
+
+class PlanBook:
+    """See the module."""
+
+    def __init__(
+        self,
+        topology: api.Topology,
+        packing: plan.PackingPlan,
+        previous: plan.PhysicalPlan | None,
+        epoch: int,
+    ) -> None:
+        self.topology = topology
+        #: What the next physical plan is built from.
+        self.packing = packing
+        self.epoch = epoch
+        #: The plan in force; None until the first, and while the previous one fits no more.
+        self.plan: plan.PhysicalPlan | None = None
+        self.version = previous.version if previous is not None else 0
+        #: Addresses as the last plan shows them, good for a new one until their owner registers.
+        self._shown: dict[str, plan.StmgrRecord] = {}
+        if previous is not None:
+            self._shown = {record.id: record for record in previous.stmgrs}
+            if placement(packing) == placement_of_plan(previous):
+                self.plan = previous
+        self.wanted: frozenset[str] = frozenset()
+        self.use(packing)
+        #: Whether the plan in force no longer says what it should.
+        self.stale = self.plan is not None and (
+            self.plan.topology != topology or self.wanted != self._shown.keys()
+        )
+
+    def use(self, packing: plan.PackingPlan) -> None:
+        """Build the next plans from this packing plan."""
+        self.packing = packing
+        self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
+
+    def missing(self, stmgrs: Mapping[str, Stmgr]) -> list[str]:
+        """The stream managers without which no plan can be built."""
+        if self.wanted <= stmgrs.keys():
+            return []
+        usable = self._shown if self.plan is not None else {}
+        return sorted(self.wanted - stmgrs.keys() - usable.keys(), key=_natural)
+
+    def unconfirmed(self, stmgrs: Mapping[str, Stmgr]) -> bool:
+        """Whether the plan would hold an address that this master only inherited."""
+        return not self.wanted <= stmgrs.keys()
+
+    def differs(self, record: plan.StmgrRecord) -> bool:
+        """Whether the plan in force shows this stream manager otherwise, or not at all."""
+        if record.id not in self.wanted:
+            return False
+        shown = self._shown.get(record.id) if self.plan is not None else None
+        return shown is None or _address(shown) != _address(record)
+
+    def build(self, stmgrs: Mapping[str, Stmgr]) -> plan.PhysicalPlan:
+        """Make the next plan the one in force. Call only when `missing` is empty."""
+        records = []
+        for name in sorted(self.wanted, key=_natural):
+            known = stmgrs.get(name)
+            records.append(known.record if known is not None else self._shown[name])
+        self.version += 1
+        self.plan = build_physical_plan(self.topology, self.packing, records, self.version, self.epoch)
+        self._shown = {record.id: record for record in self.plan.stmgrs}
+        self.stale = False
+        return self.plan
+
+    def reserve(self, version: int) -> None:
+        """Never use this version or a lower one: somebody has seen it."""
+        self.version = max(self.version, version)
+
+    def set_active(self, active: bool) -> bool:
+        """Activate or deactivate the next plan; False when it is so already."""
+        state = api.RUNNING if active else api.PAUSED
+        if self.topology.state == state:
+            return False
+        topology = _copy(self.topology)
+        topology.state = state
+        self.topology = topology
+        return True
+
+    @property
+    def active(self) -> bool:
+        return self.topology.state == api.RUNNING
+
+    def plan_tasks(self) -> list[int]:
+        """The tasks of the plan in force."""
+        return [] if self.plan is None else [record.task_id for record in self.plan.instances]
+
+    def configure(self, settings: Iterable[str]) -> None:
+        """Merge `[component:]key:value` settings into the topology of the next plan: all or none."""
+        topology = _copy(self.topology)
+        components = {spout.comp.name: spout.comp for spout in topology.spouts}
+        components |= {bolt.comp.name: bolt.comp for bolt in topology.bolts}
+        for setting in settings:
+            component, key, value = split_setting(setting)
+            if not component:
+                _put(topology.topology_config, key, value)
+            elif component in components:
+                _put(components[component].config, key, value)
+            else:
+                raise ConfigError(
+                    f'there is no component "{component}" in {topology.name}; it has '
+                    + ", ".join(sorted(components))
+                )
+        self.topology = topology
+
+
+def split_setting(setting: str) -> tuple[str, str, str]:
+    """`[component:]key:value` as (component or "", key, value)."""
+    parts = setting.split(":", 2)
+    component = parts.pop(0) if len(parts) == 3 else ""
+    if len(parts) != 2 or not parts[0].strip() or (component and not component.strip()):
+        raise ConfigError(f'"{setting}" is no setting; write [component:]key:value')
+    return component.strip(), parts[0].strip(), parts[1]
+
+
+def placement(packing: plan.PackingPlan) -> dict[int, tuple[int, str]]:
+    """Task to container and component."""
+    return {i.task_id: (c.id, i.component) for c in packing.containers for i in c.instances}
+
+
+def placement_of_plan(physical: plan.PhysicalPlan) -> dict[int, tuple[int, str]]:
+    """Task to container and component."""
+    return {i.task_id: (i.container, i.component) for i in physical.instances}
+
+
+def _put(config: api.Config, key: str, value: str) -> None:
+    kept = [kv for kv in config.kvs if kv.key != key]
+    kept.append(api.Config.KeyValue(key=key, value=value, type=api.STRING_VALUE))
+    merged = api.Config(kvs=kept)
+    config.CopyFrom(merged)
+
+
+def _address(record: plan.StmgrRecord) -> tuple[int, str, str, str]:
+    return record.epoch, record.data_endpoint, record.control_endpoint, record.host
+
+
+def _copy(topology: api.Topology) -> api.Topology:
+    copy = api.Topology()
+    copy.CopyFrom(topology)
+    return copy
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return len(name), name

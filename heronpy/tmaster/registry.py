@@ -1,0 +1,362 @@
+"""Who is there: stream managers, executors and tasks, as their heartbeats tell it.
+
+Pure. The registry judges epochs, so that nothing that came back from the dead is believed, and
+keeps the few sets that big topologies need to be asked in constant time. Invariants: a status is
+kept only for a task of the placement and only from the stream manager of the container it is
+placed in; epochs of one name never fall; `lagging` holds exactly the expected tasks that are not up
+with the expected plan version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from heronpy.common.errors import FencedError, TopologyError
+from heronpy.common.ids import executor_id, instance_id, stmgr_id
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+
+UP_STATES = frozenset(
+    {control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED}
+)
+_DONE_STATES = frozenset({control.TASK_EXHAUSTED, control.TASK_FINISHED})
+_FINAL_STATES = frozenset({control.TASK_FINISHED, control.TASK_FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task belongs."""
+
+    task_id: int
+    component: str
+    container: int
+
+    @property
+    def name(self) -> str:
+        return instance_id(self.container, self.component, self.task_id)
+
+
+@dataclass(slots=True)
+class Stmgr:
+    """One stream manager."""
+
+    record: plan.StmgrRecord
+    peer: bytes
+    last_seen: float
+    beat: control.StmgrHeartbeat
+    lost: bool = False
+    plan_sent_at: float = float("-inf")
+    counters: tuple[tuple[int, int, int, int], ...] = ()
+    #: Consecutive heartbeats in which nothing waited and nothing moved, and when the first came.
+    quiet_beats: int = 0
+    quiet_since: float = 0.0
+
+
+@dataclass(slots=True)
+class Executor:
+    """One executor."""
+
+    record: control.RegisterExecutor
+    peer: bytes
+    last_seen: float
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Registry:
+    """See the module."""
+
+    stmgr_lost_s: float
+    executor_lost_s: float
+    places: dict[int, Place] = field(default_factory=dict)
+    stmgrs: dict[str, Stmgr] = field(default_factory=dict)
+    executors: dict[int, Executor] = field(default_factory=dict)
+    tasks: dict[int, control.TaskStatus] = field(default_factory=dict)
+    failed_processes: dict[str, control.ProcessRecord] = field(default_factory=dict)
+    failed_tasks: set[int] = field(default_factory=set)
+    lagging: set[int] = field(default_factory=set)
+    unexhausted: set[int] = field(default_factory=set)
+    discarded: int = 0
+    _spouts: frozenset[int] = frozenset()
+    _expected: frozenset[int] = frozenset()
+    _version: int = 0
+    _containers: frozenset[int] = frozenset()
+    _by_container: dict[int, list[int]] = field(default_factory=dict)
+    _next_sweep: float = float("inf")
+
+    # ---- what should be there ---------------------------------------------------------------
+
+    def place(self, packing: plan.PackingPlan, spouts: AbstractSet[str]) -> None:
+        """From now on these tasks belong to these containers; what belongs nowhere is forgotten."""
+        places = {
+            instance.task_id: Place(instance.task_id, instance.component, container.id)
+            for container in packing.containers
+            for instance in container.instances
+        }
+        for task in [t for t in self.tasks if self.places.get(t) != places.get(t)]:
+            del self.tasks[task]
+        self.places = places
+        self._containers = frozenset(c.id for c in packing.containers)
+        self._by_container = {c.id: [i.task_id for i in c.instances] for c in packing.containers}
+        self._spouts = frozenset(t for t, place in places.items() if place.component in spouts)
+        for name in [n for n, s in self.stmgrs.items() if s.record.container not in self._containers]:
+            del self.stmgrs[name]
+        for number in [n for n in self.executors if n and n not in self._containers]:
+            del self.executors[number]
+        names = {place.name for place in places.values()}
+        names.update(stmgr_id(number) for number in self._containers)
+        self.failed_processes = {
+            name: record
+            for name, record in self.failed_processes.items()
+            if name in names or not (record.task_id or name.startswith("stmgr-"))
+        }
+        self.failed_tasks &= self.tasks.keys()
+        self.unexhausted = {t for t in self._spouts if not self._is_exhausted(t)}
+        self.expect(self._expected & places.keys(), self._version)
+
+    def expect(self, tasks: Iterable[int], version: int) -> None:
+        """These tasks should be up with this version of the plan."""
+        self._expected = frozenset(tasks)
+        self._version = version
+        self.lagging = {t for t in self._expected if not self.is_up(t)}
+
+    @property
+    def containers(self) -> frozenset[int]:
+        return self._containers
+
+    def tasks_of(self, container: int) -> list[int]:
+        return self._by_container.get(container, [])
+
+    # ---- questions --------------------------------------------------------------------------
+
+    def is_up(self, task: int, version: int | None = None) -> bool:
+        """Whether a task has initialised and applied the plan."""
+        status = self.tasks.get(task)
+        wanted = self._version if version is None else version
+        return status is not None and status.state in UP_STATES and status.plan_version >= wanted
+
+    def is_finished(self, task: int) -> bool:
+        status = self.tasks.get(task)
+        return status is not None and status.state == control.TASK_FINISHED
+
+    def epoch_of(self, task: int) -> int:
+        status = self.tasks.get(task)
+        return status.epoch if status is not None else 0
+
+    def name_of(self, task: int) -> str:
+        place = self.places.get(task)
+        return place.name if place is not None else f"task {task}"
+
+    def peer_of_task(self, task: int) -> bytes | None:
+        place = self.places.get(task)
+        entry = self.stmgrs.get(stmgr_id(place.container)) if place is not None else None
+        return entry.peer if entry is not None else None
+
+    def drained(self, stmgrs: Iterable[str], after: float = float("-inf")) -> bool:
+        """Whether nothing waits or moves anywhere.
+
+        Each stream manager must have been quiet twice in a row and have confirmed it after the
+        last of them became quiet: a tuple on its way between two would show in one of the waves.
+        """
+        entries = [self.stmgrs.get(name) for name in stmgrs]
+        latest = after
+        for entry in entries:
+            if entry is None or entry.lost or entry.quiet_beats < 2:
+                return False
+            latest = max(latest, entry.quiet_since)
+        return all(entry.last_seen > latest for entry in entries if entry is not None)
+
+    def culprits(self) -> list[control.Culprit]:
+        return [c for entry in self.stmgrs.values() if not entry.lost for c in entry.beat.culprits]
+
+    def _is_exhausted(self, task: int) -> bool:
+        status = self.tasks.get(task)
+        return status is not None and status.state in _DONE_STATES
+
+    # ---- stream managers --------------------------------------------------------------------
+
+    def register_stmgr(self, peer: bytes, message: control.RegisterStmgr, now: float) -> set[int]:
+        """Take a stream manager in; returns the tasks whose status changed."""
+        record = message.stmgr
+        if record.container not in self._containers or record.id != stmgr_id(record.container):
+            raise TopologyError(f"{record.id} of container {record.container} is not in the packing plan")
+        known = self.stmgrs.get(record.id)
+        if known is not None and record.epoch < known.record.epoch:
+            raise FencedError(
+                f"{record.id} of epoch {record.epoch} was replaced by epoch {known.record.epoch}; stop it"
+            )
+        beat = control.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
+        if known is not None and known.record.epoch == record.epoch:
+            beat.discarded_tuples = known.beat.discarded_tuples
+        self.stmgrs[record.id] = Stmgr(plan.StmgrRecord(), peer, now, beat)
+        self.stmgrs[record.id].record.CopyFrom(record)
+        self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
+        return self._take_tasks(record.container, message.tasks)
+
+    def beat(self, peer: bytes, message: control.StmgrHeartbeat, now: float) -> set[int] | None:
+        """Take a heartbeat; returns the tasks it told of, or None when its sender must register."""
+        entry = self.stmgrs.get(message.stmgr_id)
+        if entry is None or message.epoch > entry.record.epoch:
+            return None
+        if message.epoch < entry.record.epoch:
+            return set()
+        entry.peer, entry.last_seen, entry.lost = peer, now, False
+        self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
+        self.discarded += max(0, message.discarded_tuples - entry.beat.discarded_tuples)
+        self._judge_quiet(entry, message, now)
+        changed = self._take_tasks(entry.record.container, message.tasks)
+        kept = control.StmgrHeartbeat()
+        kept.CopyFrom(message)
+        kept.ClearField("tasks")
+        entry.beat = kept
+        return changed
+
+    def _judge_quiet(self, entry: Stmgr, message: control.StmgrHeartbeat, now: float) -> None:
+        counters = tuple((t.task_id, t.epoch, t.emitted, t.executed) for t in message.tasks)
+        waiting = message.queued_tuples or message.in_flight_tuples or message.unacked_roots
+        if waiting or any(t.in_queue_tuples or t.out_queue_tuples or t.pending for t in message.tasks):
+            entry.quiet_beats = 0
+        elif entry.quiet_beats and counters == entry.counters:
+            entry.quiet_beats += 1
+        else:
+            entry.quiet_beats, entry.quiet_since = 1, now
+        entry.counters = counters
+
+    def _take_tasks(self, container: int, statuses: Iterable[control.TaskStatus]) -> set[int]:
+        told: set[int] = set()
+        for status in statuses:
+            task = status.task_id
+            place = self.places.get(task)
+            if place is None or place.container != container or status.epoch < self.epoch_of(task):
+                continue
+            kept = control.TaskStatus()
+            kept.CopyFrom(status)
+            kept.component, kept.instance_id = place.component, place.name
+            self.tasks[task] = kept
+            told.add(task)
+            self._index(task)
+        for task in self.tasks_of(container):
+            known = self.tasks.get(task)
+            if task in told or known is None or known.state in _FINAL_STATES:
+                continue
+            self._lose(task, f"{self.name_of(task)} is not connected to {stmgr_id(container)}")
+        return told
+
+    def _lose(self, task: int, why: str) -> None:
+        status = self.tasks.get(task)
+        if status is not None and status.state != control.TASK_LOST:
+            status.state, status.error = control.TASK_LOST, why
+            self._index(task)
+
+    def _index(self, task: int) -> None:
+        status = self.tasks[task]
+        if task in self._expected:
+            if self.is_up(task):
+                self.lagging.discard(task)
+            else:
+                self.lagging.add(task)
+        if task in self._spouts:
+            if status.state in _DONE_STATES:
+                self.unexhausted.discard(task)
+            else:
+                self.unexhausted.add(task)
+        if status.state == control.TASK_FAILED:
+            self.failed_tasks.add(task)
+        else:
+            self.failed_tasks.discard(task)
+
+    # ---- executors --------------------------------------------------------------------------
+
+    def register_executor(self, peer: bytes, message: control.RegisterExecutor, now: float) -> None:
+        """Take an executor in."""
+        number = message.container
+        if number and number not in self._containers:
+            raise TopologyError(f"container {number} is not in the packing plan")
+        known = self.executors.get(number)
+        if known is not None and message.epoch < known.record.epoch:
+            raise FencedError(
+                f"the executor of container {number} with epoch {message.epoch} was replaced by epoch"
+                f" {known.record.epoch}; stop it"
+            )
+        record = control.RegisterExecutor()
+        record.CopyFrom(message)
+        self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
+        self.executors[number] = Executor(record, peer, now)
+        self._take_processes(number, record.processes)
+
+    def executor_beat(self, peer: bytes, message: control.ExecutorHeartbeat, now: float) -> bool:
+        """Take a heartbeat; False when its sender is no executor of this topology any more."""
+        known = self.executors.get(message.container)
+        if known is None or message.epoch > known.record.epoch:
+            # A heartbeat says all that supervision needs, so an executor that this master has not
+            # met (its predecessor had) need not wait for its registration to be heard.
+            if message.container and message.container not in self._containers:
+                return False
+            record = control.RegisterExecutor(container=message.container, epoch=message.epoch)
+            known = self.executors[message.container] = Executor(record, peer, now)
+        elif message.epoch < known.record.epoch:
+            return False
+        known.peer, known.last_seen, known.lost = peer, now, False
+        self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
+        del known.record.processes[:]
+        known.record.processes.extend(message.processes)
+        self._take_processes(message.container, message.processes)
+        return True
+
+    def _take_processes(self, container: int, processes: Iterable[control.ProcessRecord]) -> None:
+        tasks = self.tasks_of(container)
+        for name in [stmgr_id(container), *map(self.name_of, tasks)]:
+            self.failed_processes.pop(name, None)
+        for process in processes:
+            foreign = process.task_id and self.name_of(process.task_id) != process.name
+            if process.state == control.PROC_FAILED and not foreign:
+                self.failed_processes[process.name] = process
+            else:
+                self.failed_processes.pop(process.name, None)
+
+    # ---- time -------------------------------------------------------------------------------
+
+    @property
+    def next_sweep(self) -> float:
+        """When somebody may have been silent for too long."""
+        return self._next_sweep
+
+    def sweep(self, now: float) -> list[str]:
+        """Mark who has been silent for too long; returns their names, once."""
+        lost: list[str] = []
+        next_sweep = float("inf")
+        for name, stmgr in self.stmgrs.items():
+            if stmgr.lost:
+                continue
+            if now < stmgr.last_seen + self.stmgr_lost_s:
+                next_sweep = min(next_sweep, stmgr.last_seen + self.stmgr_lost_s)
+                continue
+            stmgr.lost, stmgr.quiet_beats = True, 0
+            lost.append(name)
+            for task in self.tasks_of(stmgr.record.container):
+                status = self.tasks.get(task)
+                if status is not None and status.state not in _FINAL_STATES:
+                    self._lose(task, f"{name} has been silent for {self.stmgr_lost_s:g} s")
+        for number, executor in self.executors.items():
+            if executor.lost:
+                continue
+            if now < executor.last_seen + self.executor_lost_s:
+                next_sweep = min(next_sweep, executor.last_seen + self.executor_lost_s)
+                continue
+            executor.lost = True
+            lost.append(executor_id(number))
+        self._next_sweep = next_sweep
+        return lost
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        assert self.tasks.keys() <= self.places.keys(), "status of a task that is placed nowhere"
+        assert self.lagging == {t for t in self._expected if not self.is_up(t)}, "lagging is wrong"
+        assert self.unexhausted == {t for t in self._spouts if not self._is_exhausted(t)}
+        failed = {t for t, s in self.tasks.items() if s.state == control.TASK_FAILED}
+        assert self.failed_tasks == failed, "failed tasks are wrong"
+        for name, stmgr in self.stmgrs.items():
+            assert stmgr.record.container in self._containers, f"{name} is placed nowhere"
+            assert stmgr.beat.epoch == stmgr.record.epoch, f"{name} has a heartbeat of another epoch"

@@ -1,0 +1,368 @@
+"""The topology master's contact with the world: sockets, state manager, timer.
+
+Every message becomes an event, every effect is performed in the order of the machine's decisions.
+Writes to the state manager run in a thread; whatever was decided behind a write waits for it, so
+nobody learns of a plan that is not stored, while heartbeats are taken in meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.common.backoff import Backoff
+from heronpy.common.clock import Clock, MonotonicClock
+from heronpy.common.errors import DeadlineError, FencedError, HeronError, RpcError, StateError
+from heronpy.common.exit_codes import FAILURE, FENCED, OK
+from heronpy.common.rooms import TmasterSettings
+from heronpy.metrics.cache import MetricsCache
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.proto import control_pb2 as control
+from heronpy.statemgr.base import StateManager, Watch
+from heronpy.tmaster import events
+from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.store import Store, TopologyRemovedError
+
+log = logging.getLogger("heronpy.tmaster")
+
+CLAIM_RETRY_S = 0.05
+STACKS_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 2.0
+
+Answer = Message | None | Awaitable[Message | None]
+
+
+class Shell:
+    """One topology master; `await run()` until it stops, then use its exit code."""
+
+    def __init__(
+        self,
+        topology: str,
+        settings: TmasterSettings,
+        state: StateManager,
+        *,
+        epoch: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._name = topology
+        self._settings = settings
+        self._clock = clock or MonotonicClock()
+        self._store = Store(state, topology, epoch)
+        self.machine: TopologyMaster | None = None
+        self._server: ControlServer | None = None
+        self._exit: asyncio.Future[int] | None = None
+        self._outbox: deque[Effect] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Message | None]] = {}
+        #: Registrations among those who wait: a peer takes a refusal as final, silence as "again".
+        self._registering: set[asyncio.Future[Message | None]] = set()
+        #: Container to its one stack dump under way, and to the turn of those who ask for the next.
+        self._stacks: dict[int, asyncio.Future[Message]] = {}
+        self._stack_turns: dict[int, asyncio.Lock] = {}
+        self._metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s)
+        #: Names of the instances when a packing plan was last stored.
+        self._placed: set[str] = set()
+        self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
+            "register_stmgr": lambda peer, body: self._ask(events.StmgrRegistered, peer, body),
+            "stmgr_heartbeat": lambda peer, body: self._feed(events.StmgrBeat(peer, body)),
+            "register_executor": lambda peer, body: self._ask(events.ExecutorRegistered, peer, body),
+            "executor_heartbeat": lambda peer, body: self._feed(events.ExecutorBeat(peer, body)),
+            "metrics_batch": self._on_metrics,
+            "get_status": lambda peer, body: self._running().status(self._clock.now()),
+            "set_state": lambda peer, body: self._request(events.StateRequested, body.active),
+            "restart_target": lambda peer, body: self._request(
+                events.RestartRequested, body.container, body.task_id
+            ),
+            "update_topology": lambda peer, body: self._request(events.UpdateRequested, body),
+            "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),
+            "get_metrics": lambda peer, body: self._metrics.query(body, self._clock.now()),
+            "get_exceptions": self._on_get_exceptions,
+            "dump_stacks": self._on_dump_stacks,
+            "dump_stacks_reply": self._on_stacks,
+        }
+
+    # ---- life -------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Be the topology master; returns the exit code of the process."""
+        self._exit = asyncio.get_running_loop().create_future()
+        self._server = ControlServer(["tcp://127.0.0.1:*"], self._on_request)
+        watch = None
+        try:
+            await self._claim(self._server.endpoints[0])
+            watch = self._watch_location()
+            self._begin()
+            return await self._exit
+        except FencedError as error:
+            log.error("%s", error)
+            return int(FENCED)
+        except HeronError as error:
+            log.error("%s", error)
+            return int(FAILURE)
+        finally:
+            if watch is not None:
+                watch.cancel()
+            await self._close()
+
+    def stop(self, code: int = OK) -> None:
+        """End `run` with this exit code; the first call counts."""
+        if self._exit is not None and not self._exit.done():
+            self._exit.set_result(int(code))
+
+    async def _claim(self, endpoint: str) -> None:
+        assert self._exit is not None
+        deadline = self._clock.now() + self._settings.start_timeout_s
+        while holder := self._store.claim(endpoint, os.getpid(), socket.gethostname()):
+            if self._clock.now() >= deadline:
+                raise StateError(f"another topology master of {self._name} still lives ({holder}); stop it")
+            if (await asyncio.wait([self._exit], timeout=CLAIM_RETRY_S))[0]:
+                return
+        log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
+
+    def _begin(self) -> None:
+        if self._exit is None or self._exit.done():
+            return
+        loaded = self._store.load()
+        self._metrics = MetricsCache(
+            self._settings.metrics_keep_s,
+            self._settings.metrics_bucket_s,
+            resumed=loaded.previous is not None,
+        )
+        self.machine = TopologyMaster(
+            self._settings,
+            self._store.epoch,
+            topology=loaded.topology,
+            packing=loaded.packing,
+            previous=loaded.previous,
+            intent=loaded.intent,
+        )
+        self._perform(self.machine.begin(self._clock.now()))
+        self._placed = {place.name for place in self.machine.desk.registry.places.values()}
+
+    async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._writer is not None:
+            # A write that has begun ends by itself; one that keeps failing does not.
+            _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
+            for task in pending:
+                task.cancel()
+        self._store.release()
+        stopped = RpcError(f"the topology master of {self._name} is stopping; try again")
+        for waiter in list(self._waiting.values()):
+            if waiter in self._registering:
+                waiter.cancel()
+            elif not waiter.done():
+                waiter.set_exception(stopped)
+        # Let the refusals out before the socket closes.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._server is not None:
+            self._server.close()
+
+    def _watch_location(self) -> Watch:
+        loop = asyncio.get_running_loop()
+
+        def changed(_: str) -> None:
+            loop.call_soon_threadsafe(self._check_location)
+
+        return self._store.watch(changed)
+
+    def _check_location(self) -> None:
+        if self._exit is None or self._exit.done():
+            return
+        try:
+            self._store.reclaim()
+        except FencedError as error:
+            log.error("%s", error)
+            self.stop(FENCED)
+        except StateError as error:
+            log.warning("cannot check the location of the topology master: %s", error)
+
+    # ---- events in --------------------------------------------------------------------------
+
+    def _running(self) -> TopologyMaster:
+        if self.machine is None:
+            raise RpcError(f"the topology master of {self._name} is starting; try again")
+        return self.machine
+
+    def _on_request(self, peer: bytes, envelope: control.Envelope) -> Answer:
+        field, body = body_of(envelope)
+        handler = self._handlers.get(field)
+        if handler is None:
+            raise RpcError(f"the topology master does not answer {field}")
+        self._running()
+        return handler(peer, body)
+
+    def _feed(self, event: events.Event) -> None:
+        machine = self._running()
+        self._perform(machine.handle(event, self._clock.now()))
+
+    def _ask(self, kind: type, peer: bytes, body: Message) -> Answer:
+        token, waiter = self._open_request()
+        self._registering.add(waiter)
+        waiter.add_done_callback(self._registering.discard)
+        self._feed(kind(peer, token, body))
+        return waiter
+
+    def _request(self, kind: type, *arguments: object) -> Answer:
+        token, waiter = self._open_request()
+        self._feed(kind(token, *arguments))
+        return waiter
+
+    def _open_request(self) -> tuple[int, asyncio.Future[Message | None]]:
+        token = next(self._tokens)
+        waiter: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = waiter
+        waiter.add_done_callback(lambda _: self._waiting.pop(token, None))
+        return token, waiter
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._feed(events.Tick())
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self._running().next_deadline()
+        if deadline is not None and self._exit is not None and not self._exit.done():
+            delay_s = max(0.0, deadline - self._clock.now())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    # ---- effects out ------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        self._outbox.extend(effects)
+        if self._writer is None:
+            self._flush()
+        self._arm()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            if isinstance(self._outbox[0], Persist):
+                self._writer = asyncio.ensure_future(self._write())
+                return
+            self._do(self._outbox.popleft())
+
+    async def _write(self) -> None:
+        """Perform the writes at the head of the outbox, then go on with what waits behind them."""
+        backoff = Backoff(0.1, 2.0)
+        while self._outbox and isinstance(effect := self._outbox[0], Persist):
+            try:
+                await asyncio.to_thread(self._store.write, effect.node, effect.value)
+            except TopologyRemovedError as error:
+                log.info("%s", error)
+                self.stop(OK)
+                return
+            except FencedError as error:
+                log.error("%s", error)
+                self.stop(self._fence_code())
+                return
+            except (StateError, OSError) as error:
+                log.error("cannot write the %s, trying again: %s", effect.node.value, error)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            backoff.reset()
+            self._outbox.popleft()
+            if effect.node is Node.PACKING_PLAN:
+                self._forget_metrics()
+        self._writer = None
+        self._flush()
+
+    def _fence_code(self) -> int:
+        """FENCED when a newer master is known; else the executor may start this one again."""
+        try:
+            self._store.check_fence()
+        except FencedError:
+            return int(FENCED)
+        except StateError:
+            pass
+        return int(FAILURE)
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Reply):
+            waiter = self._waiting.pop(effect.request, None)
+            if waiter is None or waiter.done():
+                return
+            if effect.error:
+                waiter.set_exception(RpcError(effect.error))
+            else:
+                waiter.set_result(effect.body)
+        elif isinstance(effect, Send):
+            assert self._server is not None
+            for peer in self._server.send_all(effect.peers, effect.body):
+                event = events.SendFailed(peer, effect.body)
+                asyncio.get_running_loop().call_soon(self._feed_late, event)
+        elif isinstance(effect, Note):
+            log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
+
+    def _feed_late(self, event: events.Event) -> None:
+        if self._exit is not None and not self._exit.done():
+            self._feed(event)
+
+    # ---- metrics, exceptions, stacks --------------------------------------------------------
+
+    def _on_metrics(self, peer: bytes, body: control.MetricsBatch) -> Answer:
+        now = self._clock.now()
+        for report in body.reports:
+            self._metrics.add(report, now)
+        if body.exceptions:
+            self._feed(events.ExceptionsReported(tuple(body.exceptions)))
+        return None
+
+    def _forget_metrics(self) -> None:
+        """Drop what was measured in processes that are in no plan any more."""
+        placed = {place.name for place in self._running().desk.registry.places.values()}
+        for gone in self._placed - placed:
+            self._metrics.forget(gone)
+        self._placed = placed
+
+    def _on_get_exceptions(self, peer: bytes, body: control.GetExceptions) -> Answer:
+        store = self._running().desk.exceptions
+        return control.ExceptionsReply(
+            exceptions=store.select(body.component, body.task_id), discarded=store.discarded
+        )
+
+    def _on_dump_stacks(self, peer: bytes, body: control.DumpStacks) -> Answer:
+        executors = self._running().desk.registry.executors
+        for container, executor in executors.items():
+            if any(process.name == body.name for process in executor.record.processes):
+                return self._dump_stacks(container, executor.peer, body)
+        raise RpcError(f'there is no process "{body.name}" in {self._name}')
+
+    async def _dump_stacks(self, container: int, peer: bytes, body: control.DumpStacks) -> Message:
+        assert self._server is not None
+        # Answers carry no number, so one question at a time.
+        async with self._stack_turns.setdefault(container, asyncio.Lock()):
+            waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            self._stacks[container] = waiter
+            try:
+                if not self._server.send(peer, body):
+                    raise RpcError(f"the executor of container {container} cannot be reached; try again")
+                return await asyncio.wait_for(waiter, STACKS_TIMEOUT_S)
+            except TimeoutError:
+                raise DeadlineError(
+                    f"the executor of container {container} did not dump {body.name} within"
+                    f" {STACKS_TIMEOUT_S:g} s; see its log"
+                ) from None
+            finally:
+                del self._stacks[container]
+
+    def _on_stacks(self, peer: bytes, body: control.DumpStacksReply) -> Answer:
+        for container, executor in self._running().desk.registry.executors.items():
+            waiter = self._stacks.get(container)
+            if executor.peer == peer and waiter is not None and not waiter.done():
+                waiter.set_result(body)
+        return None

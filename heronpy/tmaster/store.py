@@ -1,0 +1,152 @@
+"""The topology master's corner of the state manager: claim the topology, load plans, write plans.
+
+Invariants: nothing is written before the location is claimed; every write names the version that
+it replaces, so of two masters that both think they own the topology only one gets through. A master
+that sees the location of a higher epoch than its own raises FencedError and must not come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.common.errors import FencedError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager, Watch
+from heronpy.tmaster.effects import Node
+
+M = TypeVar("M", bound=Message)
+
+
+class TopologyRemovedError(StateError):
+    """The topology was killed; there is nothing left to be master of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a topology master finds."""
+
+    topology: api.Topology
+    packing: plan.PackingPlan
+    previous: plan.PhysicalPlan | None
+    intent: plan.UpdateIntent | None
+
+
+class Store:
+    """See the module."""
+
+    def __init__(self, state: StateManager, topology: str, epoch: int | None) -> None:
+        self._state = state
+        self._topology = topology
+        self.epoch = epoch if epoch is not None else state.counter(paths.epoch(topology, "tmaster"))
+        self._location: plan.TmasterLocation | None = None
+        self._paths = {
+            Node.TOPOLOGY: paths.topology(topology),
+            Node.PACKING_PLAN: paths.packing_plan(topology),
+            Node.PHYSICAL_PLAN: paths.physical_plan(topology),
+            Node.UPDATE: paths.update_intent(topology),
+        }
+        #: Version of each node as last read or written; 0 for a node that does not exist.
+        self._versions: dict[Node, int] = {}
+
+    def claim(self, endpoint: str, pid: int, host: str) -> str:
+        """Become the master; an empty string, or who still is. FencedError when a newer one is."""
+        location = plan.TmasterLocation(
+            topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
+        )
+        path = paths.tmaster(self._topology)
+        try:
+            self._state.create(path, location.SerializeToString(), ephemeral=True)
+        except NodeExistsError:
+            self.check_fence()
+            found = self._state.get(path)
+            other = _parse(plan.TmasterLocation, found[0], path) if found is not None else location
+            return f"pid {other.pid} with epoch {other.epoch}"
+        self._location = location
+        return ""
+
+    def check_fence(self) -> bool:
+        """Whether the location is ours; FencedError when it is that of a newer master."""
+        path = paths.tmaster(self._topology)
+        found = self._state.get(path)
+        if found is None:
+            return False
+        location = _parse(plan.TmasterLocation, found[0], path)
+        if location.epoch > self.epoch:
+            raise FencedError(
+                f"the topology master of {self._topology} with epoch {self.epoch} was replaced by pid"
+                f" {location.pid} with epoch {location.epoch}"
+            )
+        return self._location is not None and location == self._location
+
+    def reclaim(self) -> None:
+        """Put the location back when somebody removed it, unless the topology is gone as well."""
+        location = self._location
+        if location is not None and not self.check_fence() and self._state.exists(self._paths[Node.TOPOLOGY]):
+            self.claim(location.endpoint, location.pid, location.host)
+
+    def watch(self, callback: Callable[[str], None]) -> Watch:
+        """Call back, from any thread, when the location changes."""
+        return self._state.watch(paths.tmaster(self._topology), callback)
+
+    def load(self) -> Loaded:
+        """Read everything; StateError names what is missing."""
+        topology = self._read(Node.TOPOLOGY, api.Topology)
+        packing = self._read(Node.PACKING_PLAN, plan.PackingPlan)
+        previous = self._read(Node.PHYSICAL_PLAN, plan.PhysicalPlan)
+        intent = self._read(Node.UPDATE, plan.UpdateIntent)
+        if topology is None or packing is None:
+            missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
+            raise StateError(
+                f"the state manager has no {missing.value} of {self._topology}; kill it and submit again"
+            )
+        if previous is not None and previous.tmaster_epoch > self.epoch:
+            raise FencedError(
+                f"the physical plan of {self._topology} is of topology master epoch"
+                f" {previous.tmaster_epoch}, newer than {self.epoch}"
+            )
+        if previous is not None and previous.topology.id != topology.id:
+            previous = None  # left over from an earlier topology of this name
+        return Loaded(topology, packing, previous, intent)
+
+    def _read(self, node: Node, kind: type[M]) -> M | None:
+        found = self._state.get(self._paths[node])
+        self._versions[node] = found[1] if found is not None else 0
+        return _parse(kind, found[0], self._paths[node]) if found is not None else None
+
+    def write(self, node: Node, value: Message | None) -> None:
+        """Write or remove a node; FencedError when somebody else did since, another StateError else."""
+        path, version = self._paths[node], self._versions.get(node, 0)
+        try:
+            if value is not None:
+                self._versions[node] = self._state.set(path, value.SerializeToString(), version=version)
+            else:
+                self._versions[node] = 0
+                with contextlib.suppress(NoNodeError):
+                    self._state.delete(path)
+        except (VersionMismatchError, NoNodeError) as error:
+            self.check_fence()
+            if not self._state.exists(self._paths[Node.TOPOLOGY]):
+                raise TopologyRemovedError(f"{self._topology} was removed from the state manager") from None
+            raise FencedError(f"somebody else wrote the {node.value} of {self._topology}: {error}") from None
+
+    def release(self) -> None:
+        """Give the location up, if it is ours."""
+        with contextlib.suppress(StateError, FencedError):
+            if self.check_fence():
+                self._state.delete(paths.tmaster(self._topology))
+
+
+def _parse(kind: type[M], data: bytes, path: str) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise StateError(
+            f"state node {path} holds no {kind.DESCRIPTOR.name}; kill and submit again"
+        ) from None

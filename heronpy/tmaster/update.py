@@ -1,0 +1,372 @@
+"""Running topology, other packing plan: the steps of an update.
+
+Pure. The steps, each stored before it is announced:
+
+    JOINING    the packing plan is the union of old and new, so executors start what is added; wait
+               until all of it is registered
+    SWITCHING  the physical plan holds the new tasks and no removed one; wait until every task applied it
+    DRAINING   removed tasks get nothing new; wait until they are empty, or until the drain timeout
+    SETTLING   the packing plan is the new one, so executors stop what is removed; tasks that move to
+               another container start there; wait for them
+
+Until DRAINING a deadline or a task that cannot start rolls everything back. An intent is kept in the
+state manager from the first step until the final packing plan is stored; a restarted topology
+master takes the update up where the stored plans say it was. Packing plan versions tell how far it
+came: v before, v+1 the union, v+2 the end (new, or old again after a rollback).
+Nothing here waits for a tuple to be processed except DRAINING, which has its deadline, so an update
+ends also while everything is clamped by backpressure.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from heronpy.common.errors import RpcError
+from heronpy.common.ids import stmgr_id
+from heronpy.plan import packing_plan, plan_diff
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster.desk import Desk, listed
+from heronpy.tmaster.effects import Node
+from heronpy.tmaster.planbook import placement, placement_of_plan
+
+_GONE_STATES = frozenset({control.TASK_LOST, control.TASK_FAILED})
+
+
+class Phase(Enum):
+    """Where an update is."""
+
+    JOINING = "waiting for added tasks to register"
+    SWITCHING = "waiting for tasks to apply the new plan"
+    DRAINING = "draining removed tasks"
+    SETTLING = "waiting for moved tasks"
+    DONE = "done"
+
+
+class Update:
+    """One update; make it with `begin` or `resume`."""
+
+    def __init__(self, desk: Desk, intent: plan.UpdateIntent, requests: list[int]) -> None:
+        self._desk = desk
+        self._intent = intent
+        self._requests = requests
+        self.name = "update"
+        self.phase = Phase.JOINING
+        self._deadline = float("inf")
+        self._next_look = float("-inf")
+        self._version = 0
+        self._discarded_before = desk.registry.discarded
+        self._discarded = 0
+        self._draining_at = float("inf")
+        #: Removed task to (epoch, emitted, executed), the first and the last heartbeat that said so.
+        self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
+        self._diff = plan_diff.diff(intent.old_packing_plan, intent.new_packing_plan)
+        self._added, self._removed = self._diff.added_ids, self._diff.removed_ids
+        self._moved = self._diff.moved_ids
+        self._union = union_of(intent.old_packing_plan, intent.new_packing_plan)
+        self._middle = middle_of(intent.old_packing_plan, intent.new_packing_plan)
+        self._old_spouts = {spout.comp.name for spout in intent.old_topology.spouts}
+        self._new_spouts = {spout.comp.name for spout in intent.new_topology.spouts}
+
+    @classmethod
+    def begin(cls, desk: Desk, request: int, message: control.UpdateTopology, now: float) -> Update:
+        """Check a request and take the first step; RpcError or TopologyError when it is wrong."""
+        check_request(desk, message)
+        timeout_s = message.drain_timeout_s or desk.settings.drain_timeout_s
+        intent = plan.UpdateIntent(drain_timeout_s=timeout_s)
+        intent.old_topology.CopyFrom(desk.book.topology)
+        intent.old_packing_plan.CopyFrom(desk.book.packing)
+        intent.new_topology.CopyFrom(message.topology)
+        intent.new_topology.state = desk.book.topology.state
+        intent.new_packing_plan.CopyFrom(message.packing_plan)
+        intent.new_packing_plan.version = desk.book.packing.version + 2
+        update = cls(desk, intent, [request])
+        desk.persist(Node.UPDATE, intent)
+        update._join(now)
+        return update
+
+    @classmethod
+    def resume(cls, desk: Desk, intent: plan.UpdateIntent, now: float) -> Update:
+        """Go on with the update of a predecessor; the book says whether it had switched."""
+        update = cls(desk, intent, [])
+        if placement(desk.book.packing) == placement(update._middle) and update._has_switched():
+            desk.registry.place(update._union, update._old_spouts | update._new_spouts)
+            update.phase = Phase.SWITCHING
+            update._version = desk.book.version
+            update._deadline = now + desk.settings.start_timeout_s
+        else:
+            update._join(now)
+        return update
+
+    def _has_switched(self) -> bool:
+        return self._desk.book.topology == self._intent.new_topology
+
+    @property
+    def done(self) -> bool:
+        return self.phase is Phase.DONE
+
+    @property
+    def deadline(self) -> float | None:
+        return min(self._deadline, self._next_look) if self._desk.pace_s else self._deadline
+
+    def advance(self, now: float) -> None:
+        if now < min(self._next_look, self._deadline):
+            return
+        self._next_look = now + self._desk.pace_s
+        if self.phase is Phase.JOINING:
+            self._advance_joining(now)
+        elif self.phase is Phase.SWITCHING:
+            self._advance_switching(now)
+        elif self.phase is Phase.DRAINING:
+            self._advance_draining(now)
+        elif self.phase is Phase.SETTLING:
+            self._advance_settling(now)
+
+    # ---- joining ----------------------------------------------------------------------------
+
+    def _join(self, now: float) -> None:
+        self.phase = Phase.JOINING
+        self._deadline = now + self._desk.settings.start_timeout_s
+        self._desk.persist(Node.PACKING_PLAN, self._union)
+        self._desk.registry.place(self._union, self._old_spouts | self._new_spouts)
+
+    def _advance_joining(self, now: float) -> None:
+        registry = self._desk.registry
+        waiting = [
+            name
+            for name in (stmgr_id(container.id) for container in self._union.containers)
+            if name not in registry.stmgrs or registry.stmgrs[name].lost
+        ]
+        for task in self._added:
+            status = registry.tasks.get(task)
+            if status is None or status.state in _GONE_STATES:
+                waiting.append(registry.name_of(task))
+        broken = self._broken()
+        if broken:
+            self._roll_back(now, broken)
+        elif not waiting:
+            self._switch(now)
+        elif now >= self._deadline:
+            self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
+
+    def _broken(self) -> str:
+        """Why an added task can never start, or an empty string."""
+        registry = self._desk.registry
+        for task in self._added:
+            name = registry.name_of(task)
+            process = registry.failed_processes.get(name)
+            if task in registry.failed_tasks:
+                return f"{name} cannot start: {registry.tasks[task].error}"
+            if process is not None:
+                return f"{name} cannot start: {process.exit_reason} {process.exit_detail}".rstrip()
+        return ""
+
+    # ---- switching --------------------------------------------------------------------------
+
+    def _switch(self, now: float) -> None:
+        book = self._desk.book
+        self.phase = Phase.SWITCHING
+        self._deadline = now + self._desk.settings.start_timeout_s
+        book.topology = self._intent.new_topology
+        book.use(self._middle)
+        self._desk.persist(Node.TOPOLOGY, book.topology)
+        self._version = self._desk.change_plan(now)
+
+    def _advance_switching(self, now: float) -> None:
+        registry = self._desk.registry
+        published = self._desk.book.plan is not None and self._desk.book.plan.version >= self._version
+        broken = self._broken()
+        if broken:
+            self._roll_back(now, broken)
+        elif published and not registry.lagging:
+            self.phase = Phase.DRAINING
+            self._draining_at = now
+            self._deadline = now + self._intent.drain_timeout_s
+            self._advance_draining(now)
+        elif now >= self._deadline:
+            names = [registry.name_of(task) for task in sorted(registry.lagging)]
+            self._roll_back(
+                now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}"
+            )
+
+    # ---- draining ---------------------------------------------------------------------------
+
+    def _advance_draining(self, now: float) -> None:
+        left = self._undrained()
+        if left and now < self._deadline:
+            return
+        for task in left:
+            status = self._desk.registry.tasks.get(task)
+            if status is not None:
+                self._discarded += status.in_queue_tuples + status.out_queue_tuples
+        self._commit(now)
+
+    def _undrained(self) -> list[int]:
+        """The removed tasks that may still have something to do.
+
+        All of them must be idle in one and the same stretch of time, because one of them may feed
+        another.
+        """
+        registry = self._desk.registry
+        latest = float("-inf")
+        for task in self._removed:
+            status = registry.tasks.get(task)
+            entry = registry.stmgrs.get(stmgr_id(registry.places[task].container))
+            if status is None or entry is None or status.state in _GONE_STATES or _is_busy(status):
+                self._idle.pop(task, None)
+                continue
+            if entry.last_seen <= self._draining_at:
+                continue
+            counters = (status.epoch, status.emitted, status.executed)
+            known = self._idle.get(task)
+            since = known[1] if known is not None and known[0] == counters else entry.last_seen
+            self._idle[task] = (counters, since, entry.last_seen)
+            latest = max(latest, since)
+        return [t for t in self._removed if t not in self._idle or self._idle[t][2] <= latest]
+
+    # ---- the end ----------------------------------------------------------------------------
+
+    def _commit(self, now: float) -> None:
+        desk, final = self._desk, self._intent.new_packing_plan
+        self._discarded += max(0, desk.registry.discarded - self._discarded_before)
+        desk.persist(Node.PACKING_PLAN, final)
+        desk.persist(Node.UPDATE, None)
+        desk.book.use(final)
+        desk.registry.place(final, self._new_spouts)
+        if self._moved or self._diff.removed_containers:
+            self._version = desk.change_plan(now)
+            desk.publish_if_due(now)
+        if self._moved:
+            self.phase = Phase.SETTLING
+            self._deadline = now + desk.settings.start_timeout_s
+        else:
+            self._finish()
+
+    def _advance_settling(self, now: float) -> None:
+        registry = self._desk.registry
+        waiting = sorted(registry.lagging & set(self._moved))
+        published = self._desk.book.plan is not None and self._desk.book.plan.version >= self._version
+        if published and not waiting:
+            self._finish()
+        elif now >= self._deadline:
+            self.phase = Phase.DONE
+            names = [registry.name_of(task) for task in waiting]
+            self._desk.refuse(
+                self._requests,
+                f"the update is done, but within {self._timeout()} these moved tasks did not start:"
+                f" {listed(names)}; see their logs",
+            )
+
+    def _finish(self) -> None:
+        self.phase = Phase.DONE
+        body = control.UpdateReply(
+            added=self._added,
+            removed=self._removed,
+            discarded_tuples=self._discarded,
+            plan_version=self._desk.book.version,
+        )
+        for request in self._requests:
+            self._desk.reply(request, body)
+        self._desk.note(
+            f"update done: {len(self._added)} tasks added, {len(self._removed)} removed,"
+            f" {len(self._moved)} moved, {self._discarded} tuples discarded"
+        )
+
+    def _roll_back(self, now: float, why: str) -> None:
+        desk = self._desk
+        switched = self.phase is Phase.SWITCHING
+        self.phase = Phase.DONE
+        packing = plan.PackingPlan()
+        packing.CopyFrom(self._intent.old_packing_plan)
+        packing.version += 2
+        packing.next_task_id = packing_plan.next_task_id(self._union)
+        desk.book.topology = self._intent.old_topology
+        # Also when nothing was switched: a predecessor may have stored the new topology.
+        desk.persist(Node.TOPOLOGY, desk.book.topology)
+        desk.persist(Node.PACKING_PLAN, packing)
+        desk.persist(Node.UPDATE, None)
+        desk.book.use(packing)
+        desk.registry.place(packing, self._old_spouts)
+        if switched:
+            desk.change_plan(now)
+            desk.publish_if_due(now)
+        desk.refuse(self._requests, f"update rolled back, the topology runs as before: {why}")
+        desk.note(f"update rolled back: {why}", warning=True)
+
+    def _timeout(self) -> str:
+        return f"{self._desk.settings.start_timeout_s:g} s"
+
+
+def _is_busy(status: control.TaskStatus) -> bool:
+    # Bytes without tuples are what its stream manager still holds for the task.
+    queued = status.in_queue_tuples or status.in_queue_bytes
+    return bool(queued or status.out_queue_tuples or status.pending)
+
+
+def check_request(desk: Desk, message: control.UpdateTopology) -> None:
+    """Raise RpcError or TopologyError when an update must not even begin."""
+    book, target = desk.book, message.packing_plan
+    if message.expected_version != book.packing.version:
+        raise RpcError("the packing plan changed, run update again")
+    if message.topology.name != book.topology.name:
+        raise RpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
+    LogicalPlan.from_topology(message.topology).validate()
+    wrong = packing_plan.problems(target, message.topology)
+    if wrong:
+        raise RpcError(f"{wrong[0]} Pack again.")
+    old, new = placement(book.packing), placement(target)
+    for task in old.keys() & new.keys():
+        if old[task][1] != new[task][1]:
+            raise RpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
+
+
+def same(desk: Desk, message: control.UpdateTopology) -> bool:
+    """Whether an update would change nothing."""
+    topology = api.Topology()
+    topology.CopyFrom(message.topology)
+    topology.state = desk.book.topology.state
+    packing = plan.PackingPlan()
+    packing.CopyFrom(message.packing_plan)
+    packing.version, packing.id = desk.book.packing.version, desk.book.packing.id
+    return topology == desk.book.topology and packing == desk.book.packing
+
+
+def union_of(old: plan.PackingPlan, new: plan.PackingPlan) -> plan.PackingPlan:
+    """Everything that runs and everything that is added; what moves stays where it is."""
+    union: plan.PackingPlan = plan_diff.union(old, new)
+    union.version = old.version + 1
+    return union
+
+
+def middle_of(old: plan.PackingPlan, new: plan.PackingPlan) -> plan.PackingPlan:
+    """The tasks of the new plan, where they are now; containers that leave are still there, empty."""
+    middle = union_of(old, new)
+    stays = placement(new).keys()
+    for container in middle.containers:
+        kept = [instance for instance in container.instances if instance.task_id in stays]
+        del container.instances[:]
+        container.instances.extend(kept)
+    return middle
+
+
+def resume_point(
+    intent: plan.UpdateIntent, stored: plan.PackingPlan, previous: plan.PhysicalPlan | None
+) -> tuple[api.Topology, plan.PackingPlan] | None:
+    """What the plan of a half-done update is made of, or None when the update is over.
+
+    The physical plan decides: it is stored before anybody hears of it, so nobody knows of a switch
+    that it does not show.
+    """
+    if stored.version > intent.old_packing_plan.version + 1:
+        return None
+    middle = middle_of(intent.old_packing_plan, intent.new_packing_plan)
+    switched = (
+        previous is not None
+        and previous.topology == intent.new_topology
+        and placement_of_plan(previous) == placement(middle)
+    )
+    if switched:
+        return intent.new_topology, middle
+    return intent.old_topology, intent.old_packing_plan

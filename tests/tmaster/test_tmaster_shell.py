@@ -1,0 +1,422 @@
+"""The topology master's shell: real sockets, a state manager, fake stream managers and executors."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tmaster_world import make_packing, make_topology
+
+from heronpy.common.errors import RpcError, StateError
+from heronpy.common.exit_codes import FAILURE, FENCED, OK
+from heronpy.common.rooms import TmasterSettings
+from heronpy.net.rpc import ControlClient, RpcClient, body_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
+from heronpy.tmaster.shell import Shell
+
+SETTINGS = TmasterSettings(start_timeout_s=5.0)
+DEADLINE_S = 10.0
+
+
+def stored(state: Any, topology: api.Topology, containers: int = 2) -> Any:
+    state.create(paths.topology("wc"), topology.SerializeToString())
+    packing = make_packing(topology, containers)
+    state.create(paths.packing_plan("wc"), packing.SerializeToString())
+    return state
+
+
+def location(state: Any) -> plan.TmasterLocation | None:
+    found = state.get(paths.tmaster("wc"))
+    return plan.TmasterLocation.FromString(found[0]) if found else None
+
+
+async def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "did not happen in time"
+        await asyncio.sleep(0.005)
+    return result
+
+
+class FakeContainer:
+    """A stream manager with its tasks, and the executor of the container."""
+
+    def __init__(self, endpoint: str, container: plan.ContainerPlan, epoch: int = 1) -> None:
+        self.container, self.epoch = container, epoch
+        self.plan = plan.PhysicalPlan()
+        self.task_epoch = itertools.count(1)
+        self.epochs = {i.task_id: next(self.task_epoch) for i in container.instances}
+        self.asked_to_register = 0
+        self.finished: set[int] = set()
+        self.exhausted = False
+        self.stmgr = ControlClient(endpoint, self._on_stmgr, b"stmgr-%d" % container.id)
+        self.executor = ControlClient(endpoint, self._on_executor, b"executor-%d" % container.id)
+        self._beats = asyncio.ensure_future(self._beat())
+
+    def _on_stmgr(self, envelope: control.Envelope) -> None:
+        field, body = body_of(envelope)
+        if field == "new_plan" and body.plan.version > self.plan.version:
+            self.plan = body.plan
+        elif field == "register_stmgr_reply":
+            self.asked_to_register += 1
+        elif field == "finish_tasks":
+            self.finished.update(body.task_ids)
+
+    def _on_executor(self, envelope: control.Envelope) -> None:
+        field, body = body_of(envelope)
+        if field == "restart_processes":
+            for instance in self.container.instances:
+                name = f"container_{self.container.id}_{instance.component}_{instance.task_id}"
+                if not body.names or name in body.names:
+                    self.epochs[instance.task_id] += 1000
+            if not body.names:
+                self.epoch += 1
+                asyncio.ensure_future(self.register())
+        elif field == "dump_stacks":
+            self.executor.send(control.DumpStacksReply(text=f"stack of {body.name}"))
+
+    def statuses(self) -> list[control.TaskStatus]:
+        paused = self.plan.topology.state == api.PAUSED if self.plan.version else False
+        result = []
+        for instance in self.container.instances:
+            spout = instance.component == "word"
+            state = control.TASK_RUNNING if self.plan.version else control.TASK_STARTING
+            if spout and self.exhausted:
+                state = control.TASK_EXHAUSTED
+            elif spout and paused:
+                state = control.TASK_PAUSED
+            elif instance.task_id in self.finished:
+                state = control.TASK_FINISHED
+            result.append(
+                control.TaskStatus(
+                    task_id=instance.task_id,
+                    epoch=self.epochs[instance.task_id],
+                    state=state,
+                    plan_version=self.plan.version,
+                )
+            )
+        return result
+
+    async def register(self) -> None:
+        number = self.container.id
+        record = plan.StmgrRecord(id=f"stmgr-{number}", container=number, epoch=self.epoch)
+        message = control.RegisterStmgr(stmgr=record, tasks=self.statuses())
+        reply = await self.stmgr.call(message)
+        if reply.HasField("plan"):
+            self.plan = reply.plan
+
+    async def register_executor(self) -> None:
+        name = f"stmgr-{self.container.id}"
+        message = control.RegisterExecutor(container=self.container.id, epoch=1)
+        message.processes.add(name=name, state=control.PROC_RUNNING)
+        await self.executor.call(message)
+
+    async def _beat(self) -> None:
+        while True:
+            beat = control.StmgrHeartbeat(
+                stmgr_id=f"stmgr-{self.container.id}",
+                epoch=self.epoch,
+                plan_version=self.plan.version,
+                tasks=self.statuses(),
+            )
+            self.stmgr.send(beat)
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        self._beats.cancel()
+        self.stmgr.close()
+        self.executor.close()
+
+
+class Cluster:
+    """A shell and its containers."""
+
+    def __init__(self, shell: Shell, state: Any) -> None:
+        self.shell, self.state = shell, state
+        self.run = asyncio.ensure_future(shell.run())
+        self.containers: list[FakeContainer] = []
+        self.endpoint = ""
+
+    async def start(self) -> None:
+        self.endpoint = (await until(lambda: location(self.state))).endpoint
+        self.cli = ControlClient(self.endpoint, lambda _: None)
+
+    async def join(self) -> None:
+        packing = plan.PackingPlan.FromString(self.state.get(paths.packing_plan("wc"))[0])
+        self.containers = [FakeContainer(self.endpoint, container) for container in packing.containers]
+        for container in self.containers:
+            await container.register_executor()
+            await container.register()
+        await self.until_life(control.LIFE_RUNNING)
+
+    async def status(self) -> control.StatusReply:
+        return await self.cli.call(control.GetStatus())
+
+    async def until_life(self, life: int) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while (status := await self.status()).lifecycle != life:
+            assert time.monotonic() < deadline, status
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> int:
+        for container in self.containers:
+            container.close()
+        self.cli.close()
+        self.shell.stop()
+        return await asyncio.wait_for(self.run, DEADLINE_S)
+
+
+@asynccontextmanager
+async def cluster(state: Any = None, epoch: int | None = 7) -> AsyncIterator[Cluster]:
+    if state is None:
+        state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
+    result = Cluster(Shell("wc", SETTINGS, state, epoch=epoch), state)
+    await result.start()
+    try:
+        yield result
+    finally:
+        await result.close()
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 30.0))
+
+
+def test_topology_starts_pauses_restarts_and_finishes() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            await c.join()
+            found = plan.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
+            assert (found.version, found.tmaster_epoch) == (1, 7)
+            reply = await c.cli.call(control.SetState(active=False))
+            assert reply.text == "wc is inactive"
+            assert (await c.status()).lifecycle == control.LIFE_PAUSED
+            topology = api.Topology.FromString(c.state.get(paths.topology("wc"))[0])
+            assert topology.state == api.PAUSED
+            await c.cli.call(control.SetState(active=True))
+            reply = await c.cli.call(control.RestartTarget(task_id=1))
+            assert "container_1_word_1" in reply.text
+            reply = await c.cli.call(control.RestartTarget(container=2))
+            assert reply.text == "restarted container 2: 2 tasks back"
+            reply = await c.cli.call(control.RuntimeConfig(settings=["count:a:1"]))
+            assert reply.text.startswith("1 setting")
+            for container in c.containers:
+                container.exhausted = True
+            await c.until_life(control.LIFE_FINISHED)
+
+    run(scenario)
+
+
+def test_update_over_real_sockets() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            await c.join()
+            target = make_packing(make_topology({"word": 2}, {"count": 1}), 2, version=1)
+            message = control.UpdateTopology(
+                topology=make_topology({"word": 2}, {"count": 1}),
+                packing_plan=target,
+                expected_version=1,
+                drain_timeout_s=5,
+            )
+            reply = await c.cli.call(message)
+            assert list(reply.removed) == [4]
+            with pytest.raises(RpcError, match="the packing plan changed"):
+                await c.cli.call(message)
+            assert not c.state.exists(paths.update_intent("wc"))
+
+    run(scenario)
+
+
+def test_metrics_exceptions_and_stacks() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            await c.join()
+            batch = control.MetricsBatch(container=1)
+            report = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
+            report.samples.add(name="__emit-count", label="default", value=5)
+            batch.exceptions.add(process="container_1_word_1", component="word", task_id=1, type="E")
+            c.containers[0].executor.send(batch)
+            deadline = time.monotonic() + DEADLINE_S
+            while not (found := await c.cli.call(control.GetExceptions(component="word"))).exceptions:
+                assert time.monotonic() < deadline
+            assert found.exceptions[0].count == 1
+            metrics = await c.cli.call(control.GetMetrics(component="word"))
+            assert metrics.reports[0].samples[0].value == 5
+            stacks = await asyncio.gather(
+                *(c.cli.call(control.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1))
+            )
+            assert [s.text for s in stacks] == [f"stack of stmgr-{n}" for n in (1, 2, 1)]
+            with pytest.raises(RpcError, match='no process "nobody"'):
+                await c.cli.call(control.DumpStacks(name="nobody"))
+            with pytest.raises(RpcError, match="does not answer kill_topology"):
+                await c.cli.call(control.KillTopology())
+
+    run(scenario)
+
+
+def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+        async with cluster(state, None) as c:
+            await c.join()
+            assert (await c.status()).tmaster_epoch == 1
+        before = state.get(paths.physical_plan("wc"))
+        async with cluster(MemoryStateManager(store), None) as c:
+            packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
+            c.containers = [FakeContainer(c.endpoint, container) for container in packing.containers]
+            for container in c.containers:
+                await until(lambda container=container: container.asked_to_register)
+                await container.register()
+                assert container.plan.version == 1
+            await c.until_life(control.LIFE_RUNNING)
+            assert (await c.status()).tmaster_epoch == 2
+            assert state.get(paths.physical_plan("wc")) == before
+
+    run(scenario)
+
+
+def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
+        old = MemoryStateManager(store)
+        old.create(
+            paths.tmaster("wc"), plan.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True
+        )
+        shell = Shell("wc", SETTINGS, state, epoch=4)
+        task = asyncio.ensure_future(shell.run())
+        # An even older one gives up at once.
+        assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2).run() == FENCED
+        assert not task.done()
+        old.die()
+        await until(lambda: shell.machine)
+        newer = plan.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
+        MemoryStateManager(store).set(paths.tmaster("wc"), newer)
+        assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
+        assert location(state).epoch == 9
+
+    run(scenario)
+
+
+def test_master_gives_up_when_the_predecessor_stays() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
+        state.create(paths.tmaster("wc"), plan.TmasterLocation(epoch=3).SerializeToString())
+        settings = TmasterSettings(start_timeout_s=0.1)
+        assert await Shell("wc", settings, MemoryStateManager(store), epoch=4).run() == FAILURE
+
+    run(scenario)
+
+
+class Stubborn(MemoryStateManager):
+    """Refuses the first writes of a plan."""
+
+    refusals = 3
+
+    def set(self, path: str, data: bytes, version: int | None = None) -> int:
+        if path == paths.physical_plan("wc") and self.refusals:
+            self.refusals -= 1
+            raise StateError("disk full")
+        return super().set(path, data, version)
+
+
+def test_plan_is_not_sent_before_the_state_manager_has_taken_it() -> None:
+    async def scenario() -> None:
+        state = stored(Stubborn(), make_topology({"word": 2}, {"count": 2}))
+        async with cluster(state) as c:
+            await c.join()
+            assert state.refusals == 0
+
+    run(scenario)
+
+
+def test_somebody_else_wrote_the_plan() -> None:
+    async def scenario() -> None:
+        state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
+        c = Cluster(Shell("wc", SETTINGS, state, epoch=7), state)
+        await c.start()
+        await c.join()
+        state.set(paths.physical_plan("wc"), b"")
+        c.cli.send(control.SetState(active=False))
+        assert await asyncio.wait_for(c.run, DEADLINE_S) == FAILURE
+        await c.close()
+
+    run(scenario)
+
+
+def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
+    async def scenario() -> None:
+        async with cluster() as c:
+            c.state.delete(paths.tmaster("wc"))
+            assert (await until(lambda: location(c.state))).epoch == 7
+            c.state.delete(paths.topology("wc"))
+            c.state.delete(paths.tmaster("wc"))
+            await c.status()
+            await c.status()
+            assert location(c.state) is None
+
+    run(scenario)
+
+
+def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:
+    root = tmp_path / "state"
+    state = stored(open_state("local", str(root)), make_topology({"word": 1}, {"count": 1}))
+    launch = LaunchSpec(
+        topology="wc",
+        topology_id="wc-1",
+        cluster="local",
+        role="me",
+        environ="default",
+        submission_user="me",
+        release="0",
+        working_dir=str(tmp_path),
+        sockets_dir=str(tmp_path),
+        state_root=str(root),
+        state_type="local",
+        package_dir=None,
+        main_file=None,
+        python=sys.executable,
+    )
+    launch.save(tmp_path / "launch.json")
+    command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "launch.json")]
+    process = subprocess.Popen([*command, "--epoch", "5"], stdout=subprocess.PIPE, env=dict(os.environ))
+    try:
+        deadline = time.monotonic() + 20
+        while (found := location(state)) is None:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        assert (found.epoch, found.pid) == (5, process.pid)
+        with RpcClient(found.endpoint) as client:
+            status = client.call(control.GetStatus())
+        assert status.lifecycle == control.LIFE_STARTING and "stmgr-1" in status.cause
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == OK
+        assert location(state) is None
+    finally:
+        process.kill()
+        process.communicate()
+        state.close()
+
+
+def test_wrong_launch_file_is_one_sentence(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "none.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert "Cannot read launch file" in done.stderr and "Traceback" not in done.stderr
