@@ -1,0 +1,57 @@
+"""`python -m heronpy.executor --launch F --container C --epoch E`: the executor of one container."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import HeronError
+from heronpy.common.ids import executor_id
+from heronpy.common.logs import setup
+from heronpy.common.settings import settings_for
+from heronpy.executor.desired import Roles
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.child_log import OwnLog
+from heronpy.procs.forkserver import ForkServer
+from heronpy.procs.preload import PRELOAD
+
+
+def parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="heronpy.executor", description="The executor of one container.")
+    parser.add_argument("--launch", required=True, help="path of launch.json")
+    parser.add_argument("--container", required=True, type=int, help="number of the container")
+    parser.add_argument("--epoch", required=True, type=int, help="incarnation of the container")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
+    """Run the executor; returns its exit code. `roles` replaces the modules that are run."""
+    arguments = parse(argv)
+    try:
+        launch = LaunchSpec.load(arguments.launch)
+        logging_settings = settings_for(launch, "logging")
+        preload = settings_for(launch, "executor").preload
+        name = executor_id(arguments.container)
+        os.makedirs(launch.log_dir, mode=0o700, exist_ok=True)
+        own_log = OwnLog(
+            str(launch.log_dir / f"{name}.log"), logging_settings.file_max_bytes, logging_settings.files_max
+        )
+        own_log.redirect()
+        setup(name, logging_settings.level)
+        os.environ["HERON_LAUNCH"] = arguments.launch
+        # Before any thread, socket, event loop or lock exists in this process.
+        server = ForkServer.start(f"fork-server-{arguments.container}", PRELOAD if preload else ())
+    except (HeronError, OSError) as error:
+        print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
+        return exit_codes.STARTUP_FAILURE
+    from heronpy.executor.shell import Executor, Place
+    from heronpy.procs.loop import run_loop
+
+    place = Place(launch, arguments.launch, arguments.container, arguments.epoch)
+    return run_loop(lambda: Executor(place, server, roles).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

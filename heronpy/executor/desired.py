@@ -1,0 +1,76 @@
+"""Which processes a container should run, from the packing plan (pure).
+
+Invariant: container 0 has the topology master (and the Spark gateway); any other container of the
+plan has its stream manager and its tasks; a container that is not in the plan has nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heronpy.common.ids import instance_id, stmgr_id
+from heronpy.procs.supervision import ProcessSpec
+from heronpy.proto import plan_pb2 as plans
+
+TMASTER = "tmaster"
+STMGR = "stmgr"
+INSTANCE = "instance"
+SPARK_GATEWAY = "spark-gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The module whose `main(argv)` each kind of process runs."""
+
+    tmaster: str = "heronpy.tmaster"
+    stmgr: str = "stmgr"
+    instance: str = "instance"
+    spark_gateway: str = "heronpy.spark"
+
+    def module_of(self, role: str) -> str:
+        return {
+            TMASTER: self.tmaster,
+            STMGR: self.stmgr,
+            INSTANCE: self.instance,
+            SPARK_GATEWAY: self.spark_gateway,
+        }[role]
+
+
+def desired_processes(
+    plan: plans.PackingPlan | None,
+    container: int,
+    *,
+    needs_spark: bool,
+    stop_grace_s: float,
+    hang_timeout_s: Callable[[str], float],
+) -> tuple[ProcessSpec, ...]:
+    """The processes of a container; tasks stop first, then what they talk to."""
+    if container == 0:
+        specs = [
+            ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)
+        ]
+        if needs_spark:
+            specs.append(ProcessSpec(SPARK_GATEWAY, SPARK_GATEWAY, stop_grace_s=stop_grace_s))
+        return tuple(specs)
+    own = [c for c in plan.containers if c.id == container] if plan is not None else []
+    if not own:
+        return ()
+    specs = [
+        ProcessSpec(
+            stmgr_id(container), STMGR, stop_rank=1, critical=True, stop_grace_s=stop_grace_s
+        )
+    ]
+    for instance in own[0].instances:
+        specs.append(
+            ProcessSpec(
+                instance_id(container, instance.component, instance.task_id),
+                INSTANCE,
+                task_id=instance.task_id,
+                component=instance.component,
+                user_code=True,
+                hang_timeout_s=hang_timeout_s(instance.component),
+                stop_grace_s=stop_grace_s,
+            )
+        )
+    return tuple(specs)

@@ -1,0 +1,119 @@
+"""Where the processes of a container push their metrics and exceptions.
+
+Invariants: at most one report per process (the newest), at most `EXCEPTIONS_MAX` exceptions wait for
+the topology master; what does not fit is counted. Garbage on the socket is counted and dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import zmq
+
+from heronpy.net.rpc import bind, body_of, parse
+from heronpy.net.zsock import LoopSocket, configure
+from heronpy.proto import control_pb2 as control
+
+EXCEPTIONS_MAX = 1024
+_DRAIN_MAX = 1000
+
+
+class MetricsInbox:
+    """Binds the socket and remembers what arrives."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        container: int,
+        is_known: Callable[[str], bool],
+        on_report: Callable[[control.MetricsReport], None],
+        on_exception: Callable[[], None],
+    ) -> None:
+        self._container = container
+        self._is_known = is_known
+        self._on_report = on_report
+        self._on_exception = on_exception
+        self._sock = configure(zmq.Context.instance().socket(zmq.PULL))
+        bind(self._sock, endpoint)
+        self._reports: dict[str, control.MetricsReport] = {}
+        self._fresh: set[str] = set()
+        self._exceptions: deque[control.ExceptionReport] = deque()
+        self._last_exception: dict[str, control.ExceptionReport] = {}
+        self.exceptions_discarded = 0
+        self.invalid = 0
+        self._socket = LoopSocket(self._sock, self._receive)
+
+    def _receive(self, parts: list[bytes]) -> None:
+        envelope = parse(parts[0]) if len(parts) == 1 else None
+        field, body = body_of(envelope) if envelope is not None else ("", None)
+        if body is None or field not in ("metrics_report", "exception_report"):
+            self.invalid += 1
+            return
+        if not self._is_known(body.process):
+            self.invalid += 1
+            return
+        body.container = self._container
+        if field == "metrics_report":
+            previous = self._reports.get(body.process)
+            if previous is not None and previous.epoch > body.epoch:
+                return
+            self._reports[body.process] = body
+            self._fresh.add(body.process)
+            self._on_report(body)
+        else:
+            self._last_exception[body.process] = body
+            if len(self._exceptions) >= EXCEPTIONS_MAX:
+                self._exceptions.popleft()
+                self.exceptions_discarded += 1
+            self._exceptions.append(body)
+            self._on_exception()
+
+    def drain(self) -> None:
+        """Take what has arrived now, so that the last words of a dead process are known."""
+        for _ in range(_DRAIN_MAX):
+            try:
+                parts = self._sock.recv_multipart(zmq.DONTWAIT)
+            except zmq.ZMQError:
+                break
+            self._receive(parts)
+        self._socket.rearm()
+
+    def last_exception(self, process: str) -> control.ExceptionReport | None:
+        """The last exception of the present incarnation."""
+        return self._last_exception.get(process)
+
+    def begin(self, process: str) -> None:
+        """A new incarnation starts: older exceptions do not explain its end."""
+        self._last_exception.pop(process, None)
+
+    def forget(self, process: str) -> None:
+        self._reports.pop(process, None)
+        self._last_exception.pop(process, None)
+        self._fresh.discard(process)
+
+    def reports(self) -> list[control.MetricsReport]:
+        return [self._reports[name] for name in sorted(self._reports)]
+
+    def take_batch(self) -> control.MetricsBatch | None:
+        """What the topology master has not seen yet; None when there is nothing."""
+        if not self._fresh and not self._exceptions:
+            return None
+        batch = control.MetricsBatch(container=self._container)
+        batch.reports.extend(self._reports[name] for name in sorted(self._fresh))
+        batch.exceptions.extend(self._exceptions)
+        self._fresh.clear()
+        self._exceptions.clear()
+        return batch
+
+    def put_back(self, batch: control.MetricsBatch) -> None:
+        """A batch could not be sent; newer reports win, exceptions keep their order."""
+        self._fresh.update(r.process for r in batch.reports if r.process in self._reports)
+        for exception in reversed(batch.exceptions):
+            if len(self._exceptions) >= EXCEPTIONS_MAX:
+                self.exceptions_discarded += 1
+            else:
+                self._exceptions.appendleft(exception)
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,156 @@
+"""The container's small HTTP server: `/metrics` for Prometheus and `/health`.
+
+Read only, loopback unless the settings name another address. Invariants: a request has at most
+`REQUEST_MAX_BYTES` and `REQUEST_MAX_S`; at most `CONNECTIONS_MAX` at a time; a page on loopback answers
+only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Callable
+
+from heronpy.common.errors import ConfigError
+
+log = logging.getLogger("heronpy.executor")
+
+REQUEST_MAX_BYTES = 8192
+REQUEST_MAX_S = 5.0
+CONNECTIONS_MAX = 32
+
+#: path -> (content type, body)
+Pages = dict[str, Callable[[], tuple[str, str]]]
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_host(host: str, explicit: bool) -> None:
+    """Refuse to show metrics to the network unless somebody asked for it."""
+    if not is_loopback(host) and not explicit:
+        raise ConfigError(
+            f"The metrics page would listen on {host}, which others can reach; set heron.executor.metrics_host"
+            " in the topology or on the command line if that is wanted."
+        )
+
+
+class MetricsPage:
+    """Serves pages; `await start()` first."""
+
+    def __init__(self, host: str, port: int, pages: Pages) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._pages = pages
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self.port = 0
+
+    async def start(self) -> None:
+        try:
+            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+            self._server = await asyncio.start_server(
+                self._serve, self._host, self._wanted_port, family=family, limit=REQUEST_MAX_BYTES
+            )
+        except OSError as error:
+            raise ConfigError(self._why(error)) from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _why(self, error: OSError) -> str:
+        if error.errno == errno.EADDRINUSE:
+            return (
+                f"Port {self._wanted_port} of {self._host} for the metrics page is taken by another process;"
+                " set heron.executor.metrics_port to a free port or to 0."
+            )
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        return (
+            f"The metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
+            " set heron.executor.metrics_host and heron.executor.metrics_port."
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            if len(self._connections) > CONNECTIONS_MAX:
+                await self._reply(writer, 503, "text/plain", "too many connections\n")
+                return
+            async with asyncio.timeout(REQUEST_MAX_S):
+                try:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                except asyncio.LimitOverrunError:
+                    await self._reply(writer, 431, "text/plain", "the request is too large\n")
+                    return
+                await self._reply(writer, *self._answer(head))
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    def _answer(self, head: bytes) -> tuple[int, str, str]:
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return 400, "text/plain", "this is not an HTTP/1 request\n"
+        if words[0] != "GET":
+            return 405, "text/plain", "only GET is allowed\n"
+        if not self._host_allowed(lines[1:]):
+            return 403, "text/plain", "this page answers to local names only\n"
+        page = self._pages.get(words[1].partition("?")[0])
+        if page is None:
+            return 404, "text/plain", "there are /metrics and /health\n"
+        try:
+            content_type, body = page()
+        except Exception:
+            log.exception("the page %s failed", words[1])
+            return 500, "text/plain", "the page failed; see the log of the executor\n"
+        return 200, content_type, body
+
+    def _host_allowed(self, headers: list[str]) -> bool:
+        if not is_loopback(self._host):
+            return True
+        for header in headers:
+            key, _, value = header.partition(":")
+            if key.strip().lower() == "host":
+                name = value.strip()
+                if not name.endswith("]") and ":" in name:
+                    name = name.rpartition(":")[0]
+                return is_loopback(name)
+        return True
+
+    @staticmethod
+    async def _reply(
+        writer: asyncio.StreamWriter, status: int, content_type: str, body: str
+    ) -> None:
+        data = body.encode()
+        reasons = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
+        head = (
+            f"HTTP/1.1 {status} {reasons.get(status, 'Error')}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(data)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + data)
+        await writer.drain()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._connections):
+            task.cancel()
+        if self._connections:
+            await asyncio.gather(*self._connections, return_exceptions=True)
+        if self._server is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._server.wait_closed(), 1.0)

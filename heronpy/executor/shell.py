@@ -1,0 +1,401 @@
+"""The executor's shell: joins the process host, the metrics inbox, the metrics page and the topology
+master's connection on one event loop.
+
+Invariants: the container works on while the topology master or the state manager is away; when this
+process ends, for whatever reason, all its processes end (the fork server sees to that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import HeronError
+from heronpy.common.ids import child_epoch, executor_id
+from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings
+from heronpy.common.settings import settings_for
+from heronpy.executor.desired import INSTANCE, SPARK_GATEWAY, Roles, desired_processes
+from heronpy.executor.metrics_inbox import MetricsInbox
+from heronpy.executor.metrics_page import MetricsPage, check_host
+from heronpy.executor.records import health, own_report, process_record
+from heronpy.executor.tmaster_link import TmasterLink
+from heronpy.metrics import prometheus
+from heronpy.net.rpc import body_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.child_log import ChildLog, OwnLog
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.forkserver import Command, ForkServer
+from heronpy.procs.host import ProcessHost
+from heronpy.procs.plan_watch import PlanWatch
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.supervision import (
+    DesiredChanged,
+    GiveUp,
+    ProcessSpec,
+    RestartAsked,
+    StopAsked,
+    Tick,
+)
+from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
+from heronpy.procs.usage import UsageMeter
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import open_state, paths
+
+log = logging.getLogger("heronpy.executor")
+
+HEARTBEAT_S = 1.0
+STACKS_WAIT_S = 0.3
+EXCEPTION_DELAY_S = 0.05
+DETAIL_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which executor this is."""
+
+    launch: LaunchSpec
+    launch_file: str
+    container: int
+    epoch: int
+
+
+class Executor:
+    """`await run()` returns the exit code. The fork server must have been started before the loop."""
+
+    def __init__(self, place: Place, server: ForkServer, roles: Roles | None = None) -> None:
+        self._place = place
+        self._server = server
+        self._roles = roles or Roles()
+        launch = place.launch
+        self._name = executor_id(place.container)
+        self._settings: ExecutorSettings = settings_for(launch, "executor")
+        self._logging: LoggingSettings = settings_for(launch, "logging")
+        self._metrics: MetricsSettings = settings_for(launch, "metrics")
+        self._supervisor = Supervisor(
+            RestartLimits(
+                self._settings.restart_backoff_s,
+                self._settings.restart_backoff_max_s,
+                self._settings.restart_budget,
+                self._settings.restart_window_s,
+            )
+        )
+        self._logs: dict[str, ChildLog] = {}
+        self._own_log = OwnLog(
+            str(launch.log_dir / f"{self._name}.log"),
+            self._logging.file_max_bytes,
+            self._logging.files_max,
+        )
+        self._usage = UsageMeter(self._settings.usage_interval_s)
+        self._exit_code: int = exit_codes.OK
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._beat_soon = self._export_soon = False
+        self._last_beat = time.monotonic()
+
+    # ---- life -------------------------------------------------------------------------------
+    async def run(self) -> int:
+        """Run the container until it is stopped."""
+        self._done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self.stop, "it was asked to stop")
+        self._host = ProcessHost(self._server, self._supervisor, self)
+        try:
+            await self._open()
+        except HeronError as error:
+            log.error("%s cannot start: %s", self._name, error)
+            self._host.close()
+            return exit_codes.STARTUP_FAILURE
+        self._periodic(HEARTBEAT_S, self._on_heartbeat)
+        self._periodic(self._metrics.export_interval_s, self._export)
+        self._periodic(self._settings.usage_interval_s, self._measure)
+        await self._done.wait()
+        await self._close()
+        return self._exit_code
+
+    async def _open(self) -> None:
+        launch, container = self._place.launch, self._place.container
+        check_host(
+            self._settings.metrics_host,
+            launch.origins.get("executor.metrics_host", "default") != "default",
+        )
+        self._page = MetricsPage(
+            self._settings.metrics_host,
+            self._settings.metrics_port,
+            {"/metrics": self._metrics_text, "/health": self._health_text},
+        )
+        await self._page.start()
+        os.makedirs(launch.sockets_dir, mode=0o700, exist_ok=True)
+        self._inbox = MetricsInbox(
+            f"ipc://{launch.sockets_dir}/executor-{container}.metrics",
+            container,
+            self._supervisor.knows,
+            self._on_report,
+            self._on_exception,
+        )
+        self._state = open_state(launch.state_type, launch.state_root)
+        self._link = TmasterLink(
+            self._state,
+            launch.topology,
+            self._name.encode(),
+            self._registration,
+            self._on_tmaster,
+            self._on_fenced,
+        )
+        self._link.start()
+        if container == 0:
+            self._on_plan(None)
+            self._plan_watch = None
+        else:
+            self._plan_watch = PlanWatch(
+                self._state,
+                paths.packing_plan(launch.topology),
+                self._on_plan,
+                Path(launch.sockets_dir) / f"{self._name}.plan",
+            )
+            self._plan_watch.start()
+        log.info("%s runs; metrics on %s port %d", self._name, self._settings.metrics_host, self._page.port)
+
+    async def _close(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        self._beat()
+        if self._plan_watch is not None:
+            self._plan_watch.close()
+        await self._link.close()
+        await self._page.close()
+        self._host.close()
+        for child_log in self._logs.values():
+            child_log.close()
+        self._inbox.close()
+        self._state.close()
+
+    def stop(self, why: str, exit_code: int = exit_codes.OK) -> None:
+        """Stop all processes in order, then end. Idempotent; the first reason counts."""
+        if self._supervisor.stopping:
+            return
+        self._exit_code = exit_code
+        log.info("%s stops: %s", self._name, why)
+        self._host.handle(StopAsked(why))
+
+    def _periodic(self, interval_s: float, call: Callable[[], None]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                try:
+                    call()
+                except Exception:
+                    log.exception("a periodic duty of %s failed", self._name)
+
+        self._spawn_job(repeat())
+
+    def _spawn_job(self, job: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    # ---- what should run --------------------------------------------------------------------
+    def _on_plan(self, plan: plans.PackingPlan | None) -> None:
+        specs = desired_processes(
+            plan,
+            self._place.container,
+            needs_spark=self._place.launch.needs_spark,
+            stop_grace_s=self._settings.stop_grace_s,
+            hang_timeout_s=self._hang_timeout_s,
+        )
+        self._host.handle(DesiredChanged(specs))
+
+    def _hang_timeout_s(self, component: str) -> float:
+        settings: InstanceSettings = settings_for(self._place.launch, "instance", component)
+        return settings.hang_timeout_s
+
+    def command_of(self, spec: ProcessSpec, number: int) -> Command:
+        place = self._place
+        argv = ["--launch", place.launch_file]
+        if spec.role not in ("tmaster", SPARK_GATEWAY):
+            argv += ["--container", str(place.container)]
+        if spec.role == INSTANCE:
+            argv += ["--task", str(spec.task_id)]
+        argv += ["--epoch", str(child_epoch(place.epoch, number))]
+        return Command(
+            spec.name,
+            self._roles.module_of(spec.role),
+            tuple(argv),
+            cwd=place.launch.working_dir,
+            # A JVM and its threads must not be started from a forked copy of the runtime.
+            fresh=spec.role == SPARK_GATEWAY or not self._settings.preload,
+            python=place.launch.python,
+        )
+
+    def open_output(self, name: str) -> int:
+        self._inbox.begin(name)
+        child_log = self._logs.get(name)
+        if child_log is None:
+            path = self._place.launch.log_dir / f"{name}.log"
+            child_log = self._logs[name] = ChildLog(
+                str(path), self._logging.file_max_bytes, self._logging.files_max, name
+            )
+        return child_log.open_pipe()
+
+    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+        self._inbox.drain()
+        child_log = self._logs.get(name)
+        last_line = child_log.last_line() if child_log else ""
+        exception = self._inbox.last_exception(name)
+        if exception is None:
+            return "" if killed else last_line[:DETAIL_MAX], False
+        words = f"{exception.type}: {exception.message}" if exception.message else exception.type
+        return words[:DETAIL_MAX], exception.type.rpartition(".")[2] == "MemoryError"
+
+    # ---- what the host says -----------------------------------------------------------------
+    def on_changed(self) -> None:
+        if not self._beat_soon:
+            self._beat_soon = True
+            asyncio.get_running_loop().call_soon(self._beat)
+
+    def on_removed(self, name: str) -> None:
+        self._inbox.forget(name)
+        child_log = self._logs.pop(name, None)
+        if child_log is not None:
+            child_log.close()
+
+    def on_give_up(self, effect: GiveUp) -> None:
+        startup = effect.reason is ExitReason.STARTUP_FAILURE
+        code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
+        log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
+        # The last line of this log is what the scheduler tells people.
+        self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
+
+    def on_all_stopped(self) -> None:
+        self._done.set()
+
+    def on_server_gone(self) -> None:
+        if self._exit_code == exit_codes.OK:
+            self._exit_code = exit_codes.FAILURE
+        self._done.set()
+
+    def _on_fenced(self, why: str) -> None:
+        self.stop(why, exit_codes.FENCED)
+
+    # ---- metrics and exceptions -------------------------------------------------------------
+    def _on_report(self, report: control.MetricsReport) -> None:
+        number, _ = self._supervisor.current(report.process)
+        if report.epoch in (0, child_epoch(self._place.epoch, number)):
+            # Initialising may take long (a model is loaded); the master's start timeout judges that.
+            starting = report.state == control.TASK_STARTING
+            self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s)
+
+    def _on_exception(self) -> None:
+        # People wait for these; a burst shares one message.
+        if not self._export_soon:
+            self._export_soon = True
+            asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
+
+    def _measure(self) -> None:
+        pids = [view.pid for view in self._supervisor.views() if view.pid]
+        self._usage.measure([os.getpid(), *pids], time.monotonic())
+        self._own_log.rotate_if_large()
+
+    def _export(self) -> None:
+        self._export_soon = False
+        batch = self._inbox.take_batch() if self._link.registered else None
+        if batch is not None and not self._link.send(batch):
+            self._inbox.put_back(batch)
+
+    def _metrics_text(self) -> tuple[str, str]:
+        reports = [*self._inbox.reports(), *self._own_reports()]
+        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
+
+    def _own_reports(self) -> list[control.MetricsReport]:
+        container = self._place.container
+        found = [own_report(record, container) for record in self._records()]
+        usage = self._usage.of(os.getpid())
+        own = own_report(
+            control.ProcessRecord(
+                name=self._name,
+                pid=os.getpid(),
+                state=control.PROC_RUNNING,
+                cpu_s=usage.cpu_s,
+                rss_bytes=usage.rss_bytes,
+                uss_bytes=usage.uss_bytes,
+            ),
+            container,
+        )
+        for name, value in (
+            ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
+            ("__executor/__messages_invalid", self._inbox.invalid),
+        ):
+            own.samples.add(name=name, type=control.Sample.COUNTER, value=value)
+        return [*found, own]
+
+    def _health_text(self) -> tuple[str, str]:
+        return "application/json", json.dumps(health(self._records(), self._link.registered)) + "\n"
+
+    # ---- the topology master ----------------------------------------------------------------
+    def _records(self) -> list[control.ProcessRecord]:
+        return [
+            process_record(
+                view,
+                self._usage.of(view.pid),
+                self._host.started_at.get(view.spec.name, 0.0),
+                child_epoch(self._place.epoch, view.number),
+            )
+            for view in self._supervisor.views()
+        ]
+
+    def _registration(self) -> control.RegisterExecutor:
+        return control.RegisterExecutor(
+            container=self._place.container,
+            epoch=self._place.epoch,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            metrics_port=self._page.port,
+            processes=self._records(),
+        )
+
+    def _on_heartbeat(self) -> None:
+        now = time.monotonic()
+        stalled, self._last_beat = now - self._last_beat > OWN_STALL_S, now
+        if stalled:
+            self._link.register_again()
+        self._host.handle(Tick())
+        self._beat()
+
+    def _beat(self) -> None:
+        self._beat_soon = False
+        if self._export_soon:
+            self._export()  # why a process failed, before that it failed
+        self._link.send(
+            control.ExecutorHeartbeat(
+                container=self._place.container, epoch=self._place.epoch, processes=self._records()
+            )
+        )
+
+    def _on_tmaster(self, envelope: control.Envelope) -> None:
+        field, body = body_of(envelope)
+        if field == "restart_processes":
+            log.info("the topology master asks to restart %s", list(body.names) or "all processes")
+            self._host.handle(RestartAsked(tuple(body.names), body.reason))
+        elif field == "dump_stacks":
+            self._spawn_job(self._dump_stacks(body.name))
+
+    async def _dump_stacks(self, name: str) -> None:
+        _, pid = self._supervisor.current(name)
+        child_log = self._logs.get(name)
+        if not pid or child_log is None:
+            self._link.send(control.DumpStacksReply(text=f"{name} does not run in this container"))
+            return
+        self._server.signal(pid, signal.SIGUSR1)
+        text = await child_log.capture(STACKS_WAIT_S)
+        self._link.send(control.DumpStacksReply(text=text or f"{name} printed no stacks"))

@@ -1,0 +1,1 @@
+"""Metrics: their names, their exposition to Prometheus and the time-bucketed cache."""

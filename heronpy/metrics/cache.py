@@ -1,0 +1,250 @@
+"""The last hours of every metric, in bounded memory (pure).
+
+Each series is a step function: a value is stored when it changes, at most once per bucket of time. A
+series that grows too long forgets every second step of its older half, so old times have a coarser
+resolution; steps older than `keep_s` are dropped. Counters and histograms grow on across restarts of
+their process: what an earlier incarnation counted is kept as a base. Invariants: times and totals of a
+series never go back; at most `series_max` series, further ones are counted in `discarded`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from heronpy.proto import control_pb2 as control
+
+#: Steps of one series before it is thinned.
+STEPS_MAX = 240
+#: How long after a restart of the topology master its processes may report for the first time.
+RESUME_S = 30.0
+
+_COUNTER, _GAUGE, _HISTOGRAM = (
+    control.Sample.COUNTER,
+    control.Sample.GAUGE,
+    control.Sample.HISTOGRAM,
+)
+
+
+@dataclass(slots=True)
+class _Steps:
+    """One number over time."""
+
+    times: array[float] = field(default_factory=lambda: array("d"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+    base: float = 0.0
+    raw: float = 0.0
+    #: The value before the first step.
+    origin: float = 0.0
+
+    def add(self, bucket_at: float, raw: float, total: bool) -> None:
+        if total:
+            if raw < self.raw:
+                self.base += self.raw
+            self.raw = raw
+            value = self.base + raw
+        else:
+            value = raw
+        if self.times and self.times[-1] >= bucket_at:
+            self.values[-1] = value
+        elif not self.times or self.values[-1] != value:
+            self.times.append(bucket_at)
+            self.values.append(value)
+            if len(self.times) > STEPS_MAX:
+                self._thin()
+
+    def _thin(self) -> None:
+        half = len(self.times) // 2
+        for name in ("times", "values"):
+            steps = getattr(self, name)
+            setattr(self, name, steps[0:half:2] + steps[half:])
+
+    def expire(self, before: float) -> None:
+        """Forget steps that no question can reach; the last one before `before` still counts."""
+        first = bisect_right(self.times, before) - 1
+        if first > 0:
+            self.origin = self.values[first - 1]
+            del self.times[:first]
+            del self.values[:first]
+
+    def at(self, moment: float) -> float:
+        """The value at a moment."""
+        index = bisect_right(self.times, moment) - 1
+        return self.values[index] if index >= 0 else self.origin
+
+
+@dataclass(slots=True)
+class _Series:
+    kind: int
+    #: "" is the value, "sum" and "count" and bounds ("le") belong to histograms.
+    parts: dict[str | float, _Steps] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Process:
+    report: control.MetricsReport
+    seen: float
+    series: dict[tuple[str, str], _Series] = field(default_factory=dict)
+
+
+class MetricsCache:
+    """What the topology master answers GetMetrics from."""
+
+    def __init__(
+        self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False
+    ) -> None:
+        """`resumed`: the topology ran before this cache existed (a restarted topology master)."""
+        self._keep_s = keep_s
+        self._bucket_s = max(bucket_s, 1e-3)
+        self._series_max = series_max
+        self._processes: dict[str, _Process] = {}
+        self._count = 0
+        self._swept = float("-inf")
+        self._resumed = resumed
+        self._began: float | None = None
+        #: Samples of series beyond the limit.
+        self.discarded = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, report: control.MetricsReport, now: float) -> None:
+        """Take a report; one of an older incarnation than the last is ignored."""
+        if self._began is None:
+            self._began = now
+        process = self._processes.get(report.process)
+        anew = first = False
+        if process is None:
+            first = self._resumed and now - self._began <= RESUME_S
+            process = self._processes[report.process] = _Process(_head(report), now)
+        elif report.epoch < process.report.epoch:
+            return
+        else:
+            anew = report.epoch > process.report.epoch
+            process.report, process.seen = _head(report), now
+        bucket_at = now // self._bucket_s * self._bucket_s
+        if anew:
+            self._close_incarnation(process)
+        for sample in report.samples:
+            self._add_sample(process, sample, bucket_at, first)
+        if now - self._swept >= self._bucket_s * 6:
+            self._sweep(now)
+
+    def _close_incarnation(self, process: _Process) -> None:
+        """Fold what was counted into the bases, also of series that the new one has not reported."""
+        for series in process.series.values():
+            if series.kind != _GAUGE:
+                for steps in series.parts.values():
+                    steps.base, steps.raw = steps.base + steps.raw, 0.0
+
+    def _add_sample(
+        self, process: _Process, sample: control.Sample, bucket_at: float, inherited: bool
+    ) -> None:
+        key = (sample.name, sample.label)
+        series = process.series.get(key)
+        if series is None or series.kind != sample.type:
+            if series is None:
+                if self._count >= self._series_max:
+                    self.discarded += 1
+                    return
+                self._count += 1
+            series = process.series[key] = _Series(sample.type)
+        parts: list[tuple[str | float, float]] = [("", sample.value)]
+        if sample.type == _HISTOGRAM:
+            parts = [("sum", sample.sum), ("count", float(sample.count))]
+            parts += [(bucket.le, float(bucket.count)) for bucket in sample.buckets]
+        for name, value in parts:
+            steps = series.parts.get(name)
+            if steps is None:
+                # What a process had counted before we existed is no growth.
+                steps = series.parts[name] = _Steps(origin=value if inherited else 0.0)
+            steps.add(bucket_at, value, sample.type != _GAUGE)
+
+    def _sweep(self, now: float) -> None:
+        self._swept = now
+        for name, process in list(self._processes.items()):
+            if now - process.seen > self._keep_s:
+                self.forget(name)
+                continue
+            for series in process.series.values():
+                for steps in series.parts.values():
+                    steps.expire(now - self._keep_s)
+
+    def forget(self, process: str) -> None:
+        """Drop a process that is no longer part of the topology."""
+        gone = self._processes.pop(process, None)
+        if gone is not None:
+            self._count -= len(gone.series)
+
+    def query(self, request: control.GetMetrics, now: float) -> control.MetricsReply:
+        """Answer a request.
+
+        With `interval_s` counters and histograms tell what was added during the last so many seconds;
+        without it, everything since the start. Gauges always tell their newest value. Empty lists of
+        names and instances mean all. `instances` are process names.
+        """
+        interval = min(max(request.interval_s, 0.0), self._keep_s)
+        reply = control.MetricsReply(interval_s=interval)
+        since = now - interval if interval else None
+        names, instances = set(request.names), set(request.instances)
+        for process in self._select(request.component, instances):
+            report = reply.reports.add()
+            report.CopyFrom(process.report)
+            for sample in self._samples(process, names, since):
+                report.samples.append(sample)
+        return reply
+
+    def _select(self, component: str, instances: set[str]) -> Iterator[_Process]:
+        for name in sorted(self._processes):
+            process = self._processes[name]
+            if component and process.report.component != component:
+                continue
+            if instances and name not in instances:
+                continue
+            yield process
+
+    def _samples(
+        self, process: _Process, names: set[str], since: float | None
+    ) -> Iterable[control.Sample]:
+        for (name, label), series in process.series.items():
+            if names and name not in names:
+                continue
+            sample = control.Sample(name=name, label=label, type=series.kind)
+            for part, steps in series.parts.items():
+                _fill(sample, part, _grown(steps, None if series.kind == _GAUGE else since))
+            sample.buckets.sort(key=lambda bucket: bucket.le)
+            yield sample
+
+
+def _head(report: control.MetricsReport) -> control.MetricsReport:
+    """The report without its samples."""
+    return control.MetricsReport(
+        process=report.process,
+        task_id=report.task_id,
+        component=report.component,
+        container=report.container,
+        epoch=report.epoch,
+        pid=report.pid,
+        loop_age_s=report.loop_age_s,
+        state=report.state,
+    )
+
+
+def _grown(steps: _Steps, since: float | None) -> float:
+    newest = steps.values[-1] if steps.values else 0.0
+    if since is None:
+        return newest
+    return newest - steps.at(since)
+
+
+def _fill(sample: control.Sample, part: str | float, value: float) -> None:
+    if isinstance(part, float):
+        sample.buckets.add(le=part, count=round(value))
+    elif part == "sum":
+        sample.sum = sample.value = value
+    elif part == "count":
+        sample.count = round(value)
+    else:
+        sample.value = value

@@ -1,0 +1,162 @@
+"""Every metric that heronpy itself reports: name, meaning, unit, type and what its label stands for.
+
+The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends what a value
+is about to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(Enum):
+    """How the values of a metric combine."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of heronpy."""
+
+    name: str
+    kind: Kind
+    #: "" for plain counts.
+    unit: str
+    #: What `Sample.label` holds: "stream", "source" ("component/stream"), "peer", or "" for nothing.
+    label: str
+    help: str
+
+
+_C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+_INSTANCE = (
+    Metric("__emit-count", _C, "", "stream", "Tuples emitted."),
+    Metric("__ack-count", _C, "", "source", "Tuples acked: by a bolt, or back at their spout."),
+    Metric("__fail-count", _C, "", "source", "Tuples failed: by a bolt, or back at their spout."),
+    Metric("__fail-latency", _H, "ns", "source", "Time from receiving or emitting a tuple to its failure."),
+    Metric("__timeout-count", _C, "", "source", "Spout tuples whose message timeout expired."),
+    Metric("__complete-latency", _H, "ns", "stream", "Time from emitting a spout tuple to its full ack."),
+    Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call of next_tuple."),
+    Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
+    Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted and neither acked nor failed."),
+    Metric("__execute-count", _C, "", "source", "Tuples given to process."),
+    Metric("__execute-latency", _H, "ns", "source", "Time spent in one call of process."),
+    Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process."),
+    Metric("__process-latency", _H, "ns", "source", "Time from receiving a tuple to its ack."),
+    Metric("__tuple-serialization-time-ns", _C, "ns", "stream", "Total time spent encoding batches."),
+    Metric("__tuple-deserialization-time-ns", _C, "ns", "source", "Total time spent decoding batches."),
+    Metric("__out-queue-full-count", _C, "", "", "Times the task paused because its outgoing queue was full."),
+    Metric("__gateway-received-packets-count", _C, "", "", "Frames received from the stream manager."),
+    Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
+    Metric("__gateway-sent-packets-count", _C, "", "", "Frames sent to the stream manager."),
+    Metric("__gateway-sent-packets-size", _C, "bytes", "", "Bytes sent to the stream manager."),
+    Metric("__gateway-sent-metrics-count", _C, "", "", "Samples sent to the executor."),
+    Metric("__gateway-sent-metrics-size", _C, "bytes", "", "Bytes of metrics sent to the executor."),
+    Metric("__gateway-sent-metrics-packets-count", _C, "", "", "Reports sent to the executor."),
+    Metric("__gateway-sent-exceptions-count", _C, "", "", "Exceptions sent to the executor."),
+    Metric("__gateway-in-stream-queue-size", _G, "", "", "Tuples in the incoming queue."),
+    Metric("__gateway-out-stream-queue-size", _G, "", "", "Tuples in the outgoing queue."),
+    Metric("__gateway-in-stream-queue-expected-capacity", _G, "", "", "Present capacity of the incoming queue."),
+    Metric("__gateway-out-stream-queue-expected-capacity", _G, "", "", "Present capacity of the outgoing queue."),
+    Metric("__gateway-link-gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
+    Metric("__gateway-lost-tuples", _C, "", "", "Tuples lost with frames that never arrived."),
+    Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
+    Metric("__gateway-in-queue-full-count", _C, "", "", "Times the incoming queue was full."),
+)
+_PYTHON = (
+    Metric("__py-sys-cpu-time-secs", _C, "seconds", "", "System CPU time of the process."),
+    Metric("__py-user-cpu-time-secs", _C, "seconds", "", "User CPU time of the process."),
+    Metric("__py-physical-memory-byte", _G, "bytes", "", "Resident memory of the process."),
+    Metric("__py-virtual-memory-byte", _G, "bytes", "", "Virtual memory of the process."),
+    Metric("__py-file-descriptors-count", _G, "", "", "Open file descriptors of the process."),
+    *(
+        metric
+        for generation in (1, 2, 3)
+        for metric in (
+            Metric(f"__py-generation-{generation}-count", _C, "", "", "Collections of the generation."),
+            Metric(
+                f"__py-generation-{generation}-collection-threshold",
+                _G,
+                "",
+                "",
+                "Objects at which the generation is collected.",
+            ),
+        )
+    ),
+)
+_STMGR = (
+    *(
+        Metric(f"__{what}_{way}_{peers}", _C, unit, "peer", f"{text} {words}.")
+        for what, unit, text in (
+            ("tuples", "", "Tuples"),
+            ("ack_tuples", "", "Acks"),
+            ("fail_tuples", "", "Fails"),
+            ("bytes", "bytes", "Bytes"),
+        )
+        for way, peers, words in (
+            ("to", "workers", "sent to local tasks"),
+            ("from", "workers", "received from local tasks"),
+            ("to", "stmgrs", "sent to other stream managers"),
+            ("from", "stmgrs", "received from other stream managers"),
+            ("to", "workers_lost", "for local tasks that were lost"),
+            ("to", "stmgrs_lost", "for other stream managers that were lost"),
+        )
+    ),
+    Metric("__hello_messages_to_stmgrs", _C, "", "peer", "Greetings sent to other stream managers."),
+    Metric("__instance_bytes_received", _C, "bytes", "peer", "Bytes received from a local task."),
+    Metric("__instance_dropped_tuples", _C, "", "peer", "Tuples dropped because their task was gone."),
+    Metric("__dropped_during_restore", _C, "", "", "Tuples dropped while a checkpoint was restored."),
+    Metric("__stmgr_dropped_bytes", _C, "bytes", "peer", "Bytes dropped because their stream manager was gone."),
+    Metric(
+        "__server/__time_spent_back_pressure_initiated", _C, "ms", "", "Time this stream manager held the spouts back."
+    ),
+    Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time the spouts of this container were held back."),
+    Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time a task caused backpressure."),
+    Metric("__time_spent_back_pressure_by_local_instance", _C, "ms", "peer", "Time a local task caused backpressure."),
+    Metric(
+        "__time_spent_back_pressure_by_remote_stmgr", _C, "ms", "peer", "Time another stream manager held us back."
+    ),
+    Metric("__connection_buffer_by_instanceid", _G, "bytes", "peer", "Bytes waiting for a local task."),
+    Metric("__connection_buffer_length_by_instanceid", _G, "", "peer", "Frames waiting for a local task."),
+    Metric("__stmgr_link_gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
+    Metric("__stmgr_stale_frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
+    Metric("__stmgr_garbage", _C, "", "", "Messages that were no frames."),
+    Metric("__stmgr_fenced_links", _C, "", "", "Connections refused because a newer incarnation exists."),
+    Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tree of acks is not complete."),
+    Metric("__stateful_gateway_size", _G, "bytes", "", "Bytes held back by checkpoint barriers."),
+    Metric("__stateful_restore_count", _C, "", "", "Restores of a checkpoint."),
+    Metric("__stateful_restore_time", _C, "ms", "", "Time spent restoring checkpoints."),
+    Metric("__instance_restore_requests", _C, "", "", "Restore requests sent to tasks."),
+    Metric("__instance_restore_responses", _C, "", "", "Restore answers received from tasks."),
+)
+_DAEMON = (
+    Metric("__process/__cpu_system_usec", _C, "us", "", "System CPU time of the process."),
+    Metric("__process/__cpu_user_usec", _C, "us", "", "User CPU time of the process."),
+    Metric("__process/__mem_used_bytes", _G, "bytes", "", "Memory used by the process."),
+    Metric("__process/__uptime_sec", _G, "seconds", "", "Time since the process started."),
+    Metric("__process/__up", _G, "", "", "1 while the process runs."),
+    Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
+    Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
+    Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
+    Metric("__process/__unshared_bytes", _G, "bytes", "", "Memory that no other process shares."),
+    Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped because the master was away."),
+    Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were no reports."),
+    Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
+)
+
+#: Every metric of heronpy, by name.
+METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON)}
+
+
+def find(name: str) -> tuple[Metric, str] | None:
+    """The registered metric and the label that is part of the name; None for a metric of the user."""
+    metric = METRICS.get(name)
+    if metric is not None:
+        return metric, ""
+    head, slash, rest = name.partition("/")
+    metric = METRICS.get(head) if slash else None
+    return (metric, rest) if metric is not None else None

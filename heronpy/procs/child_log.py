@@ -1,0 +1,125 @@
+"""What a child prints: a pipe whose end a loop moves into the child's bounded log file.
+
+`ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file
+behind a process's own stdout and stderr. Invariants: memory per child is bounded; the last words of a
+dead child are in its log before anybody is told of its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+from heronpy.common.logs import RotatingLog, parse_line
+
+_CHUNK_BYTES = 1 << 16
+#: Chunks read in one go from a chatty child before others have their turn.
+_CHUNKS_PER_TURN = 4
+_TAIL_BYTES = 2048
+_CAPTURE_MAX_BYTES = 256 * 1024
+
+
+class ChildLog:
+    """The log of one name, fed by one pipe per incarnation."""
+
+    def __init__(self, path: str, file_max_bytes: int, files_max: int, name: str) -> None:
+        self._log = RotatingLog(path, file_max_bytes, files_max, name)
+        self._loop = asyncio.get_running_loop()
+        self._pipes: set[int] = set()
+        self._tail = b""
+        self._capture: bytearray | None = None
+
+    def open_pipe(self) -> int:
+        """A new pipe; returns its writing end for the child, to be closed by the caller."""
+        self._tail = b""
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        self._pipes.add(reader)
+        self._loop.add_reader(reader, self._readable, reader)
+        return writer
+
+    def _readable(self, fd: int, turns: int = _CHUNKS_PER_TURN) -> None:
+        for _ in range(turns):
+            try:
+                data = os.read(fd, _CHUNK_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._close_pipe(fd)
+                return
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
+        if self._capture is not None:
+            self._capture += data[: max(0, _CAPTURE_MAX_BYTES - len(self._capture))]
+        self._log.write(data)
+
+    def last_line(self) -> str:
+        """The last line that says something; takes first what the pipe still holds."""
+        for fd in list(self._pipes):
+            self._readable(fd, turns=64)
+        return last_line_of(self._tail)
+
+    async def capture(self, seconds: float) -> str:
+        """What is printed during the next `seconds`."""
+        self._capture = bytearray()
+        await asyncio.sleep(seconds)
+        captured, self._capture = self._capture or bytearray(), None
+        return captured.decode(errors="replace")
+
+    def _close_pipe(self, fd: int) -> None:
+        if fd in self._pipes:
+            self._pipes.discard(fd)
+            self._loop.remove_reader(fd)
+            os.close(fd)
+
+    def close(self) -> None:
+        for fd in list(self._pipes):
+            self._readable(fd, turns=64)
+            self._close_pipe(fd)
+        self._log.close()
+
+
+def last_line_of(tail: bytes) -> str:
+    """The last line that says something, without time, level and process."""
+    lines = [line.strip() for line in tail.decode(errors="replace").splitlines()]
+    line = next((line for line in reversed(lines) if line), "")
+    record = parse_line(line)
+    return record.message if record else line
+
+
+class OwnLog:
+    """The log file behind this process's own stdout and stderr."""
+
+    def __init__(self, path: str, file_max_bytes: int, files_max: int) -> None:
+        self.path = path
+        self._file_max_bytes = file_max_bytes
+        self._files_max = files_max
+
+    def open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def redirect(self) -> None:
+        """Make the file stdout and stderr."""
+        fd = self.open()
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
+
+    def rotate_if_large(self) -> None:
+        """Call this now and then. `files_max` counts the current file."""
+        with contextlib.suppress(OSError):
+            if os.fstat(1).st_size <= self._file_max_bytes:
+                return
+            for number in range(self._files_max - 2, 0, -1):
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
+            if self._files_max > 1:
+                os.replace(self.path, f"{self.path}.1")
+            else:
+                os.unlink(self.path)
+            self.redirect()

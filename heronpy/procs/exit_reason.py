@@ -1,0 +1,110 @@
+"""Why a process ended: from its wait status and what is known about it (pure).
+
+Separate reasons have separate restart budgets, so that a preempted task never uses up the budget of a
+crashing one, and an error in user code surfaces quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from enum import Enum
+
+from heronpy.common import exit_codes
+
+_SHELL_KILLED = 128 + signal.SIGKILL
+
+
+class ExitReason(Enum):
+    """The named reasons; the value is what people and the topology master see."""
+
+    OK = "ok"
+    FINISHED = "finished"
+    STARTUP_FAILURE = "startup_failure"
+    USER_EXCEPTION = "user_exception"
+    OOM = "oom"
+    KILLED = "killed"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    PREEMPTED = "preempted"
+    FENCED = "fenced"
+    OWN_BUG = "own_bug"
+    SPAWN_FAILED = "spawn_failed"
+
+
+#: Trying again cannot help.
+NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED})
+#: Not the fault of the process: no budget is charged.
+UNCOUNTED = frozenset({ExitReason.PREEMPTED})
+
+
+@dataclass(frozen=True, slots=True)
+class ExitHints:
+    """What the supervisor knows beside the wait status."""
+
+    #: We asked it to stop or to restart.
+    asked: bool = False
+    #: We killed it because it hung.
+    hung: bool = False
+    #: The kernel's counter of out-of-memory kills moved since the last look.
+    oom_moved: bool = False
+    #: Its last reported exception was a MemoryError.
+    memory_error: bool = False
+    #: It runs user code (a task), so an unknown exit code is the user's.
+    user_code: bool = False
+
+
+def classify(status: int, hints: ExitHints) -> ExitReason:
+    """The reason behind a status as os.wait returns it."""
+    if hints.hung:
+        return ExitReason.HUNG
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return _by_signal(-code, hints)
+    if code in (exit_codes.STARTUP_FAILURE, exit_codes.USAGE):
+        return ExitReason.STARTUP_FAILURE
+    if hints.asked:
+        return ExitReason.PREEMPTED
+    if code == exit_codes.OK:
+        return ExitReason.OK
+    if code == _SHELL_KILLED:
+        return ExitReason.OOM
+    if hints.memory_error:
+        return ExitReason.OOM
+    return _by_code(code, hints)
+
+
+def _by_signal(signum: int, hints: ExitHints) -> ExitReason:
+    if hints.asked:
+        return ExitReason.PREEMPTED
+    if signum == signal.SIGKILL:
+        return ExitReason.OOM if hints.oom_moved else ExitReason.KILLED
+    if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return ExitReason.PREEMPTED
+    return ExitReason.CRASHED
+
+
+def _by_code(code: int, hints: ExitHints) -> ExitReason:
+    if code == exit_codes.FINISHED:
+        return ExitReason.FINISHED
+    if code == exit_codes.USER_EXCEPTION:
+        return ExitReason.USER_EXCEPTION
+    if code == exit_codes.FENCED:
+        return ExitReason.FENCED
+    if code == exit_codes.LOST_PARENT:
+        return ExitReason.PREEMPTED
+    if code == exit_codes.FAILURE or not hints.user_code:
+        return ExitReason.OWN_BUG
+    return ExitReason.USER_EXCEPTION
+
+
+def describe_status(status: int) -> str:
+    """The wait status in words, such as "signal SIGSEGV" or "exit code 4 (user exception)"."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return exit_codes.describe(code)
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,307 @@
+"""The fork server's own process: loads the runtime once, then forks children on request.
+
+It is single-threaded and has no event loop, zmq context or lock, so a fork copies nothing that could
+be held. It is the parent and the subreaper of everything it starts. Invariants: when the owner of the
+socket goes away (end of file) or SIGTERM arrives, every descendant is killed before the server exits;
+a child is signalled only while it is unreaped, so a signal can never hit a stranger with its number;
+an orphan that left the session of its task does not outlive the next exit of any task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import random
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from heronpy.procs import linux
+
+MESSAGE_MAX_BYTES = 64 * 1024
+_FIRST_OTHER_FD = 3
+#: Descendants that still live after this long of being killed are stuck in the kernel.
+_KILL_ALL_MAX_S = 5.0
+_OPEN_FDS_MAX = 1 << 20
+
+
+class ForkLoop:
+    """State of one fork server."""
+
+    def __init__(self, sock: socket.socket, title: str) -> None:
+        self._sock = sock
+        self._title = title
+        self._pid = os.getpid()
+        self._children: dict[int, str] = {}
+        self._ending = False
+
+    # ---- life -------------------------------------------------------------------------------
+    def run(self, preload: Iterable[str], owner: int) -> None:
+        """Serve until the owner is gone."""
+        wake_r = self._prepare(owner)
+        problems = load_modules(preload)
+        gc.collect()
+        gc.freeze()
+        threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
+        self._tell({"op": "ready", "problems": problems, "threads": threads})
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        poll.register(wake_r, select.POLLIN)
+        self._reap()
+        while not self._ending:
+            for fd, _ in poll.poll():
+                if fd == wake_r:
+                    os.read(wake_r, 4096)
+                    self._reap()
+                else:
+                    self._receive()
+        self._kill_all()
+
+    def _prepare(self, owner: int) -> int:
+        linux.become_subreaper()
+        linux.set_title(f"heron: {self._title}")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._on_term)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        wake_r, wake_w = os.pipe()
+        os.set_blocking(wake_w, False)
+        signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+        if not linux.die_with_parent(signal.SIGTERM, owner):
+            os._exit(0)
+        return wake_r
+
+    def _on_term(self, *_: object) -> None:
+        self._ending = True
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._sock.send(json.dumps(message).encode())
+        except OSError:
+            self._ending = True
+
+    def _receive(self) -> None:
+        try:
+            data, fds, _, _ = socket.recv_fds(self._sock, MESSAGE_MAX_BYTES, 1)
+        except InterruptedError:
+            return
+        except OSError:
+            data, fds = b"", []
+        try:
+            if not data:
+                self._ending = True
+                return
+            request = json.loads(data)
+            if request["op"] == "spawn":
+                self._spawn(request, fds[0] if fds else None)
+            elif request["op"] == "signal":
+                self._signal(request["pid"], request["signum"], request["group"])
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    # ---- children ---------------------------------------------------------------------------
+    def _spawn(self, request: dict[str, Any], log_fd: int | None) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell({"op": "failed", "id": request["id"], "error": f"cannot fork: {error.strerror}"})
+            return
+        if pid == 0:
+            code = 1
+            try:
+                code = run_child(request, log_fd, self._pid)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        self._children[pid] = request["name"]
+        self._tell({"op": "spawned", "id": request["id"], "pid": pid})
+
+    def _signal(self, pid: int, signum: int, group: bool) -> None:
+        if pid not in self._children:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+        if group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signum)
+
+    def _reap(self) -> None:
+        died = False
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                found = None
+            if found is None:
+                break
+            pid = found.si_pid
+            known = pid in self._children
+            if known:
+                # Before it is reaped its number cannot belong to another group.
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            died = True
+            if known:
+                del self._children[pid]
+                self._tell(
+                    {
+                        "op": "exited",
+                        "pid": pid,
+                        "status": status,
+                        "cpu_s": usage.ru_utime + usage.ru_stime,
+                        "rss_bytes": usage.ru_maxrss * 1024,
+                    }
+                )
+        if died:
+            self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """Kill adopted orphans that belong to no living child's session."""
+        for pid in linux.children_of(self._pid):
+            if pid in self._children:
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if os.getsid(pid) not in self._children:
+                    os.kill(pid, signal.SIGKILL)
+
+    def _kill_all(self) -> None:
+        """Kill every descendant; orphans come to us, so this ends when we have no child left."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        deadline = time.monotonic() + _KILL_ALL_MAX_S
+        while time.monotonic() < deadline:
+            for pid in linux.children_of(self._pid):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            time.sleep(0.002)
+
+
+def load_modules(names: Iterable[str]) -> dict[str, str]:
+    """Import each module; returns what could not be imported and why."""
+    problems = {}
+    # A BLAS thread pool in the parent would make every fork unsafe.
+    before = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            problems[name] = f"{type(error).__name__}: {error}"
+    if before is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+    else:
+        os.environ["OPENBLAS_NUM_THREADS"] = before
+    return problems
+
+
+# ---- in the child ----------------------------------------------------------------------------
+def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
+    """Become the process that was asked for; returns its exit code."""
+    os.setsid()
+    if not linux.die_with_parent(signal.SIGKILL, parent):
+        return 1
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _arrange_files(log_fd)
+    linux.set_title(f"heron: {request['name']}")
+    os.environ.update(request.get("env") or {})
+    if request.get("fresh"):
+        _make_path_absolute()
+    if request.get("cwd"):
+        os.chdir(request["cwd"])
+    if request.get("fresh"):
+        return _exec(request)
+    _forget_parent(request)
+    return _run_main(request["module"], request["argv"])
+
+
+def _arrange_files(log_fd: int | None) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    out = null if log_fd is None else log_fd
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    os.closerange(_FIRST_OTHER_FD, _OPEN_FDS_MAX)
+
+
+def _make_path_absolute() -> None:
+    """A new interpreter in another folder must find the same modules."""
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    entries = [os.path.abspath(e) for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
+    if home not in entries:
+        entries.append(home)
+    os.environ["PYTHONPATH"] = os.pathsep.join(entries)
+
+
+def _exec(request: dict[str, Any]) -> int:
+    python = request.get("python") or sys.executable
+    try:
+        os.execv(python, [python, "-P", "-m", request["module"], *request["argv"]])
+    except OSError as error:
+        print(f"cannot execute {python}: {error.strerror}", file=sys.stderr, flush=True)
+        return 1 if error.errno in (errno.EAGAIN, errno.ENOMEM) else 3
+
+
+def _forget_parent(request: dict[str, Any]) -> None:
+    """A forked process must not look like its parent to the code that it runs."""
+    # The parent's streams may hold file numbers that are gone; these are the child's own.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv = [request["module"], *request["argv"]]
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+
+
+def _run_main(module: str, argv: list[str]) -> int:
+    try:
+        code = main_of(module)(argv)
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else (0 if stop.code is None else 1)
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    return int(code or 0) & 0xFF
+
+
+def main_of(module: str) -> Callable[[list[str]], int | None]:
+    """The `main(argv)` of a module, or of the `__main__` of a package."""
+    loaded = importlib.import_module(module)
+    if hasattr(loaded, "__path__"):
+        loaded = importlib.import_module(f"{module}.__main__")
+    main: Callable[[list[str]], int | None] = loaded.main
+    return main

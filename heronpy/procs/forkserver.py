@@ -1,0 +1,268 @@
+"""The owner's side of a fork server: start it, ask it for children, hear of their ends.
+
+`ForkServer.start` forks, so call it before the program has any thread, zmq context, event loop or
+ephemeral lock. `attach` then delivers its events to the running loop. The children are the server's,
+never the owner's: their exits arrive as events. When the server itself is gone, everything that it
+started is gone too (`ServerGone`). `close` kills what is left, and waits for the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import FatalError
+from heronpy.procs.fork_loop import MESSAGE_MAX_BYTES, ForkLoop
+
+if TYPE_CHECKING:
+    import asyncio
+
+_CLOSE_MAX_S = 6.0
+_SOCKET_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a child runs: `main(argv)` of a module."""
+
+    name: str
+    module: str
+    argv: tuple[str, ...] = ()
+    cwd: str = ""
+    #: In a new interpreter instead of a fork, for programs that must not inherit anything.
+    fresh: bool = False
+    python: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The server has loaded its modules; `problems` names those it could not load, and why."""
+
+    problems: dict[str, str]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpawned:
+    request: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFailed:
+    request: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildExited:
+    pid: int
+    status: int
+    cpu_s: float
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGone:
+    """The server died, and with it every child."""
+
+
+ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
+
+
+class ForkServer:
+    """One fork server. Make it with `start`."""
+
+    def __init__(self, pid: int, sock: socket.socket) -> None:
+        self.pid = pid
+        self._sock = sock
+        self._ids = itertools.count(1)
+        self._outbox: deque[tuple[bytes, int | None]] = deque()
+        self._writing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._on_event: Callable[[ServerEvent], None] | None = None
+        self._closed = False
+
+    @classmethod
+    def start(
+        cls,
+        title: str,
+        preload: Sequence[str] = (),
+        env: dict[str, str] | None = None,
+        output: int | None = None,
+    ) -> ForkServer:
+        """Fork the server; it imports `preload` on its own while the caller goes on.
+
+        `output` becomes its stdout and stderr, instead of the caller's.
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER_BYTES)
+        owner = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise FatalError(
+                f"cannot start a process ({error.strerror}); check the limits of processes and memory"
+            ) from None
+        if pid == 0:
+            try:
+                ours.close()
+                for stream in (1, 2) if output is not None else ():
+                    os.dup2(output, stream)  # type: ignore[arg-type]
+                os.environ.update(env or {})
+                ForkLoop(theirs, title).run(preload, owner)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        theirs.close()
+        ours.setblocking(False)
+        return cls(pid, ours)
+
+    def attach(self, on_event: Callable[[ServerEvent], None]) -> None:
+        """Deliver events to `on_event` from the running loop."""
+        import asyncio  # not before: the fork server is started first and must not wait for it
+
+        self._loop = asyncio.get_running_loop()
+        self._on_event = on_event
+        self._loop.add_reader(self._sock.fileno(), self._readable)
+
+    def spawn(self, command: Command, log_fd: int | None = None) -> int:
+        """Ask for a child; the answer is ChildSpawned or ChildFailed with the number returned here.
+
+        The child's stdout and stderr are a copy of `log_fd`; the caller may close its own at once.
+        """
+        request = next(self._ids)
+        message: dict[str, Any] = {
+            "op": "spawn",
+            "id": request,
+            "name": command.name,
+            "module": command.module,
+            "argv": list(command.argv),
+            "cwd": command.cwd,
+            "fresh": command.fresh,
+            "python": command.python,
+            "env": dict(command.env),
+        }
+        self._post(message, None if log_fd is None else os.dup(log_fd))
+        return request
+
+    def signal(self, pid: int, signum: int, group: bool = False) -> None:
+        """Signal a child (and its session's group); nothing happens when it has ended already."""
+        self._post({"op": "signal", "pid": pid, "signum": int(signum), "group": group}, None)
+
+    def close(self) -> None:
+        """Kill every descendant, wait until the server is gone. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._detach()
+        self._sock.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _CLOSE_MAX_S
+        try:
+            while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() > deadline:
+                    os.kill(self.pid, signal.SIGKILL)
+                    os.waitpid(self.pid, 0)
+                    return
+                time.sleep(0.001)
+        except ChildProcessError:
+            return
+
+    # ---- plumbing ---------------------------------------------------------------------------
+    def _detach(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._sock.fileno())
+            if self._writing:
+                self._loop.remove_writer(self._sock.fileno())
+        self._loop, self._writing = None, False
+        for _, fd in self._outbox:
+            if fd is not None:
+                os.close(fd)
+        self._outbox.clear()
+
+    def _post(self, message: dict[str, Any], fd: int | None) -> None:
+        if self._closed:
+            if fd is not None:
+                os.close(fd)
+            return
+        data = json.dumps(message).encode()
+        if len(data) > MESSAGE_MAX_BYTES:
+            if fd is not None:
+                os.close(fd)
+            raise FatalError(f"the command of {message.get('name')} is longer than {MESSAGE_MAX_BYTES} bytes")
+        self._outbox.append((data, fd))
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            data, fd = self._outbox[0]
+            try:
+                if fd is None:
+                    self._sock.send(data)
+                else:
+                    socket.send_fds(self._sock, [data], [fd])
+            except BlockingIOError:
+                self._watch_writable(True)
+                return
+            except OSError:
+                pass  # The server is gone; the reader sees the end of file and says so.
+            self._outbox.popleft()
+            if fd is not None:
+                os.close(fd)
+        self._watch_writable(False)
+
+    def _watch_writable(self, on: bool) -> None:
+        if self._loop is None or on == self._writing:
+            return
+        self._writing = on
+        if on:
+            self._loop.add_writer(self._sock.fileno(), self._flush)
+        else:
+            self._loop.remove_writer(self._sock.fileno())
+
+    def _readable(self) -> None:
+        while not self._closed:
+            try:
+                data = self._sock.recv(MESSAGE_MAX_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            assert self._on_event is not None
+            if not data:
+                self._detach()
+                self._on_event(ServerGone())
+                return
+            self._on_event(_event(json.loads(data)))
+
+
+def _event(message: dict[str, Any]) -> ServerEvent:
+    match message["op"]:
+        case "ready":
+            return Ready(message["problems"], message["threads"])
+        case "spawned":
+            return ChildSpawned(message["id"], message["pid"])
+        case "failed":
+            return ChildFailed(message["id"], message["error"])
+        case _:
+            return ChildExited(
+                message["pid"], message["status"], message["cpu_s"], message["rss_bytes"]
+            )

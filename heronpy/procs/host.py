@@ -1,0 +1,197 @@
+"""Joins the pure supervisor to a fork server: effects become forks and signals, exits become events.
+
+The owner says what to run for a specification and where its output goes. Invariants: the supervisor
+hears of each exit once; one timer stands at the supervisor's next deadline and nothing polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from heronpy.procs.exit_reason import ExitHints, describe_status
+from heronpy.procs.forkserver import (
+    ChildExited,
+    ChildFailed,
+    ChildSpawned,
+    Command,
+    ForkServer,
+    Ready,
+    ServerEvent,
+    ServerGone,
+)
+from heronpy.procs.oom import OomCounter
+from heronpy.procs.supervision import (
+    AllStopped,
+    Changed,
+    Effect,
+    Event,
+    Exited,
+    GiveUp,
+    Note,
+    ProcessSpec,
+    Removed,
+    Reported,
+    Signal,
+    Spawned,
+    SpawnFailed,
+    Start,
+    Tick,
+)
+from heronpy.procs.supervisor import Supervisor
+
+log = logging.getLogger("heronpy.procs")
+
+
+class Owner(Protocol):
+    """What a host needs of the program that it is part of."""
+
+    def command_of(self, spec: ProcessSpec, number: int) -> Command: ...
+
+    def open_output(self, name: str) -> int:
+        """A file descriptor for stdout and stderr of a new child; the host closes it."""
+        ...
+
+    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+        """Why the child ended, as far as it said so; and whether it ran out of memory.
+
+        A child that a signal killed had no time for a last line in its log.
+        """
+        ...
+
+    def on_changed(self) -> None: ...
+
+    def on_removed(self, name: str) -> None: ...
+
+    def on_give_up(self, effect: GiveUp) -> None: ...
+
+    def on_all_stopped(self) -> None: ...
+
+    def on_server_gone(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Child:
+    name: str
+    number: int
+
+
+class ProcessHost:
+    """Runs a supervisor on the running loop."""
+
+    def __init__(self, server: ForkServer, supervisor: Supervisor, owner: Owner) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._server = server
+        self._supervisor = supervisor
+        self._owner = owner
+        self._requests: dict[int, _Child] = {}
+        self._children: dict[int, _Child] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self._oom = OomCounter()
+        #: Wall time of the start of each running process, for people.
+        self.started_at: dict[str, float] = {}
+        server.attach(self._on_server)
+
+    def handle(self, event: Event) -> None:
+        """Hand an event to the supervisor and do what it says."""
+        for effect in self._supervisor.handle(event, time.monotonic()):
+            self._apply(effect)
+        self._arm()
+
+    def reported(self, name: str, number: int, loop_age_s: float) -> None:
+        """A sign of life; it moves deadlines later only, so the timer stands."""
+        effects = self._supervisor.handle(Reported(name, number, loop_age_s), time.monotonic())
+        for effect in effects:
+            self._apply(effect)
+        if effects or self._timer is None:
+            self._arm()
+
+    def close(self) -> None:
+        """Kill what is left and end the fork server."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.close()
+
+    # ---- effects ----------------------------------------------------------------------------
+    def _apply(self, effect: Effect) -> None:
+        match effect:
+            case Start(spec, number):
+                self._start(spec, number)
+            case Signal(_, pid, signum, group):
+                self._server.signal(pid, signum, group)
+            case Note(text, warning):
+                log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+            case Changed():
+                self._owner.on_changed()
+            case Removed(name):
+                self.started_at.pop(name, None)
+                self._owner.on_removed(name)
+            case GiveUp():
+                self._owner.on_give_up(effect)
+            case AllStopped():
+                self._owner.on_all_stopped()
+
+    def _start(self, spec: ProcessSpec, number: int) -> None:
+        try:
+            fd = self._owner.open_output(spec.name)
+            try:
+                request = self._server.spawn(self._owner.command_of(spec, number), fd)
+            finally:
+                os.close(fd)
+        except Exception as error:
+            text = f"cannot start {spec.name}: {error}"
+            self._loop.call_soon(self.handle, SpawnFailed(spec.name, number, text))
+            return
+        self._requests[request] = _Child(spec.name, number)
+
+    def _arm(self) -> None:
+        at = self._supervisor.next_deadline()
+        if at is None:
+            return
+        if self._timer is not None:
+            if at >= self._timer_at:
+                return  # It fires early, finds nothing and is set anew.
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_later(max(at - time.monotonic(), 0.0), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        self.handle(Tick())
+
+    # ---- the fork server --------------------------------------------------------------------
+    def _on_server(self, event: ServerEvent) -> None:
+        match event:
+            case Ready(problems, threads):
+                for name, problem in problems.items():
+                    log.info("%s is not preloaded: %s", name, problem)
+                if threads > 1:
+                    log.warning("the fork server has %d threads; set executor.preload to false", threads)
+            case ChildSpawned(request, pid):
+                child = self._requests.pop(request)
+                self._children[pid] = child
+                self.started_at[child.name] = time.time()
+                self.handle(Spawned(child.name, child.number, pid))
+            case ChildFailed(request, error):
+                child = self._requests.pop(request)
+                self.handle(SpawnFailed(child.name, child.number, error))
+            case ChildExited(pid, status, _, _):
+                self._on_exit(pid, status)
+            case ServerGone():
+                log.error("the fork server died and all processes with it")
+                self._owner.on_server_gone()
+
+    def _on_exit(self, pid: int, status: int) -> None:
+        child = self._children.pop(pid, None)
+        if child is None:
+            return
+        killed = os.WIFSIGNALED(status)
+        words, memory_error = self._owner.last_words(child.name, killed)
+        detail = f"{describe_status(status)}: {words}" if words else describe_status(status)
+        hints = ExitHints(oom_moved=killed and self._oom.moved(), memory_error=memory_error)
+        self.handle(Exited(child.name, child.number, status, hints, detail))

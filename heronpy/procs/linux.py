@@ -1,0 +1,75 @@
+"""The few calls to the kernel that Python's library does not have.
+
+Invariant: every call here is safe in a freshly forked child (no allocation of threads, no logging).
+On a system without `prctl` the calls do nothing and return False; the parents then rely on the end of
+file of their sockets alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def die_with_parent(signum: int, parent: int) -> bool:
+    """Ask the kernel for `signum` when `parent` dies; False when the parent is dead already.
+
+    The signal is bound to the *thread* that forked, so a parent forks from its main thread only.
+    """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+    return os.getppid() == parent
+
+
+def become_subreaper() -> bool:
+    """Adopt orphaned descendants, so that none escapes by forking twice."""
+    return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+
+
+def set_title(title: str) -> None:
+    """Show `title` in ps and top instead of the command line of the process that was forked."""
+    if _libc is None:
+        return
+    raw = title.encode(errors="replace")
+    _libc.prctl(_PR_SET_NAME, raw[:15], 0, 0, 0)
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+    except (OSError, ValueError, IndexError):
+        return
+    room = end - start - 1
+    if start and 0 < room < 1 << 16:
+        ctypes.memmove(start, raw[:room].ljust(room + 1, b"\0"), room + 1)
+
+
+def children_of(pid: int) -> list[int]:
+    """The living and unreaped children of a single-threaded process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as listing:
+            return [int(child) for child in listing.read().split()]
+    except FileNotFoundError:
+        return _children_by_scan(pid)
+    except OSError:
+        return []
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    """For kernels without CONFIG_PROC_CHILDREN."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as stat:
+                    if int(stat.read().rpartition(b")")[2].split()[1]) == parent:
+                        found.append(int(entry))
+            except (OSError, ValueError, IndexError):
+                continue
+    return found

@@ -1,0 +1,143 @@
+"""Follows the packing plan in the state manager, for those who start processes by it.
+
+Invariants: `on_plan` hears only of plans that differ from the last, never of a version that is older; while the
+state manager is away, or the plan is unreadable, the last plan stands. A copy on disk lets a restarted process begin
+with the last plan even then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from heronpy.common.errors import HeronError
+from heronpy.proto import plan_pb2 as plans
+
+log = logging.getLogger("heronpy.procs")
+
+_RETRY_S = 0.5
+#: A watch that was missed is made up for after this long.
+_LOOK_AGAIN_S = 10.0
+
+
+class Watch(Protocol):
+    def cancel(self) -> None: ...
+
+
+class PlanSource(Protocol):
+    """The part of a state manager that is needed here."""
+
+    def get(self, path: str) -> tuple[bytes, int] | None: ...
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> Watch: ...
+
+
+class PlanWatch:
+    """Make it on the loop that shall hear of plans."""
+
+    def __init__(
+        self,
+        source: PlanSource,
+        path: str,
+        on_plan: Callable[[plans.PackingPlan], None],
+        copy: Path | None = None,
+    ) -> None:
+        self._source = source
+        self._path = path
+        self._on_plan = on_plan
+        self._copy = copy
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._complaint = ""
+        self.plan: plans.PackingPlan | None = None
+        self._watch: Watch | None = None
+
+    def start(self) -> None:
+        """Look now, and on each change."""
+        self._try_watch()
+        if not self._look() and self.plan is None:
+            self._load_copy()
+
+    def _try_watch(self) -> None:
+        try:
+            self._watch = self._source.watch(self._path, self._changed)
+        except (HeronError, OSError) as error:
+            self._complain(f"cannot watch the packing plan: {error}")
+
+    def _changed(self, _: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+            self._loop.call_soon_threadsafe(self._look)
+
+    def _look(self) -> bool:
+        """Read the plan; False when that failed."""
+        if self._closed:
+            return True
+        if self._watch is None:
+            self._try_watch()
+        good, plan = self._read()
+        self._schedule(_LOOK_AGAIN_S if good else _RETRY_S)
+        if plan is not None and plan != self.plan:
+            if self.plan is not None and plan.version < self.plan.version:
+                return good
+            self.plan = plan
+            self._save_copy(plan)
+            self._on_plan(plan)
+        return good
+
+    def _read(self) -> tuple[bool, plans.PackingPlan | None]:
+        try:
+            found = self._source.get(self._path)
+            plan = plans.PackingPlan.FromString(found[0]) if found else None
+        except (HeronError, OSError, DecodeError) as error:
+            self._complain(f"cannot read the packing plan, so the last one stands: {error}")
+            return False, None
+        self._complaint = ""
+        return True, plan
+
+    def _schedule(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._look)
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:
+            self._complaint = text
+            log.warning("%s", text)
+
+    def _save_copy(self, plan: plans.PackingPlan) -> None:
+        if self._copy is None:
+            return
+        draft = self._copy.with_name(self._copy.name + ".new")
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(plan.SerializeToString())
+            os.replace(draft, self._copy)
+        except OSError as error:
+            log.warning("cannot keep a copy of the packing plan: %s", error.strerror)
+
+    def _load_copy(self) -> None:
+        if self._copy is None:
+            return
+        try:
+            plan = plans.PackingPlan.FromString(self._copy.read_bytes())
+        except (OSError, DecodeError):
+            return
+        log.warning("starting with the last known packing plan, version %d", plan.version)
+        self.plan = plan
+        self._on_plan(plan)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()

@@ -1,0 +1,81 @@
+"""When a process that ended is started again (pure).
+
+Each exit reason has a budget of its own within a sliding window; the pause before a restart doubles
+from `backoff_s` and begins anew once the process has run long enough to count as healthy.
+Invariants: a preempted process is always restarted and never charged; a startup failure or a finished
+process never is; the history holds at most `budget + 1` times per reason.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from heronpy.procs.exit_reason import NEVER_RESTARTED, UNCOUNTED, ExitReason
+
+#: A run at least this long starts the pauses anew.
+HEALTHY_RUN_S = 5.0
+#: A run must also be this many times longer than the pause before it.
+HEALTHY_RUN_PAUSES = 4.0
+#: A preempted process waits at most this long; the pause only keeps a spin from burning the machine.
+PREEMPTED_PAUSE_MAX_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RestartLimits:
+    """The numbers of the policy."""
+
+    backoff_s: float = 0.05
+    backoff_max_s: float = 60.0
+    #: Restarts for one reason within the window; the next failure is final.
+    budget: int = 10
+    window_s: float = 300.0
+
+
+@dataclass(slots=True)
+class RestartHistory:
+    """What one process has been through."""
+
+    #: Times of the charged failures, per reason, oldest first.
+    failures: dict[ExitReason, deque[float]] = field(default_factory=dict)
+    #: Failures in a row without a healthy run between them.
+    streak: int = 0
+    #: The pause before the present run.
+    last_pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Restart after `pause_s`, or give up because of `cause`."""
+
+    restart: bool
+    pause_s: float = 0.0
+    cause: str = ""
+
+
+def decide_restart(
+    limits: RestartLimits, history: RestartHistory, reason: ExitReason, ran_s: float, now: float
+) -> Decision:
+    """Judge one exit; updates the history."""
+    if reason in NEVER_RESTARTED:
+        return Decision(False, cause=reason.value)
+    if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
+        history.streak = 0
+    if reason not in UNCOUNTED:
+        times = history.failures.setdefault(reason, deque(maxlen=limits.budget + 1))
+        times.append(now)
+        while times and now - times[0] > limits.window_s:
+            times.popleft()
+        if len(times) > limits.budget:
+            return Decision(False, cause=_spent(limits, reason, len(times)))
+    pause = min(limits.backoff_s * 2.0 ** min(history.streak, 60), limits.backoff_max_s)
+    if reason in UNCOUNTED:
+        pause = min(pause, PREEMPTED_PAUSE_MAX_S)
+    history.streak += 1
+    history.last_pause_s = pause
+    return Decision(True, pause_s=pause)
+
+
+def _spent(limits: RestartLimits, reason: ExitReason, count: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    return f"ended {times} within {limits.window_s:g} s because of {reason.value}"

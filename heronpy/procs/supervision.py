@@ -1,0 +1,177 @@
+"""The words of the supervisor: specifications, events in, effects out. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from heronpy.procs.exit_reason import ExitHints, ExitReason
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """One process that should run."""
+
+    name: str
+    #: What kind of process it is; the launcher turns it into a command.
+    role: str
+    task_id: int = 0
+    component: str = ""
+    #: Stopped in ascending order: all of a rank are down before the next rank is asked.
+    stop_rank: int = 0
+    #: Its failure for good ends the supervisor itself.
+    critical: bool = False
+    user_code: bool = False
+    #: 0: not watched.
+    hang_timeout_s: float = 0.0
+    stop_grace_s: float = 2.0
+
+
+class ProcessState(Enum):
+    """Where a process is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """What others may know of a process."""
+
+    spec: ProcessSpec
+    state: ProcessState
+    pid: int
+    #: Which start this is; 1 is the first.
+    number: int
+    restarts: int
+    exit_reason: str
+    exit_detail: str
+
+
+# ---- events ---------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class DesiredChanged:
+    """These and only these processes should run."""
+
+    specs: tuple[ProcessSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    name: str
+    number: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    name: str
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    name: str
+    number: int
+    status: int
+    hints: ExitHints = field(default_factory=ExitHints)
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A sign of life from the process itself."""
+
+    name: str
+    number: int
+    loop_age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAsked:
+    """Restart these (all when empty), whatever their state; no budget is charged."""
+
+    names: tuple[str, ...]
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Stop everything, in order of rank."""
+
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    DesiredChanged
+    | Spawned
+    | SpawnFailed
+    | Exited
+    | Reported
+    | RestartAsked
+    | StopAsked
+    | Tick
+)
+
+
+# ---- effects --------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Start:
+    spec: ProcessSpec
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    name: str
+    pid: int
+    signum: int
+    #: Everything in the session of the process too.
+    group: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something people should read in the log."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A view has changed; report it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The process is gone for good; forget what was kept about it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """A critical process has failed for good."""
+
+    name: str
+    reason: ExitReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllStopped:
+    """After StopAsked: no process is left."""
+
+
+Effect = Start | Signal | Note | Changed | Removed | GiveUp | AllStopped

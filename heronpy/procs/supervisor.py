@@ -1,0 +1,366 @@
+"""The pure machine that keeps a set of processes running: start, judge, restart, stop in order.
+
+The executor supervises the processes of its container with it, the scheduler its containers.
+Invariants: at most one incarnation of a name at a time (the next Start is emitted only after the exit
+of the one before); numbers of a name only grow; no process is started once StopAsked was handled; a
+process whose budget is spent is FAILED, named with its cause, and the others go on.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from heronpy.procs.exit_reason import ExitReason, classify
+from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
+from heronpy.procs.supervision import (
+    AllStopped,
+    Changed,
+    DesiredChanged,
+    Effect,
+    Event,
+    Exited,
+    GiveUp,
+    Note,
+    ProcessSpec,
+    ProcessState,
+    ProcessView,
+    Removed,
+    Reported,
+    RestartAsked,
+    Signal,
+    Spawned,
+    SpawnFailed,
+    Start,
+    StopAsked,
+    Tick,
+)
+
+#: Between the request for stack traces and the kill of a hung process.
+DUMP_GRACE_S = 0.3
+#: No event for this long means that we ourselves were paused: silence then proves nothing.
+OWN_STALL_S = 5.0
+#: Starts that one supervisor can number (16 bits of a child's epoch).
+NUMBER_MAX = 0xFFFF
+
+
+class _Intent(IntEnum):
+    """Why a process is being stopped; a higher one overrides a lower one."""
+
+    NONE = 0
+    HUNG = 1
+    RESTART = 2
+    REMOVE = 3
+    SHUTDOWN = 4
+
+
+@dataclass(slots=True)
+class _Process:
+    spec: ProcessSpec
+    state: ProcessState = ProcessState.STARTING
+    intent: _Intent = _Intent.NONE
+    number: int = 0
+    pid: int = 0
+    restarts: int = 0
+    #: BACKOFF: when to start; STOPPING: when to kill; else None.
+    deadline: float | None = None
+    started: float = 0.0
+    last_report: float | None = None
+    #: The stopping process has been sent SIGKILL.
+    killed: bool = False
+    exit_reason: str = ""
+    exit_detail: str = ""
+    history: RestartHistory = field(default_factory=RestartHistory)
+
+    @property
+    def alive(self) -> bool:
+        return self.state in (ProcessState.STARTING, ProcessState.RUNNING, ProcessState.STOPPING)
+
+
+class Supervisor:
+    """`handle(event, now)` returns what to do; call it again with a Tick at `next_deadline()`."""
+
+    def __init__(self, limits: RestartLimits) -> None:
+        self._limits = limits
+        self._processes: dict[str, _Process] = {}
+        #: Numbers survive removal, so that a name that comes back never repeats an epoch.
+        self._numbers: dict[str, int] = {}
+        self._stopping = False
+        self._stopped = False
+        self._gave_up = False
+        self._last_now: float | None = None
+
+    # ---- queries ----------------------------------------------------------------------------
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    def views(self) -> list[ProcessView]:
+        return [
+            ProcessView(
+                p.spec, p.state, p.pid, p.number, p.restarts, p.exit_reason, p.exit_detail
+            )
+            for p in self._processes.values()
+        ]
+
+    def view(self, name: str) -> ProcessView | None:
+        return next((v for v in self.views() if v.spec.name == name), None)
+
+    def knows(self, name: str) -> bool:
+        return name in self._processes
+
+    def current(self, name: str) -> tuple[int, int]:
+        """(number, pid) of the incarnation that runs, or (0, 0)."""
+        process = self._processes.get(name)
+        return (process.number, process.pid) if process and process.alive else (0, 0)
+
+    def next_deadline(self) -> float | None:
+        deadlines = [p.deadline for p in self._processes.values() if p.deadline is not None]
+        deadlines += [
+            p.last_report + p.spec.hang_timeout_s
+            for p in self._processes.values()
+            if p.last_report is not None and self._watched(p)
+        ]
+        return min(deadlines, default=None)
+
+    def validate(self) -> None:
+        """Assert the invariants that hold between events."""
+        for name, p in self._processes.items():
+            assert p.spec.name == name
+            assert (p.pid > 0) == (p.state in (ProcessState.RUNNING, ProcessState.STOPPING)), p
+            if p.state is ProcessState.BACKOFF:
+                assert p.deadline is not None and p.intent is _Intent.NONE and not self._stopping
+            if p.state is ProcessState.STOPPING:
+                assert p.intent is not _Intent.NONE
+                assert p.deadline is not None or p.killed
+            assert p.number == self._numbers.get(name, 0)
+        if self._stopped:
+            assert not any(p.alive for p in self._processes.values())
+
+    # ---- events -----------------------------------------------------------------------------
+    def handle(self, event: Event, now: float) -> list[Effect]:
+        self._notice_own_stall(now)
+        match event:
+            case DesiredChanged(specs):
+                return self._on_desired(specs, now)
+            case Spawned(name, number, pid):
+                return self._on_spawned(name, number, pid, now)
+            case SpawnFailed(name, number, error):
+                return self._on_spawn_failed(name, number, error, now)
+            case Exited():
+                return self._on_exited(event, now)
+            case Reported(name, number, loop_age_s):
+                return self._on_reported(name, number, loop_age_s, now)
+            case RestartAsked(names, why):
+                return self._on_restart(names, why, now)
+            case StopAsked():
+                return self._on_stop(now)
+            case Tick():
+                return self._on_tick(now)
+
+    def _notice_own_stall(self, now: float) -> None:
+        if self._last_now is not None and now - self._last_now > OWN_STALL_S:
+            for process in self._processes.values():
+                if process.last_report is not None:
+                    process.last_report = now
+        self._last_now = now
+
+    def _on_desired(self, specs: tuple[ProcessSpec, ...], now: float) -> list[Effect]:
+        if self._stopping:
+            return []
+        effects: list[Effect] = []
+        wanted = {spec.name: spec for spec in specs}
+        for name, spec in wanted.items():
+            process = self._processes.get(name)
+            if process is None:
+                process = self._processes[name] = _Process(spec)
+                process.number = self._numbers.get(name, 0)
+                effects += self._start(process)
+            else:
+                process.spec = spec
+                if process.intent is _Intent.REMOVE:
+                    starting = process.state is ProcessState.STARTING
+                    process.intent = _Intent.NONE if starting else _Intent.RESTART
+        for name, process in list(self._processes.items()):
+            if name not in wanted:
+                effects += self._stop(process, _Intent.REMOVE, now)
+        return [*effects, Changed()] if effects else []
+
+    def _on_spawned(self, name: str, number: int, pid: int, now: float) -> list[Effect]:
+        process = self._processes.get(name)
+        if process is None or process.number != number or process.state is not ProcessState.STARTING:
+            return [Signal(name, pid, signal.SIGKILL, group=True)]
+        process.pid, process.started, process.state = pid, now, ProcessState.RUNNING
+        process.last_report = None
+        if process.intent is not _Intent.NONE:
+            intent, process.intent = process.intent, _Intent.NONE
+            return [*self._stop(process, intent, now), Changed()]
+        return [Changed()]
+
+    def _on_spawn_failed(self, name: str, number: int, error: str, now: float) -> list[Effect]:
+        process = self._processes.get(name)
+        if process is None or process.number != number or process.state is not ProcessState.STARTING:
+            return []
+        process.started = now
+        return self._ended(process, ExitReason.SPAWN_FAILED, error, now)
+
+    def _on_exited(self, event: Exited, now: float) -> list[Effect]:
+        process = self._processes.get(event.name)
+        if process is None or process.number != event.number or not process.alive:
+            return []
+        hints = replace(
+            event.hints,
+            asked=process.intent > _Intent.HUNG,
+            hung=process.intent is _Intent.HUNG,
+            user_code=process.spec.user_code,
+        )
+        return self._ended(process, classify(event.status, hints), event.detail, now)
+
+    def _on_reported(self, name: str, number: int, loop_age_s: float, now: float) -> list[Effect]:
+        process = self._processes.get(name)
+        if process is None or process.number != number or process.state is not ProcessState.RUNNING:
+            return []
+        process.last_report = now
+        limit = process.spec.hang_timeout_s
+        if self._watched(process) and loop_age_s > limit:
+            return self._hung(process, f"its loop has not turned for {loop_age_s:.1f} s", now)
+        return []
+
+    def _on_restart(self, names: tuple[str, ...], why: str, now: float) -> list[Effect]:
+        if self._stopping:
+            return []
+        effects: list[Effect] = []
+        for name in names or tuple(self._processes):
+            process = self._processes.get(name)
+            if process is not None:
+                process.history = RestartHistory()
+                effects.append(Note(f"restarting {name}: {why or 'asked to'}"))
+                effects += self._stop(process, _Intent.RESTART, now)
+        return [*effects, Changed()] if effects else []
+
+    def _on_stop(self, now: float) -> list[Effect]:
+        self._stopping = True
+        return self._advance_stop(now)
+
+    def _on_tick(self, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for process in list(self._processes.values()):
+            if process.deadline is not None and now >= process.deadline:
+                if process.state is ProcessState.BACKOFF:
+                    effects += [*self._start(process), Changed()]
+                elif process.state is ProcessState.STOPPING:
+                    process.deadline, process.killed = None, True
+                    effects.append(Signal(process.spec.name, process.pid, signal.SIGKILL, True))
+            elif self._watched(process) and process.last_report is not None:
+                silent = now - process.last_report
+                if silent >= process.spec.hang_timeout_s:
+                    effects += self._hung(process, f"it has been silent for {silent:.1f} s", now)
+        return effects
+
+    # ---- steps ------------------------------------------------------------------------------
+    @staticmethod
+    def _watched(process: _Process) -> bool:
+        return process.state is ProcessState.RUNNING and process.spec.hang_timeout_s > 0
+
+    def _start(self, process: _Process) -> list[Effect]:
+        name = process.spec.name
+        if process.number >= NUMBER_MAX:
+            return self._fail(process, ExitReason.OWN_BUG, f"started {NUMBER_MAX} times")
+        process.number += 1
+        self._numbers[name] = process.number
+        process.state, process.pid, process.deadline = ProcessState.STARTING, 0, None
+        process.intent, process.killed, process.last_report = _Intent.NONE, False, None
+        return [Start(process.spec, process.number)]
+
+    def _stop(self, process: _Process, intent: _Intent, now: float) -> list[Effect]:
+        """Bring a process down for `intent`; what follows is decided when it is down."""
+        process.intent = max(process.intent, intent)
+        if process.state is ProcessState.STARTING:
+            return []
+        if process.state is ProcessState.RUNNING:
+            process.state = ProcessState.STOPPING
+            process.deadline = now + process.spec.stop_grace_s
+            return [Signal(process.spec.name, process.pid, signal.SIGTERM)]
+        if process.state is ProcessState.STOPPING:
+            return []
+        return self._down(process)
+
+    def _hung(self, process: _Process, why: str, now: float) -> list[Effect]:
+        process.state, process.intent = ProcessState.STOPPING, _Intent.HUNG
+        process.deadline = now + DUMP_GRACE_S
+        process.exit_detail = why
+        name = process.spec.name
+        return [
+            Note(f"{name} hangs: {why}; its stacks go to its log and it is restarted", True),
+            Signal(name, process.pid, signal.SIGUSR1),
+            Changed(),
+        ]
+
+    def _ended(
+        self, process: _Process, reason: ExitReason, detail: str, now: float
+    ) -> list[Effect]:
+        """The incarnation is gone (or could not be made)."""
+        name = process.spec.name
+        if reason is not ExitReason.HUNG:
+            process.exit_detail = detail
+        process.exit_reason = reason.value
+        process.pid, process.deadline = 0, None
+        if self._stopping or process.intent > _Intent.HUNG:
+            return [*self._down(process), Changed()]
+        ran_s = now - process.started
+        what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"
+        if reason is ExitReason.FINISHED:
+            process.state, process.intent = ProcessState.STOPPED, _Intent.NONE
+            return [Note(what), Changed()]
+        decision = decide_restart(self._limits, process.history, reason, ran_s, now)
+        if not decision.restart:
+            return [Note(f"{what}; it is not restarted", True), *self._fail(process, reason, decision.cause)]
+        process.restarts += 1
+        process.state, process.intent = ProcessState.BACKOFF, _Intent.NONE
+        process.deadline = now + decision.pause_s
+        return [Note(f"{what}; restart in {decision.pause_s:.3g} s", True), Changed()]
+
+    def _fail(self, process: _Process, reason: ExitReason, cause: str) -> list[Effect]:
+        process.state, process.intent, process.pid = ProcessState.FAILED, _Intent.NONE, 0
+        process.deadline, process.exit_reason = None, reason.value
+        if cause and cause != reason.value:
+            process.exit_detail = f"{cause}: {process.exit_detail}" if process.exit_detail else cause
+        effects: list[Effect] = [Changed()]
+        if process.spec.critical and not self._gave_up:
+            self._gave_up = True
+            effects.append(GiveUp(process.spec.name, reason, process.exit_detail))
+        return effects
+
+    def _down(self, process: _Process) -> list[Effect]:
+        """A process that was asked to stop is down: remove it, start it again, or leave it."""
+        intent, process.intent, process.deadline = process.intent, _Intent.NONE, None
+        process.state = ProcessState.STOPPED
+        if self._stopping:
+            if intent is _Intent.REMOVE:
+                del self._processes[process.spec.name]
+            return self._advance_stop(None)
+        if intent is _Intent.REMOVE:
+            del self._processes[process.spec.name]
+            return [Removed(process.spec.name)]
+        process.restarts += 1
+        return self._start(process)
+
+    def _advance_stop(self, now: float | None) -> list[Effect]:
+        """Stop the lowest rank that still has a living process."""
+        for process in self._processes.values():
+            if process.state is ProcessState.BACKOFF:
+                process.state, process.deadline = ProcessState.STOPPED, None
+        living = [p for p in self._processes.values() if p.alive]
+        if not living:
+            if self._stopped:
+                return []
+            self._stopped = True
+            return [Changed(), AllStopped()]
+        moment = now if now is not None else (self._last_now or 0.0)
+        rank = min(p.spec.stop_rank for p in living)
+        effects: list[Effect] = []
+        for process in living:
+            if process.spec.stop_rank == rank and process.intent is not _Intent.SHUTDOWN:
+                effects += self._stop(process, _Intent.SHUTDOWN, moment)
+        return effects

@@ -1,0 +1,67 @@
+"""How much CPU and memory processes use.
+
+CPU and resident size are cheap; the unshared size walks page tables, so each process is measured for
+it at most every `USS_INTERVAL_S`, a few per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+USS_INTERVAL_S = 10.0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Of one process; zero when not known yet."""
+
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+    uss_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Meter:
+    process: psutil.Process
+    usage: Usage
+    uss_at: float
+
+
+class UsageMeter:
+    """Remembers the processes that it has measured."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._meters: dict[int, _Meter] = {}
+
+    def measure(self, pids: Iterable[int], now: float) -> None:
+        """Measure these processes and forget all others."""
+        wanted = set(pids)
+        for pid in [pid for pid in self._meters if pid not in wanted]:
+            del self._meters[pid]
+        uss_left = 1 + int(len(wanted) * self._interval_s / USS_INTERVAL_S)
+        for pid in sorted(wanted, key=self._uss_at):
+            meter = self._meters.get(pid)
+            try:
+                if meter is None:
+                    meter = self._meters[pid] = _Meter(psutil.Process(pid), Usage(), -USS_INTERVAL_S)
+                times = meter.process.cpu_times()
+                meter.usage.cpu_s = times.user + times.system
+                meter.usage.rss_bytes = meter.process.memory_info().rss
+                if uss_left > 0 and now - meter.uss_at >= USS_INTERVAL_S:
+                    uss_left -= 1
+                    meter.usage.uss_bytes = meter.process.memory_full_info().uss
+                    meter.uss_at = now
+            except psutil.Error:
+                continue
+
+    def _uss_at(self, pid: int) -> float:
+        meter = self._meters.get(pid)
+        return meter.uss_at if meter else float("-inf")
+
+    def of(self, pid: int) -> Usage:
+        meter = self._meters.get(pid)
+        return meter.usage if meter else Usage()

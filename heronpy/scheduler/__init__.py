@@ -1,0 +1,1 @@
+"""The scheduler: hosts the containers of one topology on an engine; locally, as processes."""

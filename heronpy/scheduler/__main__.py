@@ -1,0 +1,56 @@
+"""`python -m heronpy.scheduler --launch F`: the daemon of the local scheduler, one per topology.
+
+It imports little before it starts its fork server, so that both load what they need at the same time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import HeronError
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.forkserver import ForkServer
+from heronpy.procs.preload import PRELOAD
+
+
+def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
+    """Run the scheduler; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="heronpy.scheduler", description="The scheduler of one topology.")
+    parser.add_argument("--launch", required=True, help="path of launch.json")
+    arguments = parser.parse_args(argv)
+    launch_file = os.path.abspath(arguments.launch)
+    os.environ["HERON_LAUNCH"] = launch_file
+    with contextlib.suppress(PermissionError):  # already the leader of its session's group
+        os.setsid()
+    try:
+        launch = LaunchSpec.load(launch_file)
+        os.makedirs(launch.log_dir, mode=0o700, exist_ok=True)
+        log_file = str(launch.log_dir / "scheduler.log")
+        fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        # Before any thread, socket, event loop or lock exists in this process.
+        server = ForkServer.start("fork-server", PRELOAD, output=fd)
+    except (HeronError, OSError) as error:
+        print(f"scheduler: {error}", file=sys.stderr, flush=True)
+        return exit_codes.STARTUP_FAILURE
+    for stream in (1, 2):
+        os.dup2(fd, stream)
+    os.close(fd)
+    from heronpy.common.logs import setup
+    from heronpy.common.settings import settings_for
+    from heronpy.procs.loop import run_loop
+    from heronpy.scheduler.local import START_OVER, LocalScheduler
+
+    setup("scheduler", settings_for(launch, "logging").level)
+    code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module).run())
+    if code == START_OVER and sys.orig_argv:
+        # The fork server was killed and the containers with it: begin again as a new interpreter.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Which containers should run, from the packing plan (pure)."""
+
+from __future__ import annotations
+
+from heronpy.common.ids import executor_id
+from heronpy.procs.supervision import ProcessSpec
+from heronpy.proto import plan_pb2 as plans
+
+EXECUTOR = "executor"
+
+
+def desired_containers(plan: plans.PackingPlan | None, stop_grace_s: float) -> tuple[ProcessSpec, ...]:
+    """Container 0 for the topology master, and those of the plan."""
+    numbers = {0} | ({c.id for c in plan.containers} if plan is not None else set())
+    return tuple(
+        ProcessSpec(executor_id(number), EXECUTOR, stop_grace_s=stop_grace_s)
+        for number in sorted(numbers)
+    )
+
+
+def container_of(name: str) -> int:
+    """The number of a container from the name of its executor."""
+    return int(name.rpartition("-")[2])

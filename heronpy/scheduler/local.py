@@ -1,0 +1,291 @@
+"""The local scheduler: each container is an executor process on this machine.
+
+Invariants: at most one scheduler per topology, which the ephemeral location in the state manager
+proves; every process of the topology descends from this one's fork server and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Awaitable
+
+from google.protobuf.message import Message
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeExistsError, RpcError
+from heronpy.common.ids import executor_id
+from heronpy.common.rooms import LoggingSettings, SchedulerSettings
+from heronpy.common.settings import settings_for
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.child_log import OwnLog, last_line_of
+from heronpy.procs.forkserver import Command, ForkServer
+from heronpy.procs.host import ProcessHost
+from heronpy.procs.plan_watch import PlanWatch
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.supervision import (
+    DesiredChanged,
+    GiveUp,
+    ProcessSpec,
+    ProcessState,
+    ProcessView,
+    RestartAsked,
+    StopAsked,
+)
+from heronpy.procs.supervisor import Supervisor
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.scheduler.containers import container_of, desired_containers
+from heronpy.scheduler.teardown import remove_sockets, remove_state
+from heronpy.statemgr import open_state, paths
+
+log = logging.getLogger("heronpy.scheduler")
+
+#: The fork server died: only a fresh interpreter can have a new one.
+START_OVER = -1
+RESTART_MAX_S = 30.0
+#: The reply must have left before the socket is closed.
+REPLY_LINGER_S = 0.03
+LOG_CHECK_S = 30.0
+_TAIL_BYTES = 4096
+_STATES = {
+    ProcessState.STARTING: control.PROC_STARTING,
+    ProcessState.RUNNING: control.PROC_RUNNING,
+    ProcessState.STOPPING: control.PROC_RUNNING,
+    ProcessState.BACKOFF: control.PROC_BACKOFF,
+    ProcessState.FAILED: control.PROC_FAILED,
+    ProcessState.STOPPED: control.PROC_STOPPED,
+}
+
+
+class LocalScheduler:
+    """`await run()` returns the exit code. The fork server must have been started before the loop."""
+
+    def __init__(
+        self,
+        launch: LaunchSpec,
+        launch_file: str,
+        server: ForkServer,
+        executor_module: str = "heronpy.executor",
+    ) -> None:
+        self._launch = launch
+        self._launch_file = launch_file
+        self._server = server
+        self._executor_module = executor_module
+        self._settings: SchedulerSettings = settings_for(launch, "scheduler")
+        self._logging: LoggingSettings = settings_for(launch, "logging")
+        self._supervisor = Supervisor(
+            RestartLimits(
+                self._settings.container_restart_backoff_s,
+                60.0,
+                self._settings.container_restart_budget,
+                self._settings.container_restart_window_s,
+            )
+        )
+        self._own_log = self._log_of("scheduler")
+        self._plan: plans.PackingPlan | None = None
+        self._grace_s = self._settings.kill_grace_s
+        self._epochs: dict[str, int] = {}
+        self._exit_code: int = exit_codes.OK
+        self._kill: asyncio.Task[None] | None = None
+
+    def _log_of(self, name: str) -> OwnLog:
+        path = self._launch.log_dir / f"{name}.log"
+        return OwnLog(str(path), self._logging.file_max_bytes, self._logging.files_max)
+
+    # ---- life -------------------------------------------------------------------------------
+    async def run(self) -> int:
+        """Run the topology's containers until they are killed."""
+        loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._end = asyncio.Event()
+        self._changed = asyncio.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._on_signal)
+        self._host = ProcessHost(self._server, self._supervisor, self)
+        try:
+            self._open()
+        except HeronError as error:
+            log.error("the scheduler of %s cannot start: %s", self._launch.topology, error)
+            self._host.close()
+            return exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.STARTUP_FAILURE
+        check = asyncio.create_task(self._check_log())
+        await self._end.wait()
+        check.cancel()
+        self._plan_watch.close()
+        self._rpc.close()
+        self._host.close()
+        self._state.close()
+        return self._exit_code
+
+    def _open(self) -> None:
+        launch = self._launch
+        os.makedirs(launch.sockets_dir, mode=0o700, exist_ok=True)
+        os.chmod(launch.sockets_dir, 0o700)
+        endpoint = f"ipc://{launch.sockets_dir}/scheduler"
+        self._state = open_state(launch.state_type, launch.state_root)
+        location = plans.SchedulerLocation(
+            topology=launch.topology, endpoint=endpoint, pid=os.getpid(), host=socket.gethostname()
+        )
+        path = paths.scheduler(launch.topology)
+        try:
+            # Before the socket is bound, because binding would take the other's socket away.
+            self._state.create(path, location.SerializeToString(), ephemeral=True)
+        except NodeExistsError:
+            self._state.close()
+            raise FencedError(
+                f"Another scheduler runs topology {launch.topology!r}; kill the topology before starting it again."
+            ) from None
+        self._rpc = ControlServer([endpoint], self._on_request)
+        self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
+        self._plan_watch.start()
+        self._reconcile()
+        log.info("the scheduler of %s runs as process %d", launch.topology, os.getpid())
+
+    async def _check_log(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_CHECK_S)
+            self._own_log.rotate_if_large()
+
+    def _on_signal(self) -> None:
+        if self._kill is None:
+            log.info("the scheduler was asked to end; the topology's state stays")
+            self._kill = asyncio.create_task(self._stop(0.0))
+            self._kill.add_done_callback(lambda _: self._end.set())
+
+    # ---- commands ---------------------------------------------------------------------------
+    def _on_request(self, _: bytes, envelope: control.Envelope) -> Message | Awaitable[Message]:
+        field, body = body_of(envelope)
+        if field == "get_containers":
+            reply: Message = control.ContainersReply(containers=self.containers())
+            return reply
+        if field == "kill_topology":
+            return self._answer_kill(body.grace_s)
+        if field == "restart_container":
+            return self._answer_restart(body.container)
+        raise RpcError(f"the scheduler does not know the request {field!r}")
+
+    async def _answer_kill(self, grace_s: float) -> control.Ok:
+        await self.kill(grace_s)
+        asyncio.get_running_loop().call_later(REPLY_LINGER_S, self._end.set)
+        return control.Ok(text=f"killed topology {self._launch.topology}")
+
+    async def _answer_restart(self, container: int) -> control.Ok:
+        names = await self.restart_container(container)
+        return control.Ok(text=f"restarted {', '.join(names)}")
+
+    async def kill(self, grace_s: float) -> None:
+        """Stop all containers and remove the topology's state. A second call waits for the first."""
+        if self._kill is None:
+            log.info("the topology is being killed")
+            self._kill = asyncio.create_task(self._stop(grace_s))
+        await asyncio.shield(self._kill)
+        self._plan_watch.close()
+        # A kill that is repeated finds nothing to remove.
+        remove_state(self._state, self._launch.topology)
+        remove_sockets(self._launch.sockets_dir)
+
+    async def _stop(self, grace_s: float) -> None:
+        if grace_s > 0:
+            self._grace_s = grace_s
+            self._reconcile()
+        self._host.handle(StopAsked("kill"))
+        await self._stopped.wait()
+        # The executors are gone; this ends whatever escaped them.
+        self._host.close()
+
+    async def restart_container(self, container: int) -> list[str]:
+        """Restart one container, or all with -1, and wait until the new executors run."""
+        before = {view.spec.name: view.number for view in self._supervisor.views()}
+        names = sorted(before) if container < 0 else [executor_id(container)]
+        if any(name not in before for name in names):
+            known = ", ".join(str(container_of(name)) for name in sorted(before))
+            raise RpcError(
+                f"topology {self._launch.topology!r} has no container {container}; its containers are {known}"
+            )
+        self._host.handle(RestartAsked(tuple(names), "a user asked for it"))
+        deadline = time.monotonic() + RESTART_MAX_S
+        while not all(self._runs_anew(name, before[name]) for name in names):
+            self._changed.clear()
+            left = deadline - time.monotonic()
+            try:
+                await asyncio.wait_for(self._changed.wait(), max(left, 0.0))
+            except TimeoutError:
+                raise DeadlineError(
+                    f"container {container} has not restarted within {RESTART_MAX_S:g} s"
+                ) from None
+        return names
+
+    def _runs_anew(self, name: str, number: int) -> bool:
+        view = self._supervisor.view(name)
+        return view is None or (view.number > number and view.state is ProcessState.RUNNING)
+
+    def containers(self) -> list[control.ProcessRecord]:
+        """The executors as records."""
+        return [self._record(view) for view in self._supervisor.views()]
+
+    def _record(self, view: ProcessView) -> control.ProcessRecord:
+        return control.ProcessRecord(
+            name=view.spec.name,
+            pid=view.pid,
+            state=_STATES[view.state],
+            restarts=view.restarts,
+            exit_reason=view.exit_reason,
+            exit_detail=view.exit_detail,
+            started_at=self._host.started_at.get(view.spec.name, 0.0),
+            epoch=self._epochs.get(view.spec.name, 0),
+        )
+
+    # ---- the plan ---------------------------------------------------------------------------
+    def _on_plan(self, plan: plans.PackingPlan) -> None:
+        self._plan = plan
+        self._reconcile()
+
+    def _reconcile(self) -> None:
+        self._host.handle(DesiredChanged(desired_containers(self._plan, self._grace_s)))
+
+    # ---- what the host needs ----------------------------------------------------------------
+    def command_of(self, spec: ProcessSpec, number: int) -> Command:
+        container = container_of(spec.name)
+        epoch = self._state.counter(paths.epoch(self._launch.topology, f"container-{container}"))
+        self._epochs[spec.name] = epoch
+        argv = ("--launch", self._launch_file, "--container", str(container), "--epoch", str(epoch))
+        return Command(spec.name, self._executor_module, argv, cwd=self._launch.working_dir)
+
+    def open_output(self, name: str) -> int:
+        return self._log_of(name).open()
+
+    def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
+        """The last line of the executor's own log."""
+        if killed:
+            return "", False
+        try:
+            with open(self._launch.log_dir / f"{name}.log", "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                return last_line_of(file.read())[:1024], False
+        except OSError:
+            return "", False
+
+    def on_changed(self) -> None:
+        self._changed.set()
+
+    def on_removed(self, name: str) -> None:
+        self._epochs.pop(name, None)
+        self._changed.set()
+
+    def on_give_up(self, effect: GiveUp) -> None:
+        log.error("%s has failed for good: %s", effect.name, effect.detail)
+
+    def on_all_stopped(self) -> None:
+        self._stopped.set()
+
+    def on_server_gone(self) -> None:
+        if self._kill is None:
+            self._exit_code = START_OVER
+            self._end.set()
+        self._stopped.set()

@@ -1,0 +1,44 @@
+"""Removes what a topology leaves in the state manager and in the folder of its sockets.
+
+To be called when no process of the topology is left. The execution state goes last: until then the name
+is taken, so nobody sees half a topology and a new submit cannot mix with the old one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from heronpy.common.errors import NoNodeError
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+
+def remove_state(state: StateManager, topology: str) -> None:
+    """Delete every node of the topology."""
+    nodes = [
+        paths.packing_plan(topology),
+        paths.physical_plan(topology),
+        paths.update_intent(topology),
+        paths.topology(topology),
+        paths.tmaster(topology),
+        *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),
+        paths.scheduler(topology),
+        paths.execution_state(topology),
+    ]
+    for node in nodes:
+        try:
+            state.delete(node)
+        except NoNodeError:
+            continue
+
+
+def remove_sockets(folder: str) -> None:
+    """Delete the folder of the sockets; only one that looks like ours."""
+    parent = os.path.basename(os.path.dirname(os.path.normpath(folder)))
+    if parent == f"heron-{os.getuid()}":
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        if name.startswith(("executor-", "stmgr-", "scheduler", "spark-gateway")):
+            os.unlink(os.path.join(folder, name))

@@ -1,0 +1,46 @@
+"""Fixtures of all tests: a private HERON_HOME, and a check that no test leaves anything behind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.leaks import LeakCheck
+
+
+@pytest.fixture(autouse=True)
+def leak_check() -> Iterator[None]:
+    """Fail the test that leaves child processes or open files, pipes and sockets."""
+    check = LeakCheck()
+    yield
+    leaks = check.leaks()
+    if leaks:
+        pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+
+
+@pytest.fixture
+def home(leak_check: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary HERON_HOME, and a temporary folder of its own so that sockets are private too.
+
+    When the test is over no process may run under it and no socket may be left in it.
+    """
+    # Not tmp_path: paths of ipc sockets are limited to 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
+        root = Path(folder) / "home"
+        sockets = Path(folder) / "t"
+        for path in (root, sockets):
+            path.mkdir(mode=0o700)
+        monkeypatch.setenv("HERON_HOME", str(root))
+        monkeypatch.setenv("TMPDIR", str(sockets))
+        monkeypatch.setattr(tempfile, "tempdir", str(sockets))
+        yield root
+        check = LeakCheck(home=str(root), sockets=sockets)
+        leaks = check.leaks_of_home()
+        if leaks:
+            check.kill_home()
+            pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
+    assert os.environ.get("HERON_HOME") is not None

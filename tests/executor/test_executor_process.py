@@ -1,0 +1,404 @@
+"""The executor as a process, with fake children and a fake topology master in the test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from heronpy.common import exit_codes
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import paths
+from tests.support.topologies import Deployed, deploy, packing_plan
+from tests.support.waiting import alive, eventually, wait_for
+
+TASK = "container_1_word_1"
+PLAN = packing_plan({1: [("word", 1), ("count", 2)]})
+
+
+@contextmanager
+def executor(deployed: Deployed, container: int = 1, epoch: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "tests.support.fake_executor",
+            *("--launch", deployed.launch_file, "--container", str(container), "--epoch", str(epoch)),
+        ],
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+        deployed.state.close()
+        for path in Path(deployed.launch.sockets_dir).glob("*"):
+            path.unlink()
+
+
+class Master:
+    """A topology master that only listens."""
+
+    def __init__(self, deployed: Deployed, epoch: int = 1, fence: str = "") -> None:
+        self.registrations: list[control.RegisterExecutor] = []
+        self.beats: list[control.ExecutorHeartbeat] = []
+        self.batches: list[control.MetricsBatch] = []
+        self.replies: list[str] = []
+        self.peer = b""
+        self._fence = fence
+        self._deployed = deployed
+        self._server = ControlServer(["tcp://127.0.0.1:*"], self._on_request)
+        location = plans.TmasterLocation(topology="word-count", endpoint=self._server.endpoints[0], epoch=epoch)
+        deployed.state.set(paths.tmaster("word-count"), location.SerializeToString())
+
+    def _on_request(self, peer: bytes, envelope: control.Envelope) -> control.Ok | None:
+        field, body = body_of(envelope)
+        self.peer = peer
+        if field == "register_executor":
+            if self._fence:
+                from heronpy.common.errors import FencedError
+
+                raise FencedError(self._fence)
+            self.registrations.append(body)
+            return control.Ok()
+        kept = {
+            "executor_heartbeat": self.beats,
+            "metrics_batch": self.batches,
+        }
+        if field == "dump_stacks_reply":
+            self.replies.append(body.text)
+        else:
+            kept[field].append(body)
+        return None
+
+    def send(self, body: control.RestartProcesses | control.DumpStacks) -> None:
+        assert self._server.send(self.peer, body)
+
+    def record(self, name: str) -> control.ProcessRecord | None:
+        latest = self.beats[-1].processes if self.beats else []
+        return next((record for record in latest if record.name == name), None)
+
+    def state_of(self, name: str) -> int:
+        record = self.record(name)
+        return record.state if record else -1
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def with_master(deployed: Deployed, test: Callable[[Master], Awaitable[None]]) -> None:
+    async def go() -> None:
+        master = Master(deployed)
+        try:
+            await test(master)
+        finally:
+            master.close()
+
+    asyncio.run(go())
+
+
+def test_starts_registers_and_stops_cleanly(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control.PROC_RUNNING)
+        registration = master.registrations[0]
+        assert (registration.container, registration.epoch) == (1, 1)
+        assert registration.metrics_port > 0
+        record = master.record(TASK)
+        assert record is not None
+        assert record.epoch == (1 << 16) | 1
+        assert record.task_id == 1
+        assert {r.name for r in master.beats[-1].processes} == {"stmgr-1", TASK, "container_1_count_2"}
+
+    with executor(deployed) as process:
+        with_master(deployed, check)
+        pid, _ = wait_for(lambda: deployed.starts(TASK))[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == exit_codes.OK
+        assert not alive(pid)
+        assert f"{TASK} starts with epoch 65537" in deployed.log(TASK)
+
+
+def test_killed_task_is_back_at_once_with_a_higher_epoch(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    with executor(deployed):
+        pid, _ = wait_for(lambda: deployed.starts(TASK))[0]
+        os.kill(pid, signal.SIGKILL)
+        began = time.monotonic()
+        wait_for(lambda: len(deployed.starts(TASK)) == 2, 2.0)
+        assert time.monotonic() - began < 0.5
+        assert deployed.starts(TASK)[1][1] == (1 << 16) | 2
+        assert len(deployed.starts("container_1_count_2")) == 1
+
+
+def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
+    settings = {"executor": {"restart_budget": 2, "restart_backoff_s": 0.01}}
+    deployed = deploy(home, PLAN, settings)
+    deployed.behave(**{TASK: {"do": "raise"}})
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        record = master.record(TASK)
+        assert record is not None
+        assert record.exit_reason == "user_exception"
+        assert "ValueError: bad tuple" in record.exit_detail
+        assert "3 times within 300 s" in record.exit_detail
+        assert master.state_of("container_1_count_2") == control.PROC_RUNNING
+        await eventually(lambda: sum(len(batch.exceptions) for batch in master.batches) == 3)
+
+    with executor(deployed) as process:
+        with_master(deployed, check)
+        assert process.poll() is None
+    assert len(deployed.starts(TASK)) == 3
+
+
+def test_startup_failure_is_never_restarted(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    deployed.behave(**{TASK: {"do": "exit", "code": 3, "says": "no module named foo"}})
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        record = master.record(TASK)
+        assert record is not None
+        assert record.exit_reason == "startup_failure"
+        assert "no module named foo" in record.exit_detail
+
+    with executor(deployed):
+        with_master(deployed, check)
+    assert len(deployed.starts(TASK)) == 1
+
+
+def test_stmgr_that_fails_for_good_ends_the_executor(home: Path) -> None:
+    deployed = deploy(home, PLAN, {"executor": {"restart_budget": 1, "restart_backoff_s": 0.01}})
+    deployed.behave(**{"stmgr-1": {"do": "exit", "code": 1}})
+    with executor(deployed) as process:
+        assert process.wait(10) == exit_codes.FAILURE
+        assert "stmgr-1 has failed for good" in deployed.log("executor-1")
+
+
+def test_hung_task_dumps_its_stacks_and_is_restarted(home: Path) -> None:
+    deployed = deploy(home, PLAN, {"instance": {"hang_timeout_s": 5.0}})
+    deployed.behave(**{TASK: {"do": "hang", "loop_age_s": 6.0, "times": 1}})
+    with executor(deployed):
+        wait_for(lambda: len(deployed.starts(TASK)) == 2)
+        assert "hangs: its loop has not turned for 6.0 s" in deployed.log("executor-1")
+        assert "hung" in deployed.log("executor-1")
+        assert "most recent call first" in deployed.log(TASK)
+
+
+def test_silent_task_is_restarted(home: Path) -> None:
+    deployed = deploy(home, PLAN, {"instance": {"hang_timeout_s": 0.5}})
+    deployed.behave(**{TASK: {"do": "hang", "loop_age_s": 0.0, "times": 1}})
+    with executor(deployed):
+        wait_for(lambda: len(deployed.starts(TASK)) == 2)
+        assert "silent" in deployed.log("executor-1")
+
+
+def test_plan_change_starts_and_stops_tasks(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    with executor(deployed):
+        pid, _ = wait_for(lambda: deployed.starts(TASK))[0]
+        wait_for(lambda: deployed.starts("container_1_count_2"))
+        deployed.publish(packing_plan({1: [("count", 2), ("count", 3)]}, version=2))
+        wait_for(lambda: deployed.starts("container_1_count_3"))
+        wait_for(lambda: not alive(pid))
+        assert len(deployed.starts("container_1_count_2")) == 1
+        assert len(deployed.starts("stmgr-1")) == 1
+
+
+def test_kill_9_of_the_executor_leaves_nobody(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    deployed.behave(**{TASK: {"do": "daemon"}})
+    with executor(deployed) as process:
+        wait_for((deployed.working_dir / "escaped").exists)
+        wait_for(lambda: deployed.starts("stmgr-1") and deployed.starts("container_1_count_2"))
+        pids = [deployed.starts(name)[0][0] for name in (TASK, "stmgr-1", "container_1_count_2")]
+        pids.append(int((deployed.working_dir / "escaped").read_text()))
+        process.kill()
+        wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
+
+
+def test_kill_9_of_the_fork_server_ends_the_executor(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    deployed.behave(**{TASK: {"do": "daemon"}})
+    with executor(deployed) as process:
+        wait_for((deployed.working_dir / "escaped").exists)
+        (server,) = psutil.Process(process.pid).children()
+        pids = [child.pid for child in server.children()]
+        server.kill()
+        assert process.wait(5) == exit_codes.FAILURE
+        wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
+        # The executor has nobody above it here; below a scheduler, that one's fork server does this.
+        os.kill(int((deployed.working_dir / "escaped").read_text()), signal.SIGKILL)
+
+
+def test_stop_does_not_wait_for_a_stubborn_task_and_kills_its_subprocesses(home: Path) -> None:
+    deployed = deploy(home, PLAN, {"executor": {"stop_grace_s": 0.2}})
+    deployed.behave(**{TASK: {"do": "stubborn"}, "container_1_count_2": {"do": "daemon"}})
+    with executor(deployed) as process:
+        wait_for((deployed.working_dir / "escaped").exists)
+        wait_for(lambda: deployed.starts(TASK))
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(5) == exit_codes.OK
+        assert time.monotonic() - began < 1.5
+        assert not alive(int((deployed.working_dir / "escaped").read_text()))
+        assert not alive(deployed.starts(TASK)[0][0])
+
+
+def test_restart_and_stacks_on_the_masters_request(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control.PROC_RUNNING)
+        master.send(control.DumpStacks(name=TASK))
+        text = await eventually(lambda: master.replies[0] if master.replies else "")
+        assert "most recent call first" in text
+        master.send(control.RestartProcesses(names=[TASK], reason="a user asked"))
+        await eventually(lambda: len(deployed.starts(TASK)) == 2)
+        master.send(control.RestartProcesses())
+        await eventually(lambda: len(deployed.starts("stmgr-1")) == 2)
+
+    with executor(deployed):
+        with_master(deployed, check)
+
+
+def test_works_on_without_master_and_follows_the_new_one(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+
+    async def check(first: Master) -> None:
+        await eventually(lambda: first.state_of(TASK) == control.PROC_RUNNING)
+        await eventually(lambda: deployed.starts(TASK))
+        first.close()
+        os.kill(deployed.starts(TASK)[0][0], signal.SIGKILL)
+        await eventually(lambda: len(deployed.starts(TASK)) == 2)
+        second = Master(deployed, epoch=2)
+        await eventually(lambda: second.state_of(TASK) == control.PROC_RUNNING)
+        second.close()
+
+    with executor(deployed):
+        with_master(deployed, check)
+
+
+def test_fenced_executor_stops_everything(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    with executor(deployed) as process:
+        pid, _ = wait_for(lambda: deployed.starts(TASK))[0]
+
+        async def go() -> None:
+            master = Master(deployed, fence="the executor of container 1 with epoch 1 was replaced by epoch 2; stop it")
+            await eventually(lambda: process.poll() is not None)
+            master.close()
+
+        asyncio.run(go())
+        assert process.returncode == exit_codes.FENCED
+        assert not alive(pid)
+
+
+def test_metrics_page(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    deployed.behave(**{TASK: {"do": "hang", "loop_age_s": 0.0}})
+    port = 0
+
+    async def check(master: Master) -> None:
+        nonlocal port
+        await eventually(lambda: any(batch.reports for batch in master.batches))
+        assert master.batches[0].reports[0].samples[0].name == "__emit-count"
+        port = master.registrations[0].metrics_port
+
+    with executor(deployed):
+        with_master(deployed, check)
+        page = _get(port, "/metrics")
+        assert (
+            'heron_emit_count_total{topology="word-count",container="1",process="container_1_word_1",'
+            'instance_id="container_1_word_1",component="word",task="1",stream="default"} 7' in page
+        )
+        assert 'heron_process_up{topology="word-count",container="1",process="stmgr-1"} 1' in page
+        assert " instance=" not in page
+        assert '"healthy": true' in _get(port, "/health")
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            _get(port, "/nothing")
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            _get(port, "/metrics", {"Host": "evil.example"})
+        with pytest.raises(urllib.error.HTTPError, match="405"):
+            _get(port, "/metrics", method="POST")
+        with socket.create_connection(("127.0.0.1", port)) as raw:
+            raw.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 20_000 + b"\r\n\r\n")
+            assert b"431" in raw.recv(100)
+
+
+def _get(port: int, path: str, headers: dict[str, str] | None = None, method: str = "GET") -> str:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers or {}, method=method)
+    with urllib.request.urlopen(request, timeout=5) as reply:
+        text: str = reply.read().decode()
+        return text
+
+
+def test_taken_metrics_port_is_one_sentence(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        deployed = deploy(home, PLAN, {"executor": {"metrics_port": port}})
+        with executor(deployed) as process:
+            assert process.wait(10) == exit_codes.STARTUP_FAILURE
+    assert f"Port {port} of 127.0.0.1 for the metrics page is taken" in deployed.log("executor-1")
+
+
+def test_metrics_are_not_shown_to_the_network_by_accident(home: Path) -> None:
+    deployed = deploy(home, PLAN, {"executor": {"metrics_host": "0.0.0.0"}})
+    with executor(deployed) as process:
+        assert process.wait(10) == exit_codes.STARTUP_FAILURE
+    assert "heron.executor.metrics_host" in deployed.log("executor-1")
+
+
+def test_container_0_runs_master_and_gateway(home: Path) -> None:
+    deployed = deploy(home, PLAN, needs_spark=True)
+    with executor(deployed, container=0):
+        # The gateway's fake has the master's arguments, so it calls itself tmaster too.
+        wait_for(lambda: len(deployed.starts("tmaster")) == 2)
+        first = min(deployed.starts("tmaster"))[0]
+        os.kill(first, signal.SIGKILL)
+        wait_for(lambda: len(deployed.starts("tmaster")) == 3, 2.0)
+
+
+def test_log_is_bounded(home: Path) -> None:
+    settings = {"logging": {"file_max_bytes": 100_000, "files_max": 2}}
+    deployed = deploy(home, PLAN, settings)
+    deployed.behave(**{TASK: {"do": "chat", "lines": 10_000}})
+    with executor(deployed):
+        wait_for(lambda: "line 9999" in deployed.log(TASK))
+        files = sorted(deployed.launch.log_dir.glob(f"{TASK}.log*"))
+        assert len(files) == 2
+        assert all(path.stat().st_size <= 110_000 for path in files)
+        assert all(path.stat().st_mode & 0o777 == 0o600 for path in files)
+
+
+def test_metrics_socket_is_private(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    with executor(deployed):
+        path = Path(deployed.launch.sockets_dir) / "executor-1.metrics"
+        wait_for(path.exists)
+        wait_for(lambda: path.stat().st_mode & 0o777 == 0o600)
+        assert path.parent.stat().st_mode & 0o777 == 0o700

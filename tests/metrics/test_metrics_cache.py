@@ -1,0 +1,108 @@
+"""The cache of metrics: growth over intervals, restarts, bounds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.metrics.cache import STEPS_MAX, MetricsCache
+from heronpy.proto import control_pb2 as control
+
+COUNTER, GAUGE, HISTOGRAM = control.Sample.COUNTER, control.Sample.GAUGE, control.Sample.HISTOGRAM
+
+
+def report(value: float, epoch: int = 1, process: str = "p", kind: int = COUNTER, name: str = "n") -> control.MetricsReport:
+    made = control.MetricsReport(process=process, component="word", epoch=epoch)
+    made.samples.add(name=name, type=kind, value=value)  # type: ignore[arg-type]
+    return made
+
+
+def value(cache: MetricsCache, now: float, interval_s: float = 0) -> float:
+    reply = cache.query(control.GetMetrics(interval_s=interval_s), now)
+    return reply.reports[0].samples[0].value
+
+
+def test_counter_grows_over_an_interval_and_across_restarts() -> None:
+    cache = MetricsCache(keep_s=3600, bucket_s=10)
+    for second in range(0, 101, 10):
+        cache.add(report(second), second)
+    assert value(cache, 100) == 100
+    assert value(cache, 100, 20) == 20
+    cache.add(report(3, epoch=2), 110)
+    assert value(cache, 110) == 103
+    cache.add(report(999, epoch=1), 111)  # a zombie
+    assert value(cache, 111) == 103
+    assert value(cache, 111, 1000) == 103
+
+
+def test_resumed_cache_does_not_take_old_totals_for_growth() -> None:
+    fresh, resumed = MetricsCache(3600, 10), MetricsCache(3600, 10, resumed=True)
+    for cache in (fresh, resumed):
+        cache.add(report(1000), 0)
+        cache.add(report(1005), 20)
+    assert value(fresh, 20, 60) == 1005
+    assert value(resumed, 20, 60) == 5
+    assert value(resumed, 20) == 1005
+
+
+def test_gauge_is_the_newest_value() -> None:
+    cache = MetricsCache(3600, 10)
+    cache.add(report(5, kind=GAUGE), 0)
+    cache.add(report(2, kind=GAUGE), 20)
+    assert value(cache, 20, 60) == 2
+
+
+def test_histogram_grows_bucket_by_bucket() -> None:
+    cache = MetricsCache(3600, 10)
+    for now, (low, count) in {0: (1, 2), 20: (4, 10)}.items():
+        made = control.MetricsReport(process="p")
+        sample = made.samples.add(name="h", type=HISTOGRAM, sum=count * 2.0, count=count)
+        sample.buckets.add(le=1.0, count=low)
+        sample.buckets.add(le=float("inf"), count=count)
+        cache.add(made, now)
+    sample = cache.query(control.GetMetrics(interval_s=15), 20).reports[0].samples[0]
+    assert (sample.sum, sample.count) == (16, 8)
+    assert [(bucket.le, bucket.count) for bucket in sample.buckets] == [(1.0, 3), (float("inf"), 8)]
+
+
+def test_selects_by_component_process_and_name() -> None:
+    cache = MetricsCache(3600, 10)
+    cache.add(report(1, process="a"), 0)
+    cache.add(report(2, process="b", name="m"), 0)
+    assert [r.process for r in cache.query(control.GetMetrics(instances=["b"]), 0).reports] == ["b"]
+    assert cache.query(control.GetMetrics(component="other"), 0).reports == []
+    reply = cache.query(control.GetMetrics(names=["m"]), 0)
+    assert [len(r.samples) for r in reply.reports] == [0, 1]
+
+
+def test_series_are_bounded_and_forgotten() -> None:
+    cache = MetricsCache(keep_s=100, bucket_s=10, series_max=3)
+    for index in range(5):
+        cache.add(report(1, name=f"n{index}"), 0)
+    assert len(cache) == 3
+    assert cache.discarded == 2
+    cache.add(report(1, process="q", name="x"), 500)
+    cache.add(report(1, process="q", name="x"), 600)
+    assert len(cache) == 1
+    cache.forget("q")
+    assert len(cache) == 0
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 30), st.integers(0, 50), st.booleans()), min_size=1, max_size=400))
+def test_growth_matches_a_model(steps: list[tuple[float, int, bool]]) -> None:
+    """Total since the start is exact; growth over any interval never exceeds it and never is negative."""
+    cache = MetricsCache(keep_s=1000, bucket_s=10)
+    now, raw, total, epoch = 0.0, 0, 0, 1
+    for gap, by, restarted in steps:
+        now += gap
+        if restarted:
+            raw, epoch = 0, epoch + 1
+        raw += by
+        total += by
+        cache.add(report(raw, epoch=epoch), now)
+        assert value(cache, now) == total
+        for interval in (5.0, 100.0, 2000.0):
+            assert 0 <= value(cache, now, interval) <= total
+    stored = cache._processes["p"].series["n", ""].parts[""]
+    assert len(stored.times) <= STEPS_MAX
+    assert list(stored.times) == sorted(stored.times)

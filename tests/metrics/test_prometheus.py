@@ -1,0 +1,78 @@
+"""The page for Prometheus, read back by Prometheus's own parser."""
+
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from heronpy.metrics.names import METRICS, find
+from heronpy.metrics.prometheus import SERIES_MAX, exposition
+from heronpy.proto import control_pb2 as control
+
+COUNTER, GAUGE, HISTOGRAM = control.Sample.COUNTER, control.Sample.GAUGE, control.Sample.HISTOGRAM
+
+
+def report(*samples: control.Sample, task: int = 3) -> control.MetricsReport:
+    made = control.MetricsReport(process=f"container_1_word_{task}", task_id=task, component="word", container=1)
+    made.samples.extend(samples)
+    return made
+
+
+def test_page_parses_and_places_every_series() -> None:
+    histogram = control.Sample(name="__execute-latency", label="word/default", type=HISTOGRAM, sum=30, count=3)
+    histogram.buckets.add(le=10, count=2)
+    histogram.buckets.add(le=float("inf"), count=3)
+    page = exposition(
+        'a"b\\c\n',
+        [
+            report(control.Sample(name="__emit-count", label="default", type=COUNTER, value=5), histogram),
+            report(control.Sample(name="__emit-count", label="default", type=COUNTER, value=6), task=4),
+            report(control.Sample(name="my gauge", label="k\n", type=GAUGE, value=1.5)),
+            report(control.Sample(name="__connection_buffer_by_instanceid/x/bytes", type=GAUGE, value=1)),
+        ],
+    )
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    emitted = families["heron_emit_count"]
+    assert emitted.type == "counter"
+    assert sorted(sample.value for sample in emitted.samples) == [5, 6]
+    labels = emitted.samples[0].labels
+    assert labels["topology"] == 'a"b\\c\n'
+    assert labels["instance_id"] == "container_1_word_3"
+    assert labels["task"] == "3"
+    assert "instance" not in labels
+    latency = families["heron_execute_latency_ns"]
+    assert latency.type == "histogram"
+    assert latency.samples[0].labels["source_component"] == "word"
+    assert families["heron_user_my_gauge"].samples[0].labels["key"] == "k\n"
+    assert families["heron_connection_buffer_by_instanceid_bytes"].samples[0].labels["peer"] == "x/bytes"
+
+
+def test_one_name_has_one_type_and_one_head() -> None:
+    page = exposition(
+        "t",
+        [
+            report(control.Sample(name="x", type=GAUGE, value=1)),
+            report(control.Sample(name="x", type=HISTOGRAM, sum=1, count=1), task=4),
+        ],
+    )
+    assert page.count("# TYPE heron_user_x ") == 1
+    list(text_string_to_metric_families(page))
+
+
+def test_series_are_bounded() -> None:
+    samples = [control.Sample(name="x", label=str(i), type=GAUGE) for i in range(SERIES_MAX + 7)]
+    page = exposition("t", [report(*samples)])
+    assert page.count("heron_user_x{") == SERIES_MAX
+    assert 'heron_executor_series_discarded{topology="t"} 7' in page
+
+
+def test_names_do_not_collide_on_the_page() -> None:
+    page_names: dict[str, str] = {}
+    for name, metric in METRICS.items():
+        kind = {"counter": COUNTER, "gauge": GAUGE, "histogram": HISTOGRAM}[metric.kind.value]
+        page = exposition("t", [report(control.Sample(name=name, type=kind))])
+        shown = page.split()[2]
+        assert page_names.setdefault(shown, name) == name
+        assert metric.help.endswith(".")
+        found = find(name)
+        assert found is not None
+        assert found[0] is metric

@@ -1,0 +1,225 @@
+"""The fork server with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.procs.forkserver import (
+    ChildExited,
+    ChildSpawned,
+    Command,
+    ForkServer,
+    Ready,
+    ServerEvent,
+    ServerGone,
+)
+from tests.support.waiting import alive, eventually, wait_for
+
+PROGRAM = "tests.support.programs"
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[ServerEvent] = []
+
+    def __call__(self, event: ServerEvent) -> None:
+        self.events.append(event)
+
+    def pid_of(self, request: int) -> int:
+        return next((e.pid for e in self.events if isinstance(e, ChildSpawned) and e.request == request), 0)
+
+    def exit_of(self, pid: int) -> ChildExited | None:
+        return next((e for e in self.events if isinstance(e, ChildExited) and e.pid == pid), None)
+
+
+@pytest.fixture
+def server() -> Iterator[ForkServer]:
+    made = ForkServer.start("test", [PROGRAM, "no_such_module"])
+    yield made
+    made.close()
+
+
+def test_runs_main_and_reports_its_exit_code(server: ForkServer, tmp_path: Path) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        with open(tmp_path / "log", "wb") as log:
+            request = server.spawn(Command("a", PROGRAM, ("exit", "4", "last words")), log.fileno())
+        pid = await eventually(lambda: seen.pid_of(request))
+        ended = await eventually(lambda: seen.exit_of(pid))
+        assert os.waitstatus_to_exitcode(ended.status) == 4
+        assert ended.rss_bytes > 0
+        assert (tmp_path / "log").read_text() == "last words\n"
+        ready = next(e for e in seen.events if isinstance(e, Ready))
+        assert list(ready.problems) == ["no_such_module"]
+        assert ready.threads == 1
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("raise",), 1, "RuntimeError: broken"),
+        (("sys_exit", "7"), 7, ""),
+        (("segfault",), -signal.SIGSEGV, "Segmentation fault"),
+    ],
+)
+def test_ends_of_a_child(server: ForkServer, tmp_path: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        with open(tmp_path / "log", "wb") as log:
+            request = server.spawn(Command("a", PROGRAM, arguments), log.fileno())
+        pid = await eventually(lambda: seen.pid_of(request))
+        ended = await eventually(lambda: seen.exit_of(pid))
+        assert os.waitstatus_to_exitcode(ended.status) == code
+        assert says in (tmp_path / "log").read_text()
+
+    asyncio.run(go())
+
+
+def test_child_is_clean(server: ForkServer, tmp_path: Path) -> None:
+    """Own session, standard files only, default signals, its own random numbers, a fresh __main__."""
+
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        for name in ("a", "b"):
+            with open(tmp_path / name, "wb") as log:
+                server.spawn(Command(name, PROGRAM, ("describe",), cwd=str(tmp_path)), log.fileno())
+        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == 2)
+        first, second = ((tmp_path / name).read_text().splitlines() for name in ("a", "b"))
+        assert first[:5] == ["fds 0 1 2", "leader True", "sigterm default", f"cwd {tmp_path}", "main []"]
+        assert first[5] != second[5]  # random numbers
+        assert first[6] == "title heron: a"
+
+    asyncio.run(go())
+
+
+def test_fresh_child_runs_in_a_new_interpreter(server: ForkServer, tmp_path: Path) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        with open(tmp_path / "log", "wb") as log:
+            command = Command("a", PROGRAM, ("describe",), cwd=str(tmp_path), fresh=True, python=sys.executable)
+            server.spawn(command, log.fileno())
+        await eventually(lambda: any(isinstance(e, ChildExited) for e in seen.events))
+        assert "leader True" in (tmp_path / "log").read_text()
+
+    asyncio.run(go())
+
+
+def test_many_children_leak_no_descriptors(server: ForkServer) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+
+        async def batch() -> int:
+            before = sum(isinstance(e, ChildExited) for e in seen.events)
+            for _ in range(30):
+                server.spawn(Command("a", PROGRAM, ("exit", "0", "x")))
+            await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == before + 30)
+            return len(os.listdir(f"/proc/{server.pid}/fd"))
+
+        first = await batch()
+        assert await batch() == first
+
+    asyncio.run(go())
+
+
+def test_signal_reaches_the_group_and_never_a_stranger(server: ForkServer, tmp_path: Path) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        request = server.spawn(Command("a", PROGRAM, ("with_subprocess", str(tmp_path / "pid"))))
+        pid = await eventually(lambda: seen.pid_of(request))
+        await eventually((tmp_path / "pid").exists)
+        inner = int((tmp_path / "pid").read_text())
+        stranger = subprocess.Popen(["sleep", "100"])
+        server.signal(stranger.pid, signal.SIGKILL, group=True)
+        server.signal(pid, signal.SIGKILL, group=True)
+        await eventually(lambda: seen.exit_of(pid))
+        await eventually(lambda: not alive(inner))
+        assert stranger.poll() is None
+        stranger.kill()
+        stranger.wait()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("how", ["with_subprocess", "with_escaped_subprocess"])
+def test_subprocess_of_a_child_dies_with_it(server: ForkServer, tmp_path: Path, how: str) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        request = server.spawn(Command("a", PROGRAM, (how, str(tmp_path / "pid"))))
+        pid = await eventually(lambda: seen.pid_of(request))
+        await eventually((tmp_path / "pid").exists)
+        inner = int((tmp_path / "pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: seen.exit_of(pid))
+        await eventually(lambda: not alive(inner), 2.0)
+
+    asyncio.run(go())
+
+
+def test_death_of_the_server_is_told_and_takes_its_children(server: ForkServer) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        request = server.spawn(Command("a", PROGRAM, ("sleep",)))
+        pid = await eventually(lambda: seen.pid_of(request))
+        os.kill(server.pid, signal.SIGKILL)
+        await eventually(lambda: any(isinstance(e, ServerGone) for e in seen.events))
+        await eventually(lambda: not alive(pid), 2.0)
+
+    asyncio.run(go())
+
+
+def test_close_kills_every_descendant(tmp_path: Path) -> None:
+    async def go() -> list[int]:
+        server = ForkServer.start("test", [PROGRAM])
+        seen = Recorder()
+        server.attach(seen)
+        request = server.spawn(Command("a", PROGRAM, ("with_escaped_subprocess", str(tmp_path / "pid"))))
+        pid = await eventually(lambda: seen.pid_of(request))
+        await eventually((tmp_path / "pid").exists)
+        server.close()
+        return [pid, int((tmp_path / "pid").read_text()), server.pid]
+
+    pids = asyncio.run(go())
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_kill_9_of_the_owner_leaves_nobody(tmp_path: Path) -> None:
+    """Owner -> server -> nested owner -> server -> child with an escaped subprocess: all die."""
+    owner = subprocess.Popen([sys.executable, "-m", PROGRAM, "nested_owner", str(tmp_path)])
+    wait_for((tmp_path / "pid").exists, what="the innermost process")
+    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+    assert len(pids) == 5
+    assert all(alive(pid) for pid in pids)
+    owner.kill()
+    owner.wait()
+    wait_for(lambda: not any(alive(pid) for pid in pids), 2.0, "the death of all")
+
+
+def test_kill_9_of_a_nested_owner_leaves_nobody_below(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-m", PROGRAM, "nested_owner", str(tmp_path)])
+    wait_for((tmp_path / "pid").exists, what="the innermost process")
+    outer = int((tmp_path / "outer-server").read_text())
+    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+    os.kill(int((tmp_path / "nested").read_text()), signal.SIGKILL)
+    wait_for(lambda: not any(alive(pid) for pid in pids if pid != outer), 2.0, "the death of all below")
+    assert alive(outer)
+    owner.kill()
+    owner.wait()
+    wait_for(lambda: not alive(outer), 2.0)

@@ -1,0 +1,333 @@
+"""The supervisor, event by event and under random stories."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.supervision import (
+    AllStopped,
+    DesiredChanged,
+    Effect,
+    Event,
+    Exited,
+    GiveUp,
+    ProcessSpec,
+    ProcessState,
+    Removed,
+    Reported,
+    RestartAsked,
+    Signal,
+    Spawned,
+    SpawnFailed,
+    Start,
+    StopAsked,
+    Tick,
+)
+from heronpy.procs.supervisor import Supervisor
+
+LIMITS = RestartLimits(backoff_s=0.05, backoff_max_s=60, budget=2, window_s=300)
+TASK = ProcessSpec("task", "instance", task_id=1, user_code=True, hang_timeout_s=10, stop_grace_s=2)
+STMGR = ProcessSpec("stmgr", "stmgr", stop_rank=1, critical=True)
+KILLED = signal.SIGKILL
+USER_EXCEPTION = 4 << 8
+
+
+class Story:
+    """A supervisor and a clock."""
+
+    def __init__(self, *specs: ProcessSpec, limits: RestartLimits = LIMITS) -> None:
+        self.machine = Supervisor(limits)
+        self.now = 100.0
+        self.pids = iter(range(1000, 100_000))
+        self.do(DesiredChanged(specs))
+
+    def do(self, event: Event, after: float = 0.0) -> list[Effect]:
+        self.now += after
+        effects = self.machine.handle(event, self.now)
+        self.machine.validate()
+        return effects
+
+    def spawn(self, name: str) -> int:
+        number, _ = self.machine.current(name)
+        pid = next(self.pids)
+        self.do(Spawned(name, number, pid))
+        return pid
+
+    def exit(self, name: str, status: int, after: float = 0.0) -> list[Effect]:
+        return self.do(Exited(name, self.machine.current(name)[0], status), after)
+
+    def state(self, name: str) -> ProcessState:
+        view = self.machine.view(name)
+        assert view is not None
+        return view.state
+
+
+def starts(effects: list[Effect]) -> list[tuple[str, int]]:
+    return [(effect.spec.name, effect.number) for effect in effects if isinstance(effect, Start)]
+
+
+def signals(effects: list[Effect]) -> list[tuple[str, int]]:
+    return [(effect.name, effect.signum) for effect in effects if isinstance(effect, Signal)]
+
+
+def test_killed_process_starts_again_after_the_first_pause() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    assert starts(story.exit("task", KILLED, after=20)) == []
+    assert story.machine.next_deadline() == pytest.approx(story.now + 0.05)
+    assert starts(story.do(Tick(), after=0.05)) == [("task", 2)]
+
+
+def test_pause_doubles_and_begins_anew_after_a_healthy_run() -> None:
+    story = Story(TASK, limits=RestartLimits(budget=100))
+    pauses = []
+    for ran_s in (1, 1, 1, 30, 1):
+        story.spawn("task")
+        story.exit("task", KILLED, after=ran_s)
+        deadline = story.machine.next_deadline()
+        assert deadline is not None
+        pauses.append(round(deadline - story.now, 3))
+        story.do(Tick(), after=pauses[-1] + 1e-6)
+    assert pauses == [0.05, 0.1, 0.2, 0.05, 0.1]
+
+
+def test_budgets_are_separate_per_reason() -> None:
+    story = Story(TASK)
+    for status in (KILLED, USER_EXCEPTION, KILLED, USER_EXCEPTION, signal.SIGSEGV):
+        story.spawn("task")
+        story.exit("task", status)
+        story.do(Tick(), after=10)
+    story.spawn("task")
+    story.exit("task", USER_EXCEPTION)
+    view = story.machine.view("task")
+    assert view is not None
+    assert view.state is ProcessState.FAILED
+    assert view.exit_reason == "user_exception"
+    assert "3 times" in view.exit_detail
+
+
+def test_hundred_preemptions_are_not_counted() -> None:
+    story = Story(TASK)
+    for _ in range(100):
+        story.spawn("task")
+        story.exit("task", signal.SIGTERM)
+        story.do(Tick(), after=2)
+    assert story.state("task") is ProcessState.STARTING
+
+
+@pytest.mark.parametrize("status", [3 << 8, 2 << 8])
+def test_startup_failure_is_final(status: int) -> None:
+    story = Story(TASK, STMGR)
+    story.spawn("task")
+    assert not any(isinstance(effect, GiveUp) for effect in story.exit("task", status))
+    assert story.state("task") is ProcessState.FAILED
+
+
+def test_finished_process_stays_stopped() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.exit("task", 7 << 8)
+    assert story.state("task") is ProcessState.STOPPED
+    assert story.machine.next_deadline() is None
+
+
+def test_critical_process_failing_for_good_gives_up_once() -> None:
+    story = Story(STMGR)
+    given_up: list[Effect] = []
+    for _ in range(3):
+        story.spawn("stmgr")
+        given_up += [e for e in story.exit("stmgr", 1 << 8) if isinstance(e, GiveUp)]
+        story.do(Tick(), after=10)
+    assert [effect.reason for effect in given_up if isinstance(effect, GiveUp)] == [ExitReason.OWN_BUG]
+
+
+def test_hung_process_dumps_its_stacks_then_is_killed() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    assert signals(story.do(Reported("task", 1, 9.9), after=1)) == []
+    assert signals(story.do(Reported("task", 1, 10.1), after=1)) == [("task", signal.SIGUSR1)]
+    assert signals(story.do(Tick(), after=0.3)) == [("task", signal.SIGKILL)]
+    story.exit("task", KILLED)
+    view = story.machine.view("task")
+    assert view is not None
+    assert view.exit_reason == "hung"
+    assert view.state is ProcessState.BACKOFF
+
+
+def test_silent_process_is_hung_but_only_after_its_first_report() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    for _ in range(30):
+        assert signals(story.do(Tick(), after=1)) == []
+    story.do(Reported("task", 1, 0.0))
+    for _ in range(9):
+        assert signals(story.do(Tick(), after=1)) == []
+    assert signals(story.do(Tick(), after=1)) == [("task", signal.SIGUSR1)]
+
+
+def test_own_stall_is_not_the_fault_of_the_tasks() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.do(Reported("task", 1, 0.0))
+    assert signals(story.do(Tick(), after=60)) == []
+
+
+def test_report_of_an_earlier_incarnation_proves_nothing() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    assert story.do(Reported("task", 0, 99.0)) == []
+
+
+def test_stop_goes_by_rank_and_kills_the_stubborn() -> None:
+    story = Story(STMGR, TASK)
+    story.spawn("task")
+    story.spawn("stmgr")
+    assert signals(story.do(StopAsked())) == [("task", signal.SIGTERM)]
+    assert signals(story.do(Tick(), after=1.9)) == []
+    assert signals(story.do(Tick(), after=0.2)) == [("task", signal.SIGKILL)]
+    assert signals(story.exit("task", KILLED)) == [("stmgr", signal.SIGTERM)]
+    assert any(isinstance(effect, AllStopped) for effect in story.exit("stmgr", 0))
+    assert story.do(StopAsked()) == []
+
+
+def test_stop_while_a_process_starts_waits_for_it() -> None:
+    story = Story(TASK)
+    assert story.do(StopAsked()) == []
+    effects = story.do(Spawned("task", 1, 55))
+    assert signals(effects) == [("task", signal.SIGTERM)]
+    assert any(isinstance(effect, AllStopped) for effect in story.exit("task", 0))
+
+
+def test_stop_with_nothing_running() -> None:
+    story = Story()
+    assert any(isinstance(effect, AllStopped) for effect in story.do(StopAsked()))
+
+
+def test_removed_process_is_stopped_and_forgotten() -> None:
+    story = Story(TASK, STMGR)
+    story.spawn("task")
+    assert signals(story.do(DesiredChanged((STMGR,)))) == [("task", signal.SIGTERM)]
+    effects = story.exit("task", 0)
+    assert Removed("task") in effects
+    assert story.machine.view("task") is None
+
+
+def test_removed_and_wanted_again_gets_a_new_number() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.do(DesiredChanged(()))
+    story.do(DesiredChanged((TASK,)))
+    assert starts(story.exit("task", 0)) == [("task", 2)]
+    story.spawn("task")
+    story.do(DesiredChanged(()))
+    story.exit("task", 0)
+    assert starts(story.do(DesiredChanged((TASK,)))) == [("task", 3)]
+
+
+def test_restart_request_also_revives_the_failed() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.exit("task", 3 << 8)
+    assert starts(story.do(RestartAsked(("task",)))) == [("task", 2)]
+
+
+def test_late_spawn_of_a_forgotten_process_is_killed() -> None:
+    story = Story(TASK)
+    assert signals(story.do(Spawned("other", 1, 77))) == [("other", signal.SIGKILL)]
+
+
+def test_failed_spawn_is_tried_again() -> None:
+    story = Story(TASK)
+    story.do(SpawnFailed("task", 1, "cannot fork"))
+    assert story.state("task") is ProcessState.BACKOFF
+    assert starts(story.do(Tick(), after=1)) == [("task", 2)]
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> list[tuple[str, int, int, float]]:
+    return draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(
+                    ["spawn", "fail", "exit", "report", "restart", "desire", "tick", "tick", "stop"]
+                ),
+                st.integers(0, 3),
+                st.sampled_from([0, 9, 11, 15, 1 << 8, 3 << 8, 4 << 8, 5 << 8, 7 << 8]),
+                st.sampled_from([0.0, 0.1, 1.0, 3.0, 30.0]),
+            ),
+            max_size=60,
+        )
+    )
+
+
+@given(stories())
+def test_random_stories_keep_the_invariants(story: list[tuple[str, int, int, float]]) -> None:
+    """One living incarnation per name, numbers only grow, nothing starts after a stop, a stop always ends."""
+    names = ["a", "b", "c", "d"]
+    specs = {
+        name: ProcessSpec(name, "x", stop_rank=i % 2, critical=i == 3, hang_timeout_s=2.0 * (i == 0))
+        for i, name in enumerate(names)
+    }
+    machine = Supervisor(LIMITS)
+    living: dict[str, int] = {}
+    numbers: dict[str, int] = {}
+    now, stopping, ended = 0.0, False, False
+
+    def apply(effects: list[Effect]) -> None:
+        nonlocal ended
+        for effect in effects:
+            if isinstance(effect, Start):
+                name = effect.spec.name
+                assert not stopping
+                assert name not in living
+                assert effect.number > numbers.get(name, 0)
+                living[name] = numbers[name] = effect.number
+            elif isinstance(effect, AllStopped):
+                assert stopping and not ended and not living
+                ended = True
+        machine.validate()
+
+    def give(event: Event) -> None:
+        if isinstance(event, Exited | SpawnFailed):
+            living.pop(event.name, None)
+        apply(machine.handle(event, now))
+
+    for what, index, status, after in story:
+        now += after
+        name = names[index]
+        view = machine.view(name)
+        if what == "spawn" and view and view.state is ProcessState.STARTING:
+            give(Spawned(name, view.number, 1000 + index))
+        elif what == "fail" and view and view.state is ProcessState.STARTING:
+            give(SpawnFailed(name, view.number, "no"))
+        elif what == "exit" and view and view.pid:
+            give(Exited(name, view.number, status))
+        elif what == "report" and view:
+            give(Reported(name, view.number, after))
+        elif what == "restart":
+            give(RestartAsked((name,)))
+        elif what == "desire":
+            give(DesiredChanged(tuple(specs[n] for n in names[: index + 1])))
+        elif what == "stop":
+            stopping = True
+            give(StopAsked())
+        else:
+            give(Tick())
+    stopping = True
+    give(StopAsked())
+    while not ended:
+        name = sorted(living)[0]
+        view = machine.view(name)
+        assert view is not None
+        if view.state is ProcessState.STARTING:
+            give(Spawned(name, view.number, 5))
+        else:
+            now += 3
+            give(Tick())
+            give(Exited(name, view.number, 9))

@@ -1,0 +1,15 @@
+"""The real local scheduler with executors of fake children."""
+
+from __future__ import annotations
+
+import sys
+
+from heronpy.scheduler.__main__ import main as scheduler_main
+
+
+def main(argv: list[str] | None = None) -> int:
+    return scheduler_main(argv, "tests.support.fake_executor")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

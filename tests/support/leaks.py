@@ -1,0 +1,108 @@
+"""What a test left behind: processes, descriptors, sockets."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+#: Things end on their own a moment after the test; after this they are leaks.
+PATIENCE_S = 3.0
+#: Library-wide descriptors that are opened on first use and stay.
+_HARMLESS = ("anon_inode:", "/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+class LeakCheck:
+    """Made before the test, asked after it."""
+
+    def __init__(self, home: str = "", sockets: Path | None = None) -> None:
+        self._home = home
+        self._sockets = sockets
+        self._descriptors = _descriptors()
+        self._children = {child.pid for child in _children()}
+
+    def leaks(self) -> list[str]:
+        """Children and descriptors that were not there before."""
+        return self._patiently(self._look)
+
+    def leaks_of_home(self) -> list[str]:
+        """Processes with our HERON_HOME, and files in the folder of sockets."""
+        return self._patiently(self._look_home)
+
+    def kill_home(self) -> None:
+        for process in self._home_processes():
+            process.send_signal(signal.SIGKILL)
+
+    @staticmethod
+    def _patiently(look: object) -> list[str]:
+        deadline = time.monotonic() + PATIENCE_S
+        found: list[str] = look()  # type: ignore[operator]
+        if found:
+            gc.collect()
+        while found and time.monotonic() < deadline:
+            time.sleep(0.02)
+            found = look()  # type: ignore[operator]
+        return found
+
+    def _look(self) -> list[str]:
+        found = []
+        for child in _children():
+            if child.pid not in self._children:
+                found.append(f"child process {_describe(child)}")
+        new = _descriptors()
+        found += [f"descriptor {fd} -> {target}" for fd, target in new.items() if fd not in self._descriptors]
+        return found
+
+    def _look_home(self) -> list[str]:
+        found = [f"process {_describe(process)}" for process in self._home_processes()]
+        if self._sockets is not None:
+            for path in self._sockets.glob("heron-*/*/*"):
+                found.append(f"file {path}")
+        return found
+
+    def _home_processes(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            if process.pid == os.getpid():
+                continue
+            try:
+                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HERON_HOME") == self._home:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+
+def _children() -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        try:
+            # multiprocessing's helper lives as long as the test run.
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} ({' '.join(process.cmdline()).strip() or process.name()}, {process.status()})"
+    except psutil.Error:
+        return str(process.pid)
+
+
+def _descriptors() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if not target.startswith(_HARMLESS) and "/.hypothesis/" not in target:
+            found[int(name)] = target
+    return found

@@ -1,0 +1,101 @@
+"""Launch files and plans for tests of the processes that host a topology."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.ids import short_hash
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+
+
+def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1) -> plans.PackingPlan:
+    """container -> [(component, task)]"""
+    plan = plans.PackingPlan(id="test", version=version)
+    for number, instances in containers.items():
+        container = plan.containers.add(id=number)
+        for component, task in instances:
+            container.instances.add(component=component, task_id=task)
+    return plan
+
+
+@dataclass
+class Deployed:
+    """A topology whose state and launch file exist, and nothing else."""
+
+    launch: LaunchSpec
+    launch_file: str
+    state: StateManager
+
+    @property
+    def working_dir(self) -> Path:
+        return Path(self.launch.working_dir)
+
+    def publish(self, plan: plans.PackingPlan) -> None:
+        (self.working_dir / "plan.pb").write_bytes(plan.SerializeToString())
+        self.state.set(paths.packing_plan(self.launch.topology), plan.SerializeToString())
+
+    def behave(self, **behaviour: dict[str, Any]) -> None:
+        """What the fake children do, by name (with _ for -)."""
+        draft = self.working_dir / "behaviour.new"
+        draft.write_text(json.dumps(behaviour))
+        draft.rename(self.working_dir / "behaviour.json")
+
+    def starts(self, name: str) -> list[tuple[int, int]]:
+        """(pid, epoch) of each start of a fake child."""
+        path = self.working_dir / "starts"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(int(pid), int(epoch)) for who, pid, epoch in lines if who == name]
+
+    def log(self, name: str) -> str:
+        path = self.launch.log_dir / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+
+def deploy(
+    home: Path,
+    plan: plans.PackingPlan,
+    settings: dict[str, dict[str, Any]] | None = None,
+    origins: dict[str, str] | None = None,
+    needs_spark: bool = False,
+) -> Deployed:
+    """Write what `heron submit` writes before it starts the scheduler."""
+    topology_id = "word-count-1"
+    working_dir = home / "topologies" / "local" / "me" / "word-count"
+    working_dir.mkdir(mode=0o700, parents=True)
+    (working_dir / "log-files").mkdir(mode=0o700)
+    launch = LaunchSpec(
+        topology="word-count",
+        topology_id=topology_id,
+        cluster="local",
+        role="me",
+        environ="default",
+        submission_user="me",
+        release="0",
+        working_dir=str(working_dir),
+        sockets_dir=os.path.join(tempfile.gettempdir(), f"heron-{os.getuid()}", short_hash(topology_id)),
+        state_root=str(home / "state" / "local"),
+        state_type="local",
+        package_dir=None,
+        main_file=None,
+        python=sys.executable,
+        needs_spark=needs_spark,
+        settings=settings or {},
+        origins=origins or {},
+    )
+    launch_file = working_dir / "launch.json"
+    launch.save(launch_file)
+    state = open_state(launch.state_type, launch.state_root)
+    deployed = Deployed(launch, str(launch_file), state)
+    execution = plans.ExecutionState(topology=launch.topology, topology_id=topology_id, launch_file=str(launch_file))
+    state.create(paths.execution_state(launch.topology), execution.SerializeToString())
+    deployed.publish(plan)
+    return deployed
