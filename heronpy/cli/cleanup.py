@@ -1,0 +1,139 @@
+"""Taking a topology down: through its scheduler, or by hand when the scheduler is dead.
+
+Used by `kill` and by a `submit` that fails. Safe to repeat. A process counts as the topology's only
+when its command line or environment names this topology's launch file, and it is signalled by pid
+and start time together, so a reused pid is never hit. Log files stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heronpy.common.errors import HeronError
+from heronpy.common.ids import short_hash
+
+if TYPE_CHECKING:
+    import psutil
+
+    from heronpy.cli.session import Session
+    from heronpy.proto import plan_pb2 as plans
+
+#: Every process of a topology has the path of its launch file in this variable of its environment.
+LAUNCH_VARIABLE = "HERON_LAUNCH"
+TERM_GRACE_S = 2.0
+KILL_GRACE_S = 5.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What taking it down met; `remains` lists what could not be removed."""
+
+    by_scheduler: bool = False
+    processes_killed: int = 0
+    remains: list[str] = field(default_factory=list)
+
+
+def sockets_dir(topology_id: str) -> Path:
+    """Folder of a topology's sockets: short, because a socket's path may have 107 bytes only."""
+    base = tempfile.gettempdir()
+    base = base if len(base) <= 40 else "/tmp"
+    return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
+
+
+def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) -> Outcome:
+    """Stop the topology's processes and remove its state; returns what happened."""
+    from heronpy.net.rpc import RpcClient
+    from heronpy.proto import control_pb2 as control
+
+    outcome = Outcome()
+    location = session.scheduler_location(record.topology)
+    if location is not None:
+        try:
+            with RpcClient(location.endpoint, peer=f"the scheduler of '{record.topology}'") as client:
+                client.call(control.KillTopology(), timeout_s)
+            outcome.by_scheduler = True
+            _wait_gone(record.launch_file, timeout_s)
+        except HeronError:
+            pass  # whatever the scheduler could not do is done by hand below
+    outcome.processes_killed = kill_leftovers(record.launch_file)
+    left = leftovers(record.launch_file)
+    outcome.remains = [f"process {process.pid}" for process in left]
+    if not left:
+        remove_state(session, record)
+        remove_sockets(session, record)
+    return outcome
+
+
+def _wait_gone(launch_file: str, timeout_s: float) -> None:
+    """The scheduler answers before it ends itself; give its process the time for that."""
+    deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
+    while leftovers(launch_file) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def leftovers(launch_file: str) -> list[psutil.Process]:
+    """Live processes of this user that belong to the launch file, without this one and its parents."""
+    import psutil
+
+    if not launch_file:
+        return []
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    found = []
+    for process in psutil.process_iter():
+        if process.pid in own:
+            continue
+        try:
+            if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if launch_file in process.cmdline() or process.environ().get(LAUNCH_VARIABLE) == launch_file:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
+            continue
+    return found
+
+
+def kill_leftovers(launch_file: str) -> int:
+    """End what is left: politely, then surely. Repeats, because an executor may have just forked."""
+    import psutil
+
+    killed: set[int] = set()
+    deadline = time.monotonic() + TERM_GRACE_S + KILL_GRACE_S
+    terminated = False
+    while processes := leftovers(launch_file):
+        if time.monotonic() > deadline:
+            break
+        for process in processes:
+            try:
+                # psutil compares the start time before it signals.
+                process.kill() if terminated else process.terminate()
+                killed.add(process.pid)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        psutil.wait_procs(processes, timeout=0.5 if terminated else TERM_GRACE_S)
+        terminated = True
+    return len(killed)
+
+
+def remove_state(session: Session, record: plans.ExecutionState) -> None:
+    """Remove the topology's nodes, unless they belong to a later topology of the same name."""
+    from heronpy.scheduler import teardown
+
+    current = session.record(record.topology)
+    if current is None or current.topology_id == record.topology_id:
+        teardown.remove_state(session.state, record.topology)
+
+
+def remove_sockets(session: Session, record: plans.ExecutionState) -> None:
+    """Remove the folder of the topology's sockets."""
+    from heronpy.scheduler import teardown
+
+    folder = str(sockets_dir(record.topology_id))
+    with contextlib.suppress(HeronError):  # without a launch file the folder follows from the topology's id
+        folder = session.launch_of(record).sockets_dir
+    teardown.remove_sockets(folder)

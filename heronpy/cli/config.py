@@ -1,0 +1,131 @@
+"""`heron config`: settings with their origin, and the client's own defaults of a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import print_json, print_table, say
+from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument
+
+if TYPE_CHECKING:
+    from heronpy.cli.session import Session
+
+
+@click.group("config")
+def config_command() -> None:
+    """Show settings and their origin; list, set and unset client defaults of a cluster."""
+
+
+@config_command.command("show")
+@target_argument
+@click.argument("room", required=False)
+@click.option("--topology", metavar="NAME", help="Show what a running topology was launched with.")
+@click.option("--origin", is_flag=True, help="Show where each value comes from.")
+@json_flag
+@common_flags
+def show_command(
+    target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common
+) -> None:
+    """Show the settings of a cluster, of all rooms or of one.
+
+    The keys are heron.<room>.<field>; set them in conf/<cluster>/<room>.yaml, in the topology's
+    configuration, or with --config-property.
+    """
+    from heronpy.cli.session import Session
+    from heronpy.common.rooms import ROOMS
+
+    if room is not None and room not in ROOMS:
+        hint = exits.nearest(room, ROOMS, f"; rooms are {', '.join(ROOMS)}")
+        raise exits.Failure(f"there is no room '{room}'{hint}", exits.USAGE)
+    session = Session(target, common)
+    settings, origins, components = _values(session, topology)
+    rooms = [room] if room else list(settings)
+    if as_json:
+        print_json(
+            {
+                "settings": {name: settings[name] for name in rooms},
+                "origins": {key: origins.get(key, "default") for name in rooms for key in _keys(name, settings)},
+                "components": components if "instance" in rooms else {},
+            }
+        )
+        return
+    rows = [
+        (f"heron.{name}.{field}", _text(value), origins.get(f"{name}.{field}", "default"))
+        for name in rooms
+        for field, value in settings[name].items()
+    ]
+    rows += [
+        (f"heron.instance.{field} of {component}", _text(value), f"config of component '{component}'")
+        for component, values in components.items()
+        for field, value in values.items()
+        if "instance" in rooms
+    ]
+    columns = ("key", "value", "origin")
+    print_table(columns if origin else columns[:2], [row if origin else row[:2] for row in rows])
+
+
+def _keys(room: str, settings: dict[str, dict[str, Any]]) -> list[str]:
+    return [f"{room}.{field}" for field in settings[room]]
+
+
+def _values(
+    session: Session, topology: str | None
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], dict[str, dict[str, Any]]]:
+    """Settings, origins and overrides of components: of a topology, or of the cluster."""
+    if topology is not None:
+        spec = session.launch_of(session.find(topology))
+        return spec.settings, spec.origins, spec.component_settings
+    resolved = session.resolve()
+    return resolved.settings, resolved.origins, resolved.component_settings
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@config_command.command("list")
+@target_argument
+@json_flag
+def list_command(target: Target, as_json: bool) -> None:
+    """List the client's defaults of a cluster."""
+    from heronpy.cli.client_config import ClientConfig
+
+    config = ClientConfig(target.cluster)
+    if as_json:
+        print_json({"path": str(config.path), "values": config.values})
+        return
+    if not config.values:
+        say(f"No client defaults are set for cluster {target.cluster}")
+    for key, value in config.values.items():
+        say(f"{key} = {value}")
+
+
+@config_command.command("set")
+@target_argument
+@click.argument("key")
+@click.argument("value")
+def set_command(target: Target, key: str, value: str) -> None:
+    """Set a client default of a cluster: config-path, role, environ or heron.<room>.<field>."""
+    from heronpy.cli.client_config import ClientConfig
+
+    config = ClientConfig(target.cluster)
+    config.set(key, value)
+    say(f"Set {key} = {value} for cluster {target.cluster} in {config.path}")
+
+
+@config_command.command("unset")
+@target_argument
+@click.argument("key")
+def unset_command(target: Target, key: str) -> None:
+    """Forget a client default of a cluster."""
+    from heronpy.cli.client_config import ClientConfig
+
+    config = ClientConfig(target.cluster)
+    if not config.unset(key):
+        hint = exits.nearest(key, config.values, f"; see 'heron config list {target.cluster}'")
+        raise exits.Failure(f"'{key}' is not set for cluster {target.cluster}{hint}", exits.USAGE)
+    say(f"Unset {key} for cluster {target.cluster}")

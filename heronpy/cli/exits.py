@@ -1,0 +1,62 @@
+"""Exit codes of `heron` and the one exception that carries them.
+
+The codes are part of the command's contract (scripts test them), so they are never renumbered. A
+Failure's text is one sentence that names the thing and the fix; `report` holds what must be printed
+whole before it, such as a user's traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+OK = 0
+FAILED = 1
+USAGE = 2
+NOT_FOUND = 3
+EXISTS = 4
+TIMED_OUT = 5
+PARTIAL = 6
+INTERRUPTED = 130
+
+MEANINGS = {
+    OK: "done",
+    FAILED: "failed; the reason is on stderr",
+    USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
+    NOT_FOUND: "no such topology",
+    EXISTS: "a topology of that name exists already",
+    TIMED_OUT: "not done before its deadline",
+    PARTIAL: "partly done; stderr says what is left",
+    INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+class Failure(Exception):
+    """Ends the command with one sentence on stderr and an exit code."""
+
+    def __init__(self, text: str, code: int = FAILED, report: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+        self.report = report
+
+
+def nearest(word: str, known: Iterable[str], suffix: str = "") -> str:
+    """`; did you mean 'x'?` for the nearest known word, or the suffix when none is near."""
+    lowered = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
+    return f"; did you mean '{lowered[found[0]]}'?" if found else suffix
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code for an error of another room."""
+    from heronpy.common import errors
+
+    if isinstance(error, Failure):
+        return error.code
+    if isinstance(error, (errors.ConfigError, errors.TopologyError, errors.PackageError)):
+        return USAGE
+    if isinstance(error, errors.NodeExistsError):
+        return EXISTS
+    if isinstance(error, errors.DeadlineError):
+        return TIMED_OUT
+    return FAILED

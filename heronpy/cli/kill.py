@@ -1,0 +1,60 @@
+"""`heron kill`: stop a topology and remove every trace of it but its logs."""
+
+from __future__ import annotations
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import print_json, say
+from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+
+
+@click.command("kill")
+@target_argument
+@topology_argument
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that the scheduler may take before the processes are killed without it.",
+)
+@json_flag
+@common_flags
+def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool, common: Common) -> None:
+    """Stop a topology and remove it from the cluster; its log files stay.
+
+    Works also when the topology's scheduler is dead or a submit was cut short.
+    """
+    from heronpy.cli import cleanup
+    from heronpy.cli.session import Session
+
+    session = Session(target, common)
+    session.find(topology)
+    with session.operation(topology, timeout_s + 30.0):
+        # Looked up again: another kill may have had the lock until now.
+        record = session.find(topology)
+        outcome = cleanup.take_down(session, record, timeout_s)
+    if outcome.remains:
+        raise exits.Failure(
+            f"topology '{topology}' is not removed, because {', '.join(outcome.remains)} cannot be stopped;"
+            " stop it and run the command again",
+            exits.PARTIAL,
+        )
+    if as_json:
+        print_json(
+            {
+                "topology": topology,
+                "killed": True,
+                "by_scheduler": outcome.by_scheduler,
+                "processes_killed": outcome.processes_killed,
+                "log_dir": f"{record.working_dir}/log-files",
+            }
+        )
+        return
+    if not outcome.by_scheduler:
+        say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes")
+    say(f"Successfully killed topology '{topology}'")
+    say(f"  logs stay in {record.working_dir}/log-files")

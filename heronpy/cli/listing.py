@@ -1,0 +1,207 @@
+"""`heron list` and `heron status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, moment, print_json, print_table, say
+from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+
+if TYPE_CHECKING:
+    from heronpy.cli.session import Session
+    from heronpy.proto import control_pb2 as control
+    from heronpy.proto import plan_pb2 as plans
+
+ASK_S = 1.0
+ASKED_AT_ONCE = 16
+DEAD = "DEAD"
+NO_MASTER = "NO MASTER"
+NO_ANSWER = "NO ANSWER"
+
+
+@click.command("list")
+@target_argument
+@json_flag
+@common_flags
+def list_command(target: Target, as_json: bool, common: Common) -> None:
+    """List the topologies of a cluster, of a role or of an environ."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from heronpy.cli.session import Session
+
+    session = Session(target, common)
+    records = session.topologies()
+    with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:
+        found = list(pool.map(lambda record: _row(session, record), records))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say(f"No topology runs in {session.target}")
+        return
+    rows = [
+        (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
+        for row in found
+    ]
+    print_table(("topology", "state", "role", "environ", "tasks", "submitted"), rows, right=("tasks",))
+    for row in found:
+        if row["state"] == DEAD:
+            where = f"{session.target} {clean(row['name'])}"
+            say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
+
+
+def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
+    from heronpy.cli import summary, waiting
+
+    status = waiting.poll(session, record.topology, ASK_S)
+    if status is not None:
+        state = summary.lifecycle_name(status)
+    elif session.tmaster_location(record.topology) is not None:
+        state = NO_ANSWER
+    else:
+        state = NO_MASTER if session.scheduler_location(record.topology) is not None else DEAD
+    return {
+        "name": record.topology,
+        "id": record.topology_id,
+        "cluster": record.cluster,
+        "role": record.role,
+        "environ": record.environ,
+        "state": state,
+        "tasks": len(status.tasks) if status is not None else None,
+        "uptime_s": round(status.uptime_s, 3) if status is not None else None,
+        "submitted_at": record.submitted_at,
+        "submission_user": record.submission_user,
+        "release": record.release,
+    }
+
+
+@click.command("status")
+@target_argument
+@topology_argument
+@json_flag
+@common_flags
+def status_command(target: Target, topology: str, as_json: bool, common: Common) -> None:
+    """Show a topology's state: what does not run, what holds it back, what was restarted.
+
+    Exit code 1 when the topology has failed or nothing of it runs.
+    """
+    from heronpy.cli import summary
+    from heronpy.cli.session import Session
+
+    session = Session(target, common)
+    record = session.find(topology)
+    status = session.status(topology)
+    if as_json:
+        print_json(_status_json(record, status))
+    else:
+        _show_status(session, record, status)
+    if summary.lifecycle_name(status) == "FAILED":
+        raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
+
+
+def _status_json(record: plans.ExecutionState, status: control.StatusReply) -> dict[str, Any]:
+    from heronpy.cli import summary
+
+    return {
+        **summary.as_json(status, summary.components(status)),
+        "cluster": record.cluster,
+        "role": record.role,
+        "environ": record.environ,
+        "submitted_at": record.submitted_at,
+        "submission_user": record.submission_user,
+        "release": record.release,
+        "log_dir": f"{record.working_dir}/log-files",
+        "tasks": [
+            {
+                "task_id": task.task_id,
+                "instance_id": task.instance_id,
+                "component": task.component,
+                "state": summary.task_state_name(task.state),
+                "pid": task.pid,
+                "epoch": task.epoch,
+                "error": task.error,
+            }
+            for task in status.tasks
+        ],
+        "containers": [
+            {
+                "container": executor.container,
+                "host": executor.host,
+                "pid": executor.pid,
+                "metrics_port": executor.metrics_port,
+                "processes": [
+                    {
+                        "name": process.name,
+                        "pid": process.pid,
+                        "state": summary.process_state_name(process.state),
+                        "restarts": process.restarts,
+                        "exit_reason": process.exit_reason,
+                        "exit_detail": process.exit_detail,
+                        "rss_bytes": process.rss_bytes,
+                        "cpu_s": process.cpu_s,
+                    }
+                    for process in executor.processes
+                ],
+            }
+            for executor in status.executors
+        ],
+    }
+
+
+def _show_status(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> None:
+    from heronpy.cli import summary
+    from heronpy.common.units import format_duration
+
+    name = clean(status.topology)
+    say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
+    cause = f": {clean(status.cause)}" if status.cause else ""
+    say(f"  state      {summary.lifecycle_name(status)}{cause}")
+    say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
+    down = [task for task in status.tasks if task.state not in summary.UP]
+    say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
+    if status.discarded_tuples:
+        say(f"  discarded  {status.discarded_tuples:,} tuples")
+    for culprit in status.culprits:
+        say(f"  {clean(summary.culprit_text(culprit))}")
+    _show_containers(status)
+    if down:
+        rows = [
+            (task.instance_id or task.component, summary.task_state_name(task.state), task.error or None)
+            for task in down
+        ]
+        print_table(("task not up", "state", "error"), rows)
+    troubled = summary.troubled_processes(status.executors)
+    if troubled:
+        processes = [
+            (
+                process.name,
+                summary.process_state_name(process.state),
+                str(process.restarts),
+                ": ".join(part for part in (process.exit_reason, process.exit_detail) if part) or None,
+            )
+            for process in troubled
+        ]
+        print_table(("process", "state", "restarts", "last exit"), processes, right=("restarts",))
+    say(f"See also: heron top {session.target} {name}, heron logs {session.target} {name}")
+
+
+def _show_containers(status: control.StatusReply) -> None:
+    from heronpy.common.units import format_bytes
+
+    rows = [
+        (
+            str(executor.container),
+            executor.host,
+            str(executor.pid),
+            len(executor.processes),
+            sum(process.restarts for process in executor.processes),
+            format_bytes(sum(process.rss_bytes for process in executor.processes)),
+        )
+        for executor in sorted(status.executors, key=lambda executor: executor.container)
+    ]
+    if rows:
+        columns = ("container", "host", "executor pid", "processes", "restarts", "memory")
+        print_table(columns, rows, right=("container", *columns[2:]))

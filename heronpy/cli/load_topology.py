@@ -1,0 +1,225 @@
+"""The child process of `heron submit` that runs the user's program and leaves its topology as a .defn file.
+
+It runs as `python -m heronpy.cli.load_topology request.json`. The program runs as `__main__`, or a
+class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
+written. What was written and which files of the user were loaded goes to `report.json` beside the
+request. A traceback of the user's code is printed whole and without frames of this module; exit
+code 1 means that the user's code failed and was heard, 3 that there is a sentence in the report.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+USER_FAILED = 1
+SENTENCE = 3
+
+
+class Unusable(Exception):
+    """The program ran but yields no topology that can be used; the text is for people."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    path = Path((sys.argv[1:] if argv is None else argv)[0])
+    request = json.loads(path.read_text(encoding="utf-8"))
+    report = path.with_name("report.json")
+    sys.path[0:0] = request["sys_path"]
+    sys.argv = [request["program"], *request["args"]]
+    if request["name_argument"]:
+        _hide_name_from_argparse(request["args"][0])
+    try:
+        code = _run(request)
+    except Unusable as error:
+        report.write_text(json.dumps({"sentence": str(error)}), encoding="utf-8")
+        return SENTENCE
+    if code == 0:
+        content = {"main_file": _main_file(), "files": _loaded_files(request["root"])}
+        report.write_text(json.dumps(content), encoding="utf-8")
+    sys.stdout.flush()
+    return code
+
+
+def _run(request: dict[str, Any]) -> int:
+    if request["kind"] == "class":
+        return _guarded(lambda: _write_class(request["module"], request["class"]))
+    if request["kind"] == "module":
+        code = _guarded(lambda: _run_module(request["module"], request["class"]))
+    else:
+        code = _guarded(lambda: _run_file(Path(request["program"]), request["source"]))
+    if code == 0 and ((request["class"] and request["kind"] == "file") or not _written(request)):
+        code = _guarded(lambda: _write_main_classes(request))
+    return code
+
+
+def _guarded(step: Callable[[], None]) -> int:
+    """Run the user's code; 0 when it ended well."""
+    try:
+        step()
+    except Unusable:
+        raise
+    except SystemExit as leave:
+        if leave.code in (None, 0):
+            return 0
+        if not isinstance(leave.code, int):
+            print(leave.code, file=sys.stderr)
+        return leave.code if isinstance(leave.code, int) and leave.code != SENTENCE else USER_FAILED
+    except BaseException as error:
+        print_user_traceback(error)
+        return USER_FAILED
+    return 0
+
+
+def print_user_traceback(error: BaseException) -> None:
+    """Python's own traceback, from the first frame that is not ours or the import system's."""
+    frame = error.__traceback__
+    while frame is not None and _is_ours(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    # All frames ours: a SyntaxError of the user's file, or a file that cannot be imported.
+    text = "".join(traceback.format_exception(type(error), error, frame))
+    sys.stdout.flush()
+    sys.stderr.write(text)
+
+
+def _is_ours(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen importlib") or filename == importlib.__file__
+
+
+def _new_main(path: str) -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    sys.modules["__main__"] = module
+    return module
+
+
+def _run_file(program: Path, source: str) -> None:
+    """Run a file as `python file` does."""
+    module = _new_main(source)
+    code = compile(Path(source).read_bytes(), source, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+def _run_module(name: str, function: str) -> None:
+    """Run a module as `python -m name` does, or call its function, as a .pex names its entry point."""
+    if function:
+        importlib.import_module(name)
+        target: Any = sys.modules[name]
+        for part in function.split("."):
+            target = getattr(target, part)
+        sys.exit(target())
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name += ".__main__"
+        spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None or spec.loader is None:
+        raise Unusable(f"module {name} of the package cannot be found; name one with module:Class")
+    module = _new_main(spec.origin)
+    module.__spec__ = spec
+    module.__package__ = spec.parent
+    code = compile(Path(spec.origin).read_bytes(), spec.origin, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+def _written(request: dict[str, Any]) -> bool:
+    return any(Path(request["out"]).glob("*.defn"))
+
+
+def _topology_base() -> Any:
+    """heronpy's Topology, or None when the program never imported it."""
+    module = sys.modules.get("heronpy.api.topology")
+    return getattr(module, "Topology", None)
+
+
+def _write_class(module_name: str, class_name: str) -> None:
+    module = importlib.import_module(module_name)
+    found: Any = module
+    for part in class_name.split("."):
+        if not hasattr(found, part):
+            raise Unusable(f"module {module_name} has no class '{part}'{_classes_of(module)}")
+        found = getattr(found, part)
+    base = _topology_base()
+    if base is None or not (isinstance(found, type) and issubclass(found, base)):
+        raise Unusable(f"'{class_name}' of module {module_name} is no Topology{_classes_of(module)}")
+    found.write()  # type: ignore[attr-defined]
+
+
+def _classes_of(module: types.ModuleType) -> str:
+    names = [cls.__name__ for cls in _topologies_in(module)]
+    return f"; it defines {', '.join(names)}" if names else "; subclass heronpy.api.topology.Topology in it"
+
+
+def _topologies_in(module: types.ModuleType) -> list[Any]:
+    if _topology_base() is None:
+        return []
+    from heronpy.api.user_code import find_topologies
+
+    return list(find_topologies(module))
+
+
+def _write_main_classes(request: dict[str, Any]) -> None:
+    """Write the chosen Topology subclass of the program, or all that it defines."""
+    main = sys.modules["__main__"]
+    classes = _topologies_in(main)
+    chosen = request["class"] if request["kind"] == "file" else ""
+    if chosen:
+        classes = [cls for cls in classes if cls.__name__ == chosen]
+        if not classes:
+            raise Unusable(f"'{chosen}' of {request['program']} is no Topology{_classes_of(main)}")
+        for stale in Path(request["out"]).glob("*.defn"):
+            stale.unlink()
+    if not classes:
+        raise Unusable(
+            f"{request['program']} builds no topology; call build_and_submit() of a TopologyBuilder,"
+            " or define a subclass of heronpy.api.topology.Topology"
+        )
+    for cls in classes:
+        cls.write()
+
+
+def _main_file() -> str | None:
+    """The file that ran as `__main__`, when one did."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    return os.path.abspath(path) if path and os.path.abspath(path) != os.path.abspath(__file__) else None
+
+
+def _loaded_files(root: str) -> list[str]:
+    """Files under the root that the program imported."""
+    found = set()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and os.path.abspath(path).startswith(root + os.sep):
+            found.add(os.path.abspath(path))
+    return sorted(found)
+
+
+def _hide_name_from_argparse(name: str) -> None:
+    """Let a program whose argparse parser takes no positional argument ignore the topology's name.
+
+    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, which
+    is where Apache's programs look for it; a parser that has no place for it would refuse it.
+    """
+    import argparse
+
+    original = argparse.ArgumentParser.parse_known_args
+
+    def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
+        takes_words = any(not action.option_strings for action in self._actions)
+        if args is None and not takes_words and sys.argv[1:2] == [name]:
+            args = sys.argv[2:]
+        return original(self, args, namespace)
+
+    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

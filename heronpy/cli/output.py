@@ -1,0 +1,114 @@
+"""Everything `heron` prints for people: tables, JSON, plain lines.
+
+Text that came from users' programs (names, exceptions, log lines) is cleaned before it reaches a
+terminal, so that it cannot forge lines or move the cursor. rich is imported only when a table is drawn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from heronpy.common.log_format import escape
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def clean(text: str) -> str:
+    """One line of text in which control characters are visible instead of acting."""
+    return escape(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def clean_block(text: str) -> str:
+    """The same for text of several lines, such as a traceback."""
+    return escape(text)
+
+
+def say(text: str = "") -> None:
+    click.echo(text)
+
+
+def warn(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def print_json(value: Any) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2))
+
+
+def console(colour: bool | None = None) -> Console:
+    """A console that wraps at the terminal's width, or never when the output is not a terminal."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(
+        width=width, markup=False, highlight=False, emoji=False, soft_wrap=False, force_terminal=colour or None
+    )
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    title: str | None = None,
+    right: Sequence[str] = (),
+    boxed: bool = False,
+) -> Table:
+    """A table; the columns named in `right` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        box=box.ASCII2 if boxed else box.SIMPLE_HEAD,
+        pad_edge=boxed,
+        header_style="bold",
+    )
+    for name in columns:
+        grid.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(cell if isinstance(cell, Text) else Text(clean(_cell(cell))) for cell in row))
+    return grid
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    title: str | None = None,
+    right: Sequence[str] = (),
+    boxed: bool = False,
+) -> None:
+    console().print(table(columns, rows, title, right, boxed))
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 task', '2 tasks'."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def moment(wall_s: float) -> str:
+    """A wall time as people read it, in local time."""
+    import datetime
+
+    if not wall_s:
+        return "-"
+    return datetime.datetime.fromtimestamp(wall_s).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,68 @@
+"""Which files a plain program needs when it runs elsewhere: itself and what it imports from beside it.
+
+The closure is taken twice over: from the modules that the program really loaded, and from the import
+statements in them (an import inside a function is not executed at submit). A package is taken whole,
+with its data files. Nothing outside of the program's own folder is touched.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import heronpy
+
+_SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".venv", ".mypy_cache", ".pytest_cache")
+
+
+def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
+    """Copy the loaded files under root, and what they import from there, to the destination."""
+    waiting = [path for path in loaded if path.is_relative_to(root) and not _installed(root, path)]
+    done: set[Path] = set()
+    while waiting:
+        top = root / waiting.pop().relative_to(root).parts[0]
+        if top in done:
+            continue
+        done.add(top)
+        if top.is_dir():
+            shutil.copytree(top, destination / top.name, ignore=_SKIPPED, dirs_exist_ok=True)
+            sources = [path for path in top.rglob("*.py") if "__pycache__" not in path.parts]
+        else:
+            destination.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(top, destination / top.name)
+            sources = [top] if top.suffix == ".py" else []
+        for source in sources:
+            waiting.extend(_imported(root, source))
+
+
+def _installed(root: Path, path: Path) -> bool:
+    """Whether a file belongs to the interpreter, a virtual environment or heronpy itself: those stay where they are."""
+    ours = Path(heronpy.__file__).parent
+    return (
+        bool({"site-packages", "dist-packages"} & set(path.parts))
+        or (Path(sys.prefix) != root and path.is_relative_to(sys.prefix) and Path(sys.prefix).is_relative_to(root))
+        or (ours.parent == root and path.relative_to(root).parts[0] in ("heronpy", "stmgr", "instance"))
+    )
+
+
+def _imported(root: Path, source: Path) -> list[Path]:
+    """Files or folders beside the program that a source file imports."""
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return []
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.add(node.module.partition(".")[0])
+    found = []
+    for name in sorted(names):
+        for candidate in (root / f"{name}.py", root / name / "__init__.py"):
+            if candidate.is_file() and not _installed(root, candidate):
+                found.append(candidate)
+    return found

@@ -1,0 +1,227 @@
+"""What a verb needs of a cluster: its settings, its state manager, and RPC to a topology's masters.
+
+A Session is made per command and knows one cluster. It opens nothing before it is asked to. Every
+lookup of a topology ends in its execution state or in a Failure that names the nearest topology.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heronpy.cli import client_config, exits
+from heronpy.cli.target import Common, Target
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from heronpy.common.settings import Resolved
+    from heronpy.net.rpc import RpcClient
+    from heronpy.plan.launch import LaunchSpec
+    from heronpy.proto import control_pb2 as control
+    from heronpy.proto import plan_pb2 as plans
+    from heronpy.proto import topology_pb2 as api
+    from heronpy.statemgr.base import StateManager
+
+
+def heron_home() -> Path:
+    """Where heron keeps state, packages and working directories."""
+    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+
+
+def known_clusters() -> list[str]:
+    """Clusters that have state, configuration of the client, or settings files, for completion."""
+    found = {"local"}
+    for folder in (heron_home() / "state", client_config.config_home()):
+        if folder.is_dir():
+            found.update(entry.name for entry in folder.iterdir() if entry.is_dir())
+    return sorted(found)
+
+
+class Session:
+    """One command's view of one cluster."""
+
+    def __init__(self, target: Target, common: Common | None = None) -> None:
+        self.common = common or Common()
+        self.client = client_config.ClientConfig(target.cluster)
+        self.target = Target(
+            target.cluster,
+            target.role or self.client.get("role"),
+            target.environ or self.client.get("environ"),
+        )
+
+    # ---- settings -------------------------------------------------------------------------
+
+    @property
+    def overrides(self) -> list[str]:
+        """Settings from the client's own file, then those of the command line, which win."""
+        return self.client.properties() + list(self.common.config_property)
+
+    def conf_dirs(self) -> list[Path]:
+        from heronpy.common import settings
+
+        path = self.common.config_path or self.client.get("config-path")
+        if path and not Path(path).expanduser().is_dir():
+            raise exits.Failure(
+                f"--config-path {path} is no folder; name one that has {self.target.cluster}/<room>.yaml", exits.USAGE
+            )
+        return list(settings.find_conf(Path(path).expanduser() if path else None))
+
+    def resolve(
+        self,
+        topology_config: dict[str, Any] | None = None,
+        component_configs: dict[str, dict[str, Any]] | None = None,
+    ) -> Resolved:
+        """Settings of the cluster with those of a topology on top; a bad one is a ConfigError."""
+        from heronpy.common import settings
+
+        return settings.resolve(
+            self.target.cluster, self.conf_dirs(), topology_config or {}, component_configs or {}, self.overrides
+        )
+
+    def state_place(self, resolved: Resolved) -> tuple[str, str]:
+        """Type and root of the state manager."""
+        room = resolved.settings["statemgr"]
+        root = room.get("root") or str(heron_home() / "state" / self.target.cluster)
+        return str(room.get("type") or "local"), os.path.expanduser(str(root))
+
+    # ---- state ----------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> StateManager:
+        from heronpy.statemgr import open_state
+
+        kind, root = self.state_place(self.resolve())
+        return open_state(kind, root)
+
+    def names(self) -> list[str]:
+        """Names of the topologies of the cluster (of the role and environ, when given)."""
+        return [record.topology for record in self.topologies()]
+
+    def topologies(self) -> list[plans.ExecutionState]:
+        from heronpy.statemgr import paths
+
+        folder = paths.execution_state("x").rsplit("/", 1)[0]
+        records = [self.record(name) for name in sorted(self.state.children(folder))]
+        return [record for record in records if record is not None and self._mine(record)]
+
+    def record(self, topology: str) -> plans.ExecutionState | None:
+        """The execution state of a topology, or None."""
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        found = self.state.get(paths.execution_state(topology))
+        return plans.ExecutionState.FromString(found[0]) if found else None
+
+    def _mine(self, record: plans.ExecutionState) -> bool:
+        target = self.target
+        return target.role in (None, record.role) and target.environ in (None, record.environ)
+
+    def find(self, topology: str) -> plans.ExecutionState:
+        """The execution state; a Failure (exit code 3) when there is no such topology."""
+        record = self.record(topology)
+        if record is None:
+            cluster = self.target.cluster
+            hint = exits.nearest(topology, self.names(), f"; run 'heron list {cluster}' to see what runs")
+            raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
+        if not self._mine(record):
+            raise exits.Failure(
+                f"topology '{topology}' is not in {self.target} but in"
+                f" {record.cluster}/{record.role}/{record.environ}; name that instead",
+                exits.NOT_FOUND,
+            )
+        return record
+
+    def launch_of(self, record: plans.ExecutionState) -> LaunchSpec:
+        from heronpy.plan.launch import LaunchSpec
+
+        return LaunchSpec.load(record.launch_file)
+
+    def topology(self, name: str) -> api.Topology:
+        from heronpy.proto import topology_pb2 as api
+        from heronpy.statemgr import paths
+
+        return api.Topology.FromString(self._must_get(paths.topology(name), name, "topology definition"))
+
+    def packing_plan(self, name: str) -> plans.PackingPlan:
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        return plans.PackingPlan.FromString(self._must_get(paths.packing_plan(name), name, "packing plan"))
+
+    def physical_plan(self, name: str) -> plans.PhysicalPlan | None:
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        found = self.state.get(paths.physical_plan(name))
+        return plans.PhysicalPlan.FromString(found[0]) if found else None
+
+    def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
+        """Lock that keeps submits and kills of one topology apart; it ends with this process.
+
+        It is the command's own: the topology's processes take other locks while a command waits for them.
+        """
+        return self.state.lock(f"operations/{name}", timeout_s)
+
+    def _must_get(self, path: str, name: str, what: str) -> bytes:
+        found = self.state.get(path)
+        if found is None:
+            raise exits.Failure(
+                f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            )
+        return bytes(found[0])
+
+    # ---- RPC ------------------------------------------------------------------------------
+
+    def tmaster_location(self, name: str) -> plans.TmasterLocation | None:
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        found = self.state.get(paths.tmaster(name))
+        return plans.TmasterLocation.FromString(found[0]) if found else None
+
+    def scheduler_location(self, name: str) -> plans.SchedulerLocation | None:
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        found = self.state.get(paths.scheduler(name))
+        return plans.SchedulerLocation.FromString(found[0]) if found else None
+
+    @contextmanager
+    def tmaster(self, name: str) -> Iterator[RpcClient]:
+        """A client of the topology master; a Failure when it does not run."""
+        from heronpy.net.rpc import RpcClient
+
+        location = self.tmaster_location(name)
+        if location is None:
+            raise exits.Failure(self._no_master(name))
+        with RpcClient(location.endpoint, peer=f"the topology master of '{name}'") as client:
+            yield client
+
+    def _no_master(self, name: str) -> str:
+        if self.scheduler_location(name) is None:
+            return (
+                f"nothing of topology '{name}' runs any more;"
+                f" run 'heron kill {self.target} {name}' to remove what is left"
+            )
+        return (
+            f"the topology master of '{name}' is not running; it is being restarted,"
+            f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
+        )
+
+    def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
+        """Ask the topology master of a topology that must exist; returns the body of its reply."""
+        self.find(name)
+        with self.tmaster(name) as client:
+            return client.call(body, timeout_s)
+
+    def status(self, name: str, timeout_s: float = 5.0) -> control.StatusReply:
+        from heronpy.proto import control_pb2 as control
+
+        reply: control.StatusReply = self.ask(name, control.GetStatus(), timeout_s)
+        return reply

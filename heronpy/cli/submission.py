@@ -1,0 +1,258 @@
+"""The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
+
+Order: everything that can refuse comes first and touches nothing (validate, settings, pack,
+resources, Spark); then the package is cached; then, under the lock of the topology's operations, the execution state
+reserves the name, the launch file and plans are written and the scheduler is started. Until the
+scheduler's location is published the CLI owns what it made; from then on `cleanup.take_down` does.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heronpy.cli import cleanup, exits, resources
+from heronpy.cli.loader import Loaded, child_environment
+from heronpy.cli.session import Session, heron_home
+from heronpy.cli.target import unix_user
+
+if TYPE_CHECKING:
+    from heronpy.common.settings import Resolved
+    from heronpy.plan.launch import LaunchSpec
+    from heronpy.plan.logical import LogicalPlan
+    from heronpy.proto import plan_pb2 as plans
+    from heronpy.proto import topology_pb2 as api
+
+SCHEDULER_START_S = 20.0
+LOG_TAIL_LINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A topology that has passed every check that needs no side effect."""
+
+    topology: api.Topology
+    logical: LogicalPlan
+    packing_plan: plans.PackingPlan
+    resolved: Resolved
+    needs_spark: bool
+
+
+def plan(session: Session, topology: api.Topology) -> Planned:
+    """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
+    from heronpy.common.rooms import PackingSettings
+    from heronpy.packing import pack
+    from heronpy.plan.component_config import config_of
+    from heronpy.plan.logical import LogicalPlan
+
+    logical = LogicalPlan.from_topology(topology)
+    logical.validate()
+    configs = {part.comp.name: config_of(part.comp) for part in [*topology.spouts, *topology.bolts]}
+    resolved = session.resolve(config_of(topology), configs)
+    settings = PackingSettings(**resolved.settings["packing"])
+    return Planned(topology, logical, pack(topology, settings, None), resolved, _needs_spark(topology))
+
+
+def _needs_spark(topology: api.Topology) -> bool:
+    from heronpy.connectors.spark import needs_spark
+
+    return bool(needs_spark(topology))
+
+
+def check_host(planned: Planned) -> None:
+    """Refuse what this host cannot hold."""
+    limits = resources.limits_of_host()
+    resources.check(planned.packing_plan, limits)
+    resources.raise_fd_limit(planned.packing_plan)
+    if planned.needs_spark:
+        from heronpy.connectors.spark import check_spark
+
+        check_spark()
+
+
+@dataclass(slots=True)
+class Started:
+    """A topology whose scheduler runs."""
+
+    record: plans.ExecutionState
+    spec: LaunchSpec
+    scheduler: subprocess.Popen[bytes]
+
+
+def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
+    """Make the topology's state and start its scheduler; undoes everything when that fails."""
+    from heronpy.common.errors import NodeExistsError
+    from heronpy.statemgr import paths
+
+    topology, state = planned.topology, session.state
+    with session.operation(topology.name), ExitStack() as undo:
+        # Nobody else submits or kills it now, so what is found here is final.
+        refuse_taken(session, topology.name)
+        package_dir = _store(loaded)
+        spec = _launch_spec(session, planned, loaded, package_dir)
+        record = _execution_state(spec)
+        try:
+            state.create(paths.execution_state(topology.name), record.SerializeToString())
+        except NodeExistsError:
+            refuse_taken(session, topology.name)
+            raise
+        # Registered before the first step that could leave something behind.
+        undo.callback(cleanup.remove_state, session, record)
+        for folder in (Path(spec.working_dir), spec.log_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(Path(spec.sockets_dir))
+        undo.callback(cleanup.remove_sockets, session, record)
+        spec.save(record.launch_file)
+        for path, message in (
+            (paths.topology(topology.name), topology),
+            (paths.packing_plan(topology.name), planned.packing_plan),
+        ):
+            # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
+            state.set(path, message.SerializeToString())
+        scheduler = _spawn_scheduler(spec, record.launch_file)
+        undo.callback(_end, scheduler, record.launch_file)
+        _wait_scheduler(session, record, spec, scheduler)
+        undo.pop_all()
+    return Started(record, spec, scheduler)
+
+
+def refuse_taken(session: Session, name: str) -> None:
+    """A Failure (exit code 4) when a topology of that name exists; to be asked under the operation's lock."""
+    record = session.record(name)
+    if record is None:
+        return
+    cluster = session.target.cluster
+    if session.scheduler_location(name) is None:
+        raise exits.Failure(
+            f"topology '{name}' in cluster {cluster} is dead but not removed;"
+            f" run 'heron kill {cluster} {name}' and submit again",
+            exits.EXISTS,
+        )
+    raise exits.Failure(
+        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name",
+        exits.EXISTS,
+    )
+
+
+def make_private(folder: Path) -> None:
+    """Create the sockets folder, refusing one that another user planted in the shared temporary folder."""
+    import os
+
+    for part in (folder.parent, folder):
+        part.mkdir(mode=0o700, exist_ok=True)
+        status = part.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077 or not part.is_dir() or part.is_symlink():
+            raise exits.Failure(f"{part} does not belong to you alone; remove it or set TMPDIR to a folder of yours")
+
+
+def _store(loaded: Loaded) -> Path | None:
+    from heronpy.storage.packages import PackageStore
+
+    if loaded.package is None:
+        return None
+    return Path(PackageStore(heron_home() / "packages").add(loaded.package).dir)
+
+
+def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> LaunchSpec:
+    from heronpy.cli.about import release
+    from heronpy.plan.launch import LaunchSpec
+
+    target, topology, resolved = session.target, planned.topology, planned.resolved
+    kind, root = session.state_place(resolved)
+    home = heron_home() / "topologies" / target.cluster / target.role_or_user / topology.name
+    main_file = str(package_dir / loaded.main_file) if package_dir and loaded.main_file else None
+    return LaunchSpec(
+        topology=topology.name,
+        topology_id=topology.id,
+        cluster=target.cluster,
+        role=target.role_or_user,
+        environ=target.environ_or_default,
+        submission_user=unix_user(),
+        release=release(),
+        working_dir=str(home),
+        sockets_dir=str(cleanup.sockets_dir(topology.id)),
+        state_root=root,
+        state_type=kind,
+        package_dir=str(package_dir) if package_dir else None,
+        main_file=main_file,
+        python=sys.executable,
+        needs_spark=planned.needs_spark,
+        settings=resolved.settings,
+        origins=resolved.origins,
+        component_settings=resolved.component_settings,
+    )
+
+
+def _execution_state(spec: LaunchSpec) -> plans.ExecutionState:
+    from heronpy.proto import plan_pb2 as plans
+
+    return plans.ExecutionState(
+        topology=spec.topology,
+        topology_id=spec.topology_id,
+        cluster=spec.cluster,
+        role=spec.role,
+        environ=spec.environ,
+        submission_user=spec.submission_user,
+        submitted_at=time.time(),
+        release=spec.release,
+        working_dir=spec.working_dir,
+        launch_file=str(Path(spec.working_dir) / "launch.json"),
+    )
+
+
+def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+    """Start the scheduler as a daemon: own session, own log, no terminal."""
+    argv = [spec.python, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
+    with open(spec.log_dir / "scheduler.log", "ab") as log:
+        return subprocess.Popen(
+            argv,
+            env=child_environment({cleanup.LAUNCH_VARIABLE: launch_file}),
+            cwd=spec.working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _end(scheduler: subprocess.Popen[bytes], launch_file: str) -> None:
+    cleanup.kill_leftovers(launch_file)
+    scheduler.poll()
+
+
+def _wait_scheduler(
+    session: Session, record: plans.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
+) -> None:
+    deadline = time.monotonic() + SCHEDULER_START_S
+    pause = 0.01
+    while session.scheduler_location(record.topology) is None:
+        if scheduler.poll() is not None:
+            raise scheduler_died(spec, scheduler)
+        if time.monotonic() > deadline:
+            raise exits.Failure(
+                f"the scheduler of '{record.topology}' has not started within {SCHEDULER_START_S:g} s;"
+                f" see {spec.log_dir / 'scheduler.log'}",
+                exits.TIMED_OUT,
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.1)
+
+
+def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> exits.Failure:
+    """The Failure for a scheduler that ended, with the end of its log."""
+    path = spec.log_dir / "scheduler.log"
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(path.stat().st_size - 16384, 0))
+            lines = file.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    except OSError:
+        lines = []
+    return exits.Failure(
+        f"the scheduler of '{spec.topology}' ended with code {scheduler.returncode}; its log is {path}",
+        report="\n".join(lines),
+    )

@@ -1,0 +1,183 @@
+"""`heron submit`: from a user's program to a running topology, or to nothing at all."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import say, warn
+from heronpy.cli.target import Common, Target, common_flags, target_argument
+
+if TYPE_CHECKING:
+    from heronpy.cli.session import Session
+    from heronpy.cli.submission import Planned, Started
+
+FORMATS = ("table", "colored_table", "json", "raw")
+CLEAN_UP_S = 15.0
+
+
+@click.command("submit", context_settings={"ignore_unknown_options": True})
+@target_argument
+@click.argument("program", metavar="PROGRAM")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
+@click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
+@click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
+@click.option("--wait", is_flag=True, help="Stay until a bounded topology has finished, then remove it.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that it may take until every task runs.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
+@click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
+@common_flags
+def submit_command(
+    target: Target,
+    program: str,
+    words: tuple[str, ...],
+    deploy_deactivated: bool,
+    detach: bool,
+    wait: bool,
+    timeout_s: float,
+    dry_run: bool,
+    dry_run_format: str,
+    common: Common,
+) -> None:
+    """Start a topology and wait until every task has initialised.
+
+    PROGRAM is a .py file, a folder with __main__.py, a .zip, .pex or .tar.gz of one, or module:Class.
+    It runs in a process of its own and builds the topology.
+
+    \b
+    heron submit local topo.py                     run topo.py, or use its Topology class
+    heron submit local topo.py Name [ARGS]...      choose a class, or give the topology this name
+    heron submit local topo.py - [ARGS]...         run topo.py with ARGS as they are
+    heron submit local topo.pex - Name             run the main program of a .pex
+    heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
+    heron submit local package.module:Class        use a class of an installed module
+
+    Flags that heron does not know go to PROGRAM; so does everything after '--'.
+    """
+    if detach and wait:
+        raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+    from heronpy.cli.session import Session
+
+    _refuse_early_option(program)
+    session = Session(target, common)
+    with tempfile.TemporaryDirectory(prefix="heron-submit-") as scratch:
+        deadline = time.monotonic() + timeout_s
+        form = dry_run_format if dry_run else None
+        planned, started = _prepare(session, program, words, deploy_deactivated, form, Path(scratch), timeout_s)
+    if started is None:
+        _print_plans(planned, dry_run_format)
+        return
+    name = planned.topology.name
+    tasks = sum(len(container.instances) for container in planned.packing_plan.containers)
+    with _taken_down_on_failure(session, started):
+        if not detach:
+            from heronpy.cli import waiting
+
+            waiting.until_running(session, started, tasks, max(deadline - time.monotonic(), 1.0))
+        say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if detach else ""))
+        say(f"  logs:   {started.spec.log_dir}")
+        say(f"  status: heron status {session.target} {name}")
+        if wait:
+            from heronpy.cli.top import watch_until_finished
+
+            watch_until_finished(session, name)
+    if wait:
+        _take_down(session, started)
+        say(f"Topology '{name}' has finished and is removed")
+
+
+def _refuse_early_option(program: str) -> None:
+    """Unknown flags belong to the user's program only behind it; before it they are mistakes."""
+    if program.startswith("-") and program != "-":
+        ctx = click.get_current_context()
+        known = [option for param in ctx.command.params for option in param.opts if option.startswith("--")]
+        hint = exits.nearest(program.partition("=")[0], known, "; flags of the program come after it")
+        raise click.UsageError(f"no such option: {program}{hint}", ctx)
+
+
+def _prepare(
+    session: Session,
+    program: str,
+    words: tuple[str, ...],
+    paused: bool,
+    dry_form: str | None,
+    scratch: Path,
+    timeout_s: float,
+) -> tuple[Planned, Started | None]:
+    """Load, check and start; what was started is None for a dry run."""
+    from heronpy.cli import loader, submission
+    from heronpy.cli.program import understand
+    from heronpy.proto import topology_pb2 as api
+
+    what = understand(program, words, scratch)
+    # A plan that a program reads must stand alone on stdout.
+    output = sys.stderr.fileno() if dry_form in ("json", "raw") else None
+    loaded = loader.load(what, session.target, paused, scratch, timeout_s, output)
+    loaded.topology.state = api.PAUSED if paused else api.RUNNING
+    planned = submission.plan(session, loaded.topology)
+    if dry_form is not None:
+        return planned, None
+    submission.check_host(planned)
+    say(f"Launching topology: '{planned.topology.name}'")
+    return planned, submission.start(session, planned, loaded)
+
+
+def _print_plans(planned: Planned, form: str) -> None:
+    from heronpy.cli import render_logical, render_packing
+    from heronpy.cli.output import print_json
+
+    if form == "json":
+        print_json(
+            {
+                "logical_plan": render_logical.as_json(planned.topology),
+                "packing_plan": render_packing.as_json(planned.packing_plan),
+            }
+        )
+    elif form == "raw":
+        say(f"{planned.topology}\n{planned.packing_plan}".rstrip())
+    else:
+        say(f"Topology '{planned.topology.name}' would be launched as follows; nothing was started.\n")
+        render_logical.show(planned.topology, coloured=form == "colored_table")
+        render_packing.show(planned.packing_plan, coloured=form == "colored_table")
+
+
+@contextmanager
+def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
+    """A submit that fails, is late or is interrupted leaves nothing behind."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            warn(f"\ninterrupted: removing topology '{started.record.topology}'")
+        _take_down(session, started)
+        raise
+
+
+def _take_down(session: Session, started: Started) -> None:
+    from heronpy.cli import cleanup
+
+    name = started.record.topology
+    record = session.record(name)
+    if record is not None and record.topology_id != started.record.topology_id:
+        return  # somebody killed it and submitted another one of that name
+    with session.operation(name):
+        outcome = cleanup.take_down(session, started.record, CLEAN_UP_S)
+    started.scheduler.poll()
+    if outcome.remains:
+        warn(f"warning: not removed: {', '.join(outcome.remains)}; run 'heron kill {session.target} {name}'")

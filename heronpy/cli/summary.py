@@ -1,0 +1,136 @@
+"""A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
+
+Counters belong to an incarnation of a task; a restarted task counts from 0 again, so a rate is only
+taken between two samples of the same epoch and never negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.proto import control_pb2 as control
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+UP = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
+
+
+def lifecycle_name(status: control.StatusReply) -> str:
+    """RUNNING, PAUSED, ..."""
+    return control.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
+
+
+def task_state_name(state: int) -> str:
+    return control.TaskState.Name(control.TaskState.ValueType(state)).removeprefix("TASK_")
+
+
+def process_state_name(state: int) -> str:
+    return control.ProcessState.Name(control.ProcessState.ValueType(state)).removeprefix("PROC_")
+
+
+@dataclass(slots=True)
+class ComponentRow:
+    """Sums over the tasks of one component."""
+
+    name: str
+    is_spout: bool
+    tasks: int = 0
+    up: int = 0
+    emitted: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    emitted_per_s: float = 0.0
+    executed_per_s: float = 0.0
+    in_queue_tuples: int = 0
+    in_queue_bytes: int = 0
+    out_queue_tuples: int = 0
+    pending: int = 0
+    loop_age_s: float = 0.0
+    backpressure: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {field: getattr(self, field) for field in self.__slots__}
+
+
+def components(
+    status: control.StatusReply, before: control.StatusReply | None = None, elapsed_s: float = 0.0
+) -> list[ComponentRow]:
+    """A row per component in the topology's order; rates since the reply `before`."""
+    topology = status.plan.topology
+    rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
+    rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
+    earlier = {(task.task_id, task.epoch): task for task in before.tasks} if before is not None else {}
+    for task in status.tasks:
+        row = rows.setdefault(task.component, ComponentRow(task.component, False))
+        row.tasks += 1
+        row.up += task.state in UP
+        row.emitted += task.emitted
+        row.executed += task.executed
+        row.acked += task.acked
+        row.failed += task.failed
+        row.in_queue_tuples += task.in_queue_tuples
+        row.in_queue_bytes += task.in_queue_bytes
+        row.out_queue_tuples += task.out_queue_tuples
+        row.pending += task.pending
+        row.loop_age_s = max(row.loop_age_s, task.loop_age_s)
+        old = earlier.get((task.task_id, task.epoch))
+        if old is not None and elapsed_s > 0:
+            row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
+            row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
+    for culprit in status.culprits:
+        if culprit.component in rows:
+            rows[culprit.component].backpressure = True
+    return list(rows.values())
+
+
+def culprit_text(culprit: control.Culprit) -> str:
+    """Who holds the topology back, as one sentence."""
+    from heronpy.common.units import format_bytes, format_duration
+
+    if culprit.task_id:
+        who = f"{culprit.instance_id or culprit.component} is too slow"
+    else:
+        who = f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'} is too slow"
+    return (
+        f"backpressure: {who} ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
+        f" announced by {culprit.stmgr_id})"
+    )
+
+
+def troubled_processes(executors: Iterable[control.RegisterExecutor]) -> list[control.ProcessRecord]:
+    """Processes that are not running or were restarted."""
+    return [
+        process
+        for executor in executors
+        for process in executor.processes
+        if process.state != control.PROC_RUNNING or process.restarts
+    ]
+
+
+def as_json(status: control.StatusReply, rows: list[ComponentRow]) -> dict[str, Any]:
+    """The documented shape of `heron top --json` and the core of `heron status --json`."""
+    return {
+        "topology": status.topology,
+        "topology_id": status.topology_id,
+        "lifecycle": lifecycle_name(status),
+        "cause": status.cause,
+        "uptime_s": round(status.uptime_s, 3),
+        "plan_version": status.plan_version,
+        "discarded_tuples": status.discarded_tuples,
+        "components": [row.as_json() for row in rows],
+        "backpressure": [
+            {
+                "instance_id": culprit.instance_id,
+                "component": culprit.component,
+                "task_id": culprit.task_id,
+                "peer": culprit.peer,
+                "stmgr_id": culprit.stmgr_id,
+                "queued_bytes": culprit.queued_bytes,
+                "since_s": culprit.since_s,
+            }
+            for culprit in status.culprits
+        ],
+    }

@@ -1,0 +1,268 @@
+"""`heron top`: the components of a topology, live; and the waiting of `heron submit --wait`.
+
+On a terminal the table is redrawn in place. Elsewhere snapshots are printed one after another, so
+that the output can be kept or piped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, console, say, table
+from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+    from heronpy.cli.session import Session
+    from heronpy.cli.summary import ComponentRow
+    from heronpy.proto import control_pb2 as control
+
+LINE_INTERVAL_S = 2.0
+LIVE_INTERVAL_S = 0.5
+END_LOOK_S = 0.2
+#: Columns that the full table needs.
+WIDE = 150
+#: A topology master may be restarted; longer silence ends the watch.
+SILENCE_MAX_S = 30.0
+
+
+@click.command("top")
+@target_argument
+@topology_argument
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds between two looks.",
+)
+@click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N looks.")
+@json_flag
+@common_flags
+def top_command(
+    target: Target, topology: str, interval_s: float, iterations: int | None, as_json: bool, common: Common
+) -> None:
+    """Watch the components of a topology: counts, rates, queues and who causes backpressure.
+
+    Ctrl-C ends it. Without a terminal a snapshot is printed per look; with --json one line of JSON.
+    """
+    from heronpy.cli.session import Session
+
+    session = Session(target, common)
+    session.status(topology)
+    looks = samples(session, topology, interval_s, iterations)
+    try:
+        if as_json:
+            _print_json_lines(looks)
+        elif sys.stdout.isatty():
+            _live(looks)
+        else:
+            for status, rows in looks:
+                say(header(status))
+                console().print(component_table(rows))
+    except KeyboardInterrupt:
+        say()
+
+
+def samples(
+    session: Session,
+    topology: str,
+    interval_s: float,
+    count: int | None = None,
+    ended: Callable[[control.StatusReply], bool] | None = None,
+) -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+    """Statuses with their rows, one per interval; sooner when `ended` says that there is no later one.
+
+    The first comes after a short time, which its rates are taken over. A Failure when the topology is gone.
+    """
+    from heronpy.cli import summary, waiting
+
+    before, before_at = waiting.poll(session, topology), time.monotonic()
+    next_at, heard_at = before_at + min(interval_s, LIVE_INTERVAL_S), before_at
+    done = 0
+    while count is None or done < count:
+        pause = max(next_at - time.monotonic(), 0.0)
+        time.sleep(pause if ended is None else min(pause, END_LOOK_S))
+        status, now = waiting.poll(session, topology), time.monotonic()
+        if status is None:
+            session.find(topology)
+            if now - heard_at > SILENCE_MAX_S or session.scheduler_location(topology) is None:
+                session.status(topology)  # raises with the reason, unless it has just come back
+            time.sleep(END_LOOK_S)
+            continue
+        heard_at = now
+        if now < next_at and not (ended is not None and ended(status)):
+            continue
+        same = before is not None and before.topology_id == status.topology_id
+        yield status, summary.components(status, before if same else None, now - before_at)
+        before, before_at, next_at = status, now, now + interval_s
+        done += 1
+
+
+def header(status: control.StatusReply) -> str:
+    from heronpy.cli import summary
+    from heronpy.common.units import format_duration
+
+    cause = f": {clean(status.cause)}" if status.cause else ""
+    lines = [
+        f"{clean(status.topology)}  {summary.lifecycle_name(status)}{cause}  up {format_duration(status.uptime_s)}"
+        f"  plan version {status.plan_version}"
+    ]
+    lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    return "\n".join(lines)
+
+
+COLUMNS = (
+    ("component", "component"),
+    ("kind", ""),
+    ("up", "up"),
+    ("emitted", "emit"),
+    ("executed", "exec"),
+    ("acked", "ack"),
+    ("failed", "fail"),
+    ("emit/s", "emit/s"),
+    ("exec/s", "exec/s"),
+    ("in queue", "in"),
+    ("out queue", "out"),
+    ("pending", "pend"),
+    ("backpressure", "slow"),
+)
+"""Headers of wide and of narrow tables; "" leaves the column out of narrow ones."""
+
+
+def short(count: float) -> str:
+    """A count in at most five characters: 950, 12.3k, 1.86M."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 999.5 or unit == "T":
+            break
+        count /= 1000
+    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f}{unit}"
+
+
+def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
+    """The table of components; a narrow one fits 80 columns."""
+    number = short if narrow else "{:,.0f}".format
+    cells = []
+    for row in rows:
+        spout, bolt = row.is_spout, not row.is_spout
+        cells.append(
+            (
+                row.name,
+                "spout" if spout else "bolt",
+                f"{row.up}/{row.tasks}",
+                number(row.emitted),
+                number(row.executed) if bolt else None,
+                number(row.acked),
+                number(row.failed),
+                number(row.emitted_per_s),
+                number(row.executed_per_s) if bolt else None,
+                number(row.in_queue_tuples) if bolt else None,
+                number(row.out_queue_tuples),
+                number(row.pending) if spout else None,
+                ("yes" if narrow else "causes it") if row.backpressure else "",
+            )
+        )
+    if not narrow:
+        columns = [wide for wide, _ in COLUMNS]
+        return table(columns, cells, right=columns[2:-1])
+    kept = [index for index, (_, name) in enumerate(COLUMNS) if name]
+    columns = [COLUMNS[index][1] for index in kept]
+    tight = table(columns, [[line[index] for index in kept] for line in cells], right=columns[1:-1])
+    tight.padding = (0, 0, 0, 0)
+    return tight
+
+
+def _screen(status: control.StatusReply, rows: list[ComponentRow], narrow: bool) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(header(status), style="bold"), component_table(rows, narrow))
+
+
+def _live(looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+    from rich.live import Live
+
+    screen = console()
+    with Live(console=screen, auto_refresh=False) as live:
+        for status, rows in looks:
+            live.update(_screen(status, rows, screen.width < WIDE), refresh=True)
+
+
+def _print_json_lines(looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+    import json
+
+    from heronpy.cli import summary
+
+    for status, rows in looks:
+        click.echo(json.dumps(summary.as_json(status, rows)))
+
+
+def watch_until_finished(session: Session, topology: str) -> None:
+    """Show a bounded topology until it has finished; a Failure with its exceptions when it fails."""
+    from heronpy.cli import summary, waiting
+
+    terminal = sys.stdout.isatty()
+
+    def over(status: control.StatusReply) -> bool:
+        return waiting.failed(status) or summary.lifecycle_name(status) == "FINISHED"
+
+    def until_end() -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+        interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
+        for status, rows in samples(session, topology, interval_s, ended=over):
+            yield status, rows
+            if waiting.failed(status):
+                raise exits.Failure(
+                    f"topology '{topology}' failed: {status.cause or 'see its logs'}",
+                    report=_exceptions(session, topology, status),
+                )
+            if over(status):
+                return
+
+    if terminal:
+        _live(until_end())
+        return
+    for status, rows in until_end():
+        say(_line(status, rows))
+
+
+def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
+    """One line per look for outputs that are not terminals."""
+    from heronpy.cli import summary
+    from heronpy.common.units import format_duration
+
+    parts = [f"{format_duration(status.uptime_s)} {summary.lifecycle_name(status)}"]
+    for row in rows:
+        counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
+        rate = row.emitted_per_s if row.is_spout else row.executed_per_s
+        failed = f", {row.failed:,} failed" if row.failed else ""
+        parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
+    parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    return " | ".join(parts)
+
+
+def _exceptions(session: Session, topology: str, status: control.StatusReply) -> str:
+    """Tracebacks that explain a failure, as far as the topology master can still tell."""
+    from heronpy.cli import waiting
+    from heronpy.cli.metrics import exception_text
+    from heronpy.common.errors import HeronError
+    from heronpy.proto import control_pb2 as control
+
+    report = waiting.failure_report(status)
+    if report:
+        return report
+    try:
+        reply = session.ask(topology, control.GetExceptions(), 2.0)
+    except (HeronError, exits.Failure):
+        return ""
+    return "\n\n".join(exception_text(item) for item in reply.exceptions[-5:])

@@ -1,0 +1,283 @@
+"""`heron update`: change the parallelism, the containers or the configuration of a running topology.
+
+The new packing plan is computed here from the current one and sent with the version it came from,
+so of two updates at once the later is refused and not half applied.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.output import counted, print_json, say
+from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+
+if TYPE_CHECKING:
+    from heronpy.cli.session import Session
+    from heronpy.proto import plan_pb2 as plans
+    from heronpy.proto import topology_pb2 as api
+
+PARALLELISM = "topology.component.parallelism"
+CONTAINERS = "topology.stmgrs"
+
+
+@click.command("update")
+@target_argument
+@topology_argument
+@click.option(
+    "--component-parallelism",
+    "parallelism",
+    multiple=True,
+    metavar="NAME:N",
+    help="New number of tasks of a component; may be repeated.",
+)
+@click.option("--container-number", type=click.IntRange(min=1), metavar="N", help="New number of containers.")
+@click.option(
+    "--runtime-config",
+    multiple=True,
+    metavar="[COMPONENT:]KEY:VALUE",
+    help="New value of a configuration key; may be repeated, not together with the other two.",
+)
+@click.option(
+    "--drain-timeout",
+    "drain_timeout_s",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Seconds that removed tasks may take to finish what they have queued.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=300.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds to wait until the update is done.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")
+@click.option(
+    "--dry-run-format", type=click.Choice(["table", "colored_table", "json", "raw"]), default="table", show_default=True
+)
+@json_flag
+@common_flags
+def update_command(
+    target: Target,
+    topology: str,
+    parallelism: tuple[str, ...],
+    container_number: int | None,
+    runtime_config: tuple[str, ...],
+    drain_timeout_s: float | None,
+    timeout_s: float,
+    dry_run: bool,
+    dry_run_format: str,
+    as_json: bool,
+    common: Common,
+) -> None:
+    """Change a running topology without stopping it.
+
+    \b
+    heron update local word_count --component-parallelism count:4
+    heron update local word_count --container-number 2
+    heron update local word_count --runtime-config count:limit:10
+    """
+    if runtime_config and (parallelism or container_number):
+        raise click.UsageError(
+            "--runtime-config excludes --component-parallelism and --container-number; run two updates"
+        )
+    if not (runtime_config or parallelism or container_number):
+        raise click.UsageError(
+            "nothing to change; give --component-parallelism, --container-number or --runtime-config"
+        )
+    from heronpy.cli.session import Session
+
+    session = Session(target, common)
+    session.find(topology)
+    if runtime_config:
+        _configure(session, topology, runtime_config, timeout_s, dry_run, as_json)
+    else:
+        _scale(
+            session,
+            topology,
+            parallelism,
+            container_number,
+            drain_timeout_s or 0.0,
+            timeout_s,
+            dry_run_format if dry_run else None,
+            as_json,
+        )
+
+
+def _configure(
+    session: Session, name: str, settings: tuple[str, ...], timeout_s: float, dry_run: bool, as_json: bool
+) -> None:
+    from heronpy.proto import control_pb2 as control
+
+    topology = session.topology(name)
+    components = [part.comp.name for part in [*topology.spouts, *topology.bolts]]
+    changes = [split_setting(text, components) for text in settings]
+    if not dry_run:
+        session.ask(name, control.RuntimeConfig(settings=list(settings)), timeout_s)
+    if as_json:
+        listed = [{"component": component, "key": key, "value": value} for component, key, value in changes]
+        print_json({"topology": name, "applied": not dry_run, "runtime_config": listed})
+        return
+    for component, key, value in changes:
+        where = f"component '{component}'" if component else "the topology"
+        say(f"{'would set' if dry_run else 'set'} {key} of {where} to {value}")
+    if not dry_run:
+        say(f"Successfully updated topology '{name}'")
+
+
+def split_setting(text: str, components: list[str]) -> tuple[str | None, str, str]:
+    """Component (None: the topology), key and value of `[component:]key:value`."""
+    head, separator, rest = text.partition(":")
+    if not separator or not head:
+        raise exits.Failure(f"'{text}' is no [component:]key:value; for example 'count:limit:10'", exits.USAGE)
+    if head in components and ":" in rest:
+        key, _, value = rest.partition(":")
+        if not key:
+            raise exits.Failure(f"'{text}' names no key; write component:key:value", exits.USAGE)
+        return head, key, value
+    # A value may hold colons, a component's name seldom holds a point and a key mostly does.
+    if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
+        hint = exits.nearest(head, components, f"; it has {', '.join(components)}")
+        raise exits.Failure(f"the topology has no component '{head}'{hint}", exits.USAGE)
+    return None, head, rest
+
+
+def _scale(
+    session: Session,
+    name: str,
+    parallelism: tuple[str, ...],
+    containers: int | None,
+    drain_timeout_s: float,
+    timeout_s: float,
+    dry_form: str | None,
+    as_json: bool,
+) -> None:
+    from heronpy.proto import control_pb2 as control
+
+    old = session.packing_plan(name)
+    topology, new = replan(session, name, old, parallelism, containers)
+    if dry_form is not None:
+        _show_dry_run(name, old, new, "json" if as_json else dry_form)
+        return
+    if moves(old) == moves(new):
+        _report(name, [], [], 0, as_json)
+        return
+    request = control.UpdateTopology(
+        topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s
+    )
+    reply = session.ask(name, request, timeout_s)
+    places = {**moves(old), **moves(new)}
+    added, removed = (
+        [places.get(task, f"task {task}") for task in sorted(tasks)] for tasks in (reply.added, reply.removed)
+    )
+    _report(name, added, removed, reply.discarded_tuples, as_json)
+
+
+def _report(name: str, added: list[str], removed: list[str], discarded: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"topology": name, "added": added, "removed": removed, "discarded_tuples": discarded})
+        return
+    if not added and not removed:
+        say(f"Topology '{name}' already is as asked for; nothing changed")
+        return
+    for sign, names in (("+", added), ("-", removed)):
+        for instance in names:
+            say(f"  {sign} {instance}")
+    if discarded:
+        say(f"  {discarded:,} tuples queued in removed tasks were discarded")
+    say(f"Successfully updated topology '{name}': {counted(len(added), 'task')} added, {len(removed)} removed")
+
+
+def replan(
+    session: Session, name: str, old: plans.PackingPlan, parallelism: tuple[str, ...], containers: int | None
+) -> tuple[api.Topology, plans.PackingPlan]:
+    """The topology and packing plan that the user asked for; raises TopologyError when it cannot be."""
+    from heronpy.common.settings import settings_for
+    from heronpy.packing import repack
+    from heronpy.plan.logical import LogicalPlan
+
+    topology = session.topology(name)
+    parts = {part.comp.name: part.comp for part in [*topology.spouts, *topology.bolts]}
+    for component, count in parse_parallelism(parallelism, list(parts)).items():
+        set_key(parts[component].config, PARALLELISM, str(count))
+    if containers is not None:
+        set_key(topology.topology_config, CONTAINERS, str(containers))
+    LogicalPlan.from_topology(topology).validate()
+    settings = settings_for(session.launch_of(session.find(name)), "packing")
+    return topology, repack(old, topology, settings, containers)
+
+
+def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:
+    """Component to number of tasks, from `name:N` words."""
+    wanted: dict[str, int] = {}
+    for text in texts:
+        component, _, count = text.rpartition(":")
+        if not component or not re.fullmatch(r"[0-9]{1,9}", count) or int(count) < 1:
+            raise exits.Failure(f"'{text}' is no NAME:N with N of 1 or more; for example 'count:4'", exits.USAGE)
+        if component not in components:
+            hint = exits.nearest(component, components, f"; it has {', '.join(components)}")
+            raise exits.Failure(f"the topology has no component '{component}'{hint}", exits.USAGE)
+        if wanted.setdefault(component, int(count)) != int(count):
+            raise exits.Failure(f"component '{component}' is given two parallelisms; give one", exits.USAGE)
+    return wanted
+
+
+def set_key(config: api.Config, key: str, value: str) -> None:
+    """Set one key of a configuration message, replacing an earlier value."""
+    from heronpy.proto import topology_pb2 as api
+
+    kept = [item for item in config.kvs if item.key != key]
+    fresh = api.Config(kvs=kept)
+    fresh.kvs.add(key=key, value=value, type=api.STRING_VALUE)
+    config.CopyFrom(fresh)
+
+
+def moves(plan: plans.PackingPlan) -> dict[int, str]:
+    """Task to instance id: what an update may change."""
+    from heronpy.common.ids import instance_id
+
+    return {
+        instance.task_id: instance_id(container.id, instance.component, instance.task_id)
+        for container in plan.containers
+        for instance in container.instances
+    }
+
+
+def _show_dry_run(name: str, old: plans.PackingPlan, new: plans.PackingPlan, form: str) -> None:
+    from heronpy.cli import render_packing
+
+    before, after = moves(old), moves(new)
+    added = [after[task] for task in sorted(after.keys() - before.keys())]
+    removed = [before[task] for task in sorted(before.keys() - after.keys())]
+    moved = [
+        f"{before[task]} -> {after[task]}" for task in sorted(after) if before.get(task, after[task]) != after[task]
+    ]
+    if form == "json":
+        print_json(
+            {
+                "topology": name,
+                "added": added,
+                "removed": removed,
+                "moved": moved,
+                "current_packing_plan": render_packing.as_json(old),
+                "packing_plan": render_packing.as_json(new),
+            }
+        )
+        return
+    if form == "raw":
+        say(str(new).rstrip())
+        return
+    say(f"Topology '{name}' would be changed as follows; nothing was changed.\n")
+    for sign, names in (("+", added), ("-", removed), (">", moved)):
+        for text in names:
+            say(f"  {sign} {text}")
+    if not added and not removed and not moved:
+        say("  no task is added, removed or moved")
+    say()
+    render_packing.show(new, coloured=form == "colored_table")

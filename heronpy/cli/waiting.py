@@ -1,0 +1,154 @@
+"""Waiting until a submitted topology runs, and knowing what it waits for.
+
+`verdict` and `missing` are pure: they look at one status reply. `until_running` polls, quickly at
+first, because a small topology is up within a few hundred milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, clean_block
+from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.proto import control_pb2 as control
+
+if TYPE_CHECKING:
+    from heronpy.cli.session import Session
+    from heronpy.cli.submission import Started
+
+READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
+NAMED_MAX = 8
+
+
+def failed(status: control.StatusReply) -> bool:
+    return status.lifecycle == control.LIFE_FAILED or bool(status.startup_exceptions)
+
+
+def ready(status: control.StatusReply) -> bool:
+    """Whether every task has initialised; a bounded topology may be past RUNNING already."""
+    return status.lifecycle in (
+        control.LIFE_RUNNING,
+        control.LIFE_PAUSED,
+        control.LIFE_FINISHING,
+        control.LIFE_FINISHED,
+    )
+
+
+def task_name(task: control.TaskStatus) -> str:
+    return task.instance_id or f"{task.component} (task {task.task_id})"
+
+
+def missing(status: control.StatusReply | None, tasks: int) -> str:
+    """What is not there yet, as part of a sentence."""
+    if status is None:
+        return "the topology master has not answered yet"
+    waiting = [task_name(task) for task in status.tasks if task.state not in READY]
+    unknown = tasks - len(status.tasks)
+    parts = []
+    if waiting:
+        more = f" and {len(waiting) - NAMED_MAX} more" if len(waiting) > NAMED_MAX else ""
+        parts.append(f"{len(waiting)} of {tasks} tasks not ready: {', '.join(waiting[:NAMED_MAX])}{more}")
+    if unknown > 0:
+        parts.append(f"{unknown} of {tasks} tasks not heard of")
+    if status.cause:
+        parts.append(status.cause)
+    return clean("; ".join(parts) or "the topology master has not declared it running")
+
+
+def failure_report(status: control.StatusReply) -> str:
+    """Tracebacks of the tasks that failed, whole."""
+    blocks = []
+    for report in status.startup_exceptions:
+        where = report.instance_id or report.process
+        blocks.append(f"{clean(where)} failed to start:\n{clean_block(report.traceback or report.message).rstrip()}")
+    if not blocks:
+        for task in status.tasks:
+            if task.state == control.TASK_FAILED:
+                blocks.append(f"{clean(task_name(task))}: {clean_block(task.error)}")
+    return "\n\n".join(blocks)
+
+
+def failure(name: str, status: control.StatusReply) -> exits.Failure:
+    cause = status.cause
+    if not cause and status.startup_exceptions:
+        first = status.startup_exceptions[0]
+        where = first.instance_id or first.process
+        cause = f"{where} raised {first.type or 'an exception'} while it was initialised"
+    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=failure_report(status))
+
+
+class Progress:
+    """One line that is overwritten, on a terminal only; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+        self._shown = ""
+        self._frames = 0
+
+    def show(self, text: str) -> None:
+        if self._on:
+            self._frames += 1
+            wheel = "|/-\\"[self._frames // 3 % 4]
+            self._shown = f"{wheel} {text}"[:120]
+            sys.stderr.write(f"\r\x1b[K{self._shown}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = ""
+
+
+def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control.StatusReply:
+    """The first status that is ready; a Failure when the topology fails, vanishes or is late."""
+    name, deadline = started.record.topology, time.monotonic() + timeout_s
+    pause, status, progress = 0.01, None, Progress()
+    try:
+        while True:
+            latest = poll(session, name)
+            status = latest or status
+            if latest is not None and failed(latest):
+                raise failure(name, latest)
+            if latest is not None and ready(latest):
+                return latest
+            if latest is None:
+                _refuse_gone(session, started)
+            if time.monotonic() > deadline:
+                raise exits.Failure(
+                    f"topology '{name}' was not running after {timeout_s:g} s: {missing(status, tasks)}",
+                    exits.TIMED_OUT,
+                )
+            progress.show(f"starting: {missing(status, tasks)}")
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.1)
+    finally:
+        progress.clear()
+
+
+def poll(session: Session, name: str, timeout_s: float = 1.0) -> control.StatusReply | None:
+    """A status, or None while the topology master cannot answer."""
+    from heronpy.net.rpc import RpcClient
+
+    location = session.tmaster_location(name)
+    if location is None:
+        return None
+    try:
+        with RpcClient(location.endpoint, peer=f"the topology master of '{name}'") as client:
+            reply: control.StatusReply | None = client.call(control.GetStatus(), timeout_s)
+            return reply
+    except (DeadlineError, RpcError):
+        return None
+
+
+def _refuse_gone(session: Session, started: Started) -> None:
+    from heronpy.cli.submission import scheduler_died
+
+    record = session.record(started.record.topology)
+    if record is None or record.topology_id != started.record.topology_id:
+        raise exits.Failure(f"topology '{started.record.topology}' was killed while it was starting")
+    if started.scheduler.poll() is not None:
+        raise scheduler_died(started.spec, started.scheduler)

@@ -1,0 +1,191 @@
+"""Fixtures of the CLI's tests: an empty home, a runner, and a fake topology with masters in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from google.protobuf.message import Message
+
+from heronpy.cli.main import main
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import open_state, paths
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Heron = Callable[..., Result]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """HERON_HOME and the client's configuration in an empty folder."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("HERON_HOME", str(folder))
+    monkeypatch.setenv("HERON_CONFIG_HOME", str(tmp_path / "client"))
+    monkeypatch.delenv("HERON_CONF", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    return folder
+
+
+@pytest.fixture
+def heron(home: Path, capfd: pytest.CaptureFixture[str]) -> Heron:
+    """Runs `heron` in this process; output of its children is captured, too."""
+
+    def run(*args: str) -> Result:
+        capfd.readouterr()
+        code = main(args)
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run
+
+
+def word_count(name: str = "wordy") -> api.Topology:
+    """A topology of one spout and one bolt."""
+    topology = api.Topology(id=f"{name}-1", name=name, state=api.RUNNING)
+    spout = topology.spouts.add()
+    spout.comp.name = "word"
+    spout.comp.class_name = "topo.Words"
+    spout.comp.config.kvs.add(key="topology.component.parallelism", value="1")
+    output = spout.outputs.add()
+    output.stream.id, output.stream.component_name = "default", "word"
+    output.schema.keys.add(key="word", type=api.OBJECT)
+    bolt = topology.bolts.add()
+    bolt.comp.name = "count"
+    bolt.comp.class_name = "topo.Count"
+    bolt.comp.config.kvs.add(key="topology.component.parallelism", value="2")
+    item = bolt.inputs.add(gtype=api.FIELDS)
+    item.stream.id, item.stream.component_name = "default", "word"
+    item.grouping_fields.keys.add(key="word", type=api.OBJECT)
+    topology.topology_config.kvs.add(key="topology.stmgrs", value="1")
+    return topology
+
+
+def packing() -> plans.PackingPlan:
+    plan = plans.PackingPlan(id="wordy", version=1)
+    container = plan.containers.add(id=1)
+    for task, component in ((1, "word"), (2, "count"), (3, "count")):
+        container.instances.add(component=component, task_id=task, component_index=task // 3)
+    return plan
+
+
+@dataclass
+class FakeTopology:
+    """A topology in the state manager, and what its topology master answers."""
+
+    state: Any
+    launch: LaunchSpec
+    record: plans.ExecutionState
+    status: control.StatusReply
+    answers: dict[str, Message | Exception] = field(default_factory=dict)
+    asked: list[tuple[str, Message]] = field(default_factory=list)
+    on_ask: Callable[[str], None] | None = None
+
+    def answer(self, _: bytes, envelope: control.Envelope) -> Message | None:
+        name, body = body_of(envelope)
+        self.asked.append((name, body))
+        if self.on_ask:
+            self.on_ask(name)
+        if name == "get_status":
+            return self.status
+        reply = self.answers.get(name, control.Ok(text="done"))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+class Server:
+    """A ControlServer on a loop of its own in a thread."""
+
+    def __init__(self, answer: Callable[[bytes, control.Envelope], Any]) -> None:
+        ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self.endpoint = ""
+
+        async def serve() -> None:
+            self._over = asyncio.Event()
+            server = ControlServer(["tcp://127.0.0.1:*"], answer)
+            self.endpoint = server.endpoints[0]
+            ready.set()
+            await self._over.wait()
+            server.close()
+
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(serve()), daemon=True)
+        self._thread.start()
+        assert ready.wait(5)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(5)
+        self._loop.close()
+
+
+def make_status() -> control.StatusReply:
+    status = control.StatusReply(
+        topology="wordy", topology_id="wordy-1", lifecycle=control.LIFE_RUNNING, plan_version=3, uptime_s=65.0
+    )
+    status.plan.topology.CopyFrom(word_count())
+    status.plan.version = 3
+    status.plan.stmgrs.add(id="stmgr-1", container=1, epoch=65537, data_endpoint="ipc:///x", pid=11, host="here")
+    for task, component in ((1, "word"), (2, "count"), (3, "count")):
+        name = f"container_1_{component}_{task}"
+        status.plan.instances.add(instance_id=name, task_id=task, component=component, container=1)
+        status.tasks.add(
+            task_id=task, component=component, instance_id=name, state=control.TASK_RUNNING, epoch=1, emitted=10 * task
+        )
+    return status
+
+
+@pytest.fixture
+def wordy(home: Path) -> Iterator[FakeTopology]:
+    """Topology 'wordy' of cluster 'local' runs, as far as the CLI can see."""
+    working = home / "topologies" / "local" / "me" / "wordy"
+    (working / "log-files").mkdir(parents=True)
+    root = str(home / "state" / "local")
+    launch = LaunchSpec(
+        topology="wordy", topology_id="wordy-1", cluster="local", role="me", environ="default", submission_user="me",
+        release="1", working_dir=str(working), sockets_dir="/nonexistent", state_root=root, state_type="local",
+        package_dir=None, main_file=None, python="python", settings=_defaults(),
+    )  # fmt: skip
+    launch.save(working / "launch.json")
+    record = plans.ExecutionState(
+        topology="wordy", topology_id="wordy-1", cluster="local", role="me", environ="default",
+        submission_user="me", working_dir=str(working), launch_file=str(working / "launch.json"), submitted_at=1e9,
+    )  # fmt: skip
+    state = open_state("local", root)
+    fake = FakeTopology(state, launch, record, make_status())
+    server = Server(fake.answer)
+    for path, message in (
+        (paths.execution_state("wordy"), record),
+        (paths.topology("wordy"), word_count()),
+        (paths.packing_plan("wordy"), packing()),
+        (paths.physical_plan("wordy"), fake.status.plan),
+    ):
+        state.create(path, message.SerializeToString())
+    here = plans.TmasterLocation(topology="wordy", endpoint=server.endpoint)
+    state.create(paths.tmaster("wordy"), here.SerializeToString(), ephemeral=True)
+    there = plans.SchedulerLocation(topology="wordy", endpoint=server.endpoint)
+    state.create(paths.scheduler("wordy"), there.SerializeToString(), ephemeral=True)
+    yield fake
+    server.close()
+    state.close()
+
+
+def _defaults() -> dict[str, dict[str, Any]]:
+    from heronpy.common import settings
+
+    return settings.resolve("local", [], {}, {}, []).settings

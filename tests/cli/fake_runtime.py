@@ -1,0 +1,79 @@
+"""A stand-in for scheduler and topology master that runs as a process: `python fake_runtime.py --launch F`.
+
+HERON_FAKE chooses what becomes of the topology: running, failing, stuck, dying or finishing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from heronpy.net.rpc import ControlServer, body_of
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import open_state, paths
+
+
+def status_of(spec: LaunchSpec, topology: api.Topology, plan: plans.PackingPlan, fate: str) -> control.StatusReply:
+    reply = control.StatusReply(topology=spec.topology, topology_id=spec.topology_id, uptime_s=1.0, plan_version=1)
+    reply.plan.topology.CopyFrom(topology)
+    reply.lifecycle = {
+        "running": control.LIFE_PAUSED if topology.state == api.PAUSED else control.LIFE_RUNNING,
+        "failing": control.LIFE_FAILED,
+        "finishing": control.LIFE_FINISHED,
+    }.get(fate, control.LIFE_STARTING)
+    state = control.TASK_STARTING if fate == "stuck" else control.TASK_RUNNING
+    for container in plan.containers:
+        for instance in container.instances:
+            name = f"container_{container.id}_{instance.component}_{instance.task_id}"
+            reply.tasks.add(task_id=instance.task_id, component=instance.component, state=state, instance_id=name)
+    if fate == "failing":
+        reply.startup_exceptions.add(
+            instance_id=reply.tasks[0].instance_id,
+            type="ZeroDivisionError",
+            traceback="Traceback (most recent call last):\n  File ...\nZeroDivisionError: division by zero\n",
+        )
+    return reply
+
+
+async def serve(spec: LaunchSpec) -> None:
+    fate = os.environ["HERON_FAKE"]
+    state = open_state(spec.state_type, spec.state_root)
+    name = spec.topology
+    topology = api.Topology.FromString(state.get(paths.topology(name))[0])  # type: ignore[index]
+    plan = plans.PackingPlan.FromString(state.get(paths.packing_plan(name))[0])  # type: ignore[index]
+    over = asyncio.Event()
+
+    def answer(_: bytes, envelope: control.Envelope) -> object:
+        field, _body = body_of(envelope)
+        if field == "kill_topology":
+            for path in (
+                paths.topology(name),
+                paths.packing_plan(name),
+                paths.tmaster(name),
+                paths.execution_state(name),
+            ):
+                state.delete(path)
+            asyncio.get_running_loop().call_later(0.05, over.set)
+            return control.Ok(text="killed")
+        return status_of(spec, topology, plan, fate)
+
+    server = ControlServer(["tcp://127.0.0.1:*", f"ipc://{spec.sockets_dir}/scheduler"], answer)  # type: ignore[arg-type]
+    location = plans.TmasterLocation(topology=name, endpoint=server.endpoints[0], pid=os.getpid())
+    state.create(paths.tmaster(name), location.SerializeToString(), ephemeral=True)
+    where = plans.SchedulerLocation(topology=name, endpoint=server.endpoints[1], pid=os.getpid())
+    state.create(paths.scheduler(name), where.SerializeToString(), ephemeral=True)
+    await over.wait()
+    server.close()
+    state.close()
+
+
+if __name__ == "__main__":
+    if os.environ["HERON_FAKE"] == "dying":
+        print("the fake scheduler is dying on purpose")
+        sys.exit(9)
+    asyncio.run(serve(LaunchSpec.load(Path(sys.argv[sys.argv.index("--launch") + 1]))))

@@ -1,0 +1,139 @@
+"""activate, deactivate, restart, update and kill against a fake topology master."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.cli import exits, update
+from heronpy.common.errors import RpcError
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import paths
+from tests.cli.conftest import FakeTopology, Heron, word_count
+
+
+def test_activate_and_deactivate(heron: Heron, wordy: FakeTopology) -> None:
+    assert heron("deactivate", "local", "wordy").out == "Successfully deactivated topology 'wordy'\n"
+    assert heron("activate", "local", "wordy").out == "Successfully activated topology 'wordy'\n"
+    assert [body.active for name, body in wordy.asked] == [False, True]  # type: ignore[attr-defined]
+
+
+def test_a_refusal_of_the_master_is_one_sentence(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["set_state"] = RpcError("an update is under way; try again when it is done")
+    result = heron("activate", "local", "wordy")
+    assert (result.code, result.err) == (1, "error: an update is under way; try again when it is done\n")
+
+
+def test_restart_targets(heron: Heron, wordy: FakeTopology) -> None:
+    for words, expected in (
+        ((), (-1, 0)),
+        (("-1",), (-1, 0)),
+        (("1",), (1, 0)),
+        (("0",), (0, 0)),
+        (("container_1_count_3",), (-1, 3)),
+        (("--task", "2"), (-1, 2)),
+    ):
+        result = heron("restart", "local", "wordy", *words)
+        assert result.code == 0, result.err
+        body = wordy.asked[-1][1]
+        assert isinstance(body, control.RestartTarget)
+        assert (body.container, body.task_id) == expected
+    assert heron("restart", "local", "wordy", "7").code == 2
+    wrong = heron("restart", "local", "wordy", "container_1_count_9")
+    assert wrong.code == 2 and "did you mean 'container_1_count_" in wrong.err
+
+
+def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.state.delete(paths.tmaster("wordy"))
+    assert heron("restart", "local", "wordy", "0").code == 0
+    assert wordy.asked[-1][0] == "restart_container"
+
+
+def test_update_sends_the_new_plan_with_the_old_version(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["update_topology"] = control.UpdateReply(added=[4, 5], discarded_tuples=0, plan_version=4)
+    result = heron("update", "local", "wordy", "--component-parallelism", "count:4", "--drain-timeout", "3")
+    assert result.code == 0, result.err
+    assert "+ container_1_count_4" in result.out and "2 tasks added, 0 removed" in result.out
+    body = wordy.asked[-1][1]
+    assert isinstance(body, control.UpdateTopology)
+    assert (body.expected_version, body.drain_timeout_s, body.packing_plan.version) == (1, 3.0, 2)
+    assert sum(len(container.instances) for container in body.packing_plan.containers) == 5
+    count = next(bolt for bolt in body.topology.bolts if bolt.comp.name == "count")
+    assert [kv.value for kv in count.comp.config.kvs] == ["4"]
+
+
+def test_update_that_removes_says_what_was_lost(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["update_topology"] = control.UpdateReply(removed=[3], discarded_tuples=12, plan_version=4)
+    result = heron("update", "local", "wordy", "--component-parallelism", "count:1")
+    assert "- container_1_count_3" in result.out and "12 tuples queued in removed tasks" in result.out
+
+
+def test_update_dry_run_asks_nobody(heron: Heron, wordy: FakeTopology) -> None:
+    result = heron("update", "local", "wordy", "--component-parallelism", "count:3", "--dry-run")
+    assert result.code == 0 and "+ container_1_count_4" in result.out
+    words = ("update", "local", "wordy", "--container-number", "2", "--dry-run", "--dry-run-format", "json")
+    assert len(json.loads(heron(*words).out)["packing_plan"]["container_plans"]) == 2
+    assert wordy.asked == []
+
+
+def test_update_that_changes_nothing_asks_nobody(heron: Heron, wordy: FakeTopology) -> None:
+    result = heron("update", "local", "wordy", "--component-parallelism", "count:2")
+    assert result.code == 0 and "nothing changed" in result.out
+    assert wordy.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "nothing to change"),
+        (("--component-parallelism", "count"), "no NAME:N"),
+        (("--component-parallelism", "count:0"), "no NAME:N"),
+        (("--component-parallelism", "coun:2"), "did you mean 'count'?"),
+        (("--component-parallelism", "count:2", "--component-parallelism", "count:3"), "two parallelisms"),
+        (("--runtime-config", "a:1", "--container-number", "2"), "excludes"),
+        (("--runtime-config", "a"), "no [component:]key:value"),
+        (("--runtime-config", "coun:limit:1"), "did you mean 'count'?"),
+    ],
+)
+def test_wrong_updates(heron: Heron, wordy: FakeTopology, words: tuple[str, ...], said: str) -> None:
+    result = heron("update", "local", "wordy", *words)
+    assert (result.code, said in result.err) == (2, True), result.err
+    assert wordy.asked == []
+
+
+def test_runtime_config(heron: Heron, wordy: FakeTopology) -> None:
+    result = heron("update", "local", "wordy", "--runtime-config", "count:limit:10", "--runtime-config", "a.b:x:y")
+    assert result.code == 0
+    assert "set limit of component 'count' to 10" in result.out and "set a.b of the topology to x:y" in result.out
+    body = wordy.asked[-1][1]
+    assert isinstance(body, control.RuntimeConfig)
+    assert list(body.settings) == ["count:limit:10", "a.b:x:y"]
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_settings_split_or_are_refused(text: str) -> None:
+    try:
+        component, key, value = update.split_setting(text, ["count"])
+    except exits.Failure:
+        return
+    assert key and ":" not in key
+    assert text == (f"{component}:" if component else "") + f"{key}:{value}"
+
+
+def test_a_key_is_replaced_not_repeated() -> None:
+    config = word_count().bolts[0].comp.config
+    update.set_key(config, update.PARALLELISM, "7")
+    update.set_key(config, "other", "1")
+    assert [(item.key, item.value) for item in config.kvs] == [(update.PARALLELISM, "7"), ("other", "1")]
+    assert isinstance(config, api.Config)
+
+
+def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: FakeTopology) -> None:
+    shown = json.loads(heron("kill", "local", "wordy", "--json").out)
+    assert shown["killed"] and shown["by_scheduler"]
+    assert [name for name, _ in wordy.asked] == ["kill_topology"]
+    assert heron("kill", "local", "wordy").code == 3

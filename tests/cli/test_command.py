@@ -1,0 +1,170 @@
+"""The command itself: help, completion, usage errors, exit codes, its cost; settings and client defaults."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heronpy.cli import exits, main, resources
+from heronpy.cli.loader import child_environment
+from heronpy.cli.logs import parse_since
+from heronpy.proto import plan_pb2 as plans
+from tests.cli.conftest import FakeTopology, Heron
+
+HELP_CPU_MAX_S = 0.15
+
+
+def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "heronpy.cli", *args],
+        env=child_environment(environment),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_help_is_cheap_and_imports_nothing_heavy() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result = run("--help")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert result.returncode == 0 and "submit" in result.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_MAX_S
+    code = "import sys; from heronpy.cli.main import main; main(['--help']); print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment({}), capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"zmq", "google.protobuf", "rich", "yaml", "asyncio"} & set(loaded)
+
+
+def test_every_verb_has_help(heron: Heron) -> None:
+    for section in main.VERBS.values():
+        for verb in section:
+            result = heron(verb, "--help")
+            assert result.code == 0 and result.out.startswith(f"Usage: heron {verb}"), verb
+            assert heron("help", verb).out == result.out, verb
+    assert "--origin" in heron("help", "config", "show").out
+    assert heron("help", "submi").code == 2
+    assert heron().out == heron("--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("submti",), "did you mean 'submit'?"),
+        (("kill", "local"), "missing argument"),
+        (("kill", "a/b/c/d", "x"), "is no cluster[/role[/environ]]"),
+        (("kill", "local", "../x"), "contains a slash"),
+        (("top", "local", "x", "--iteration", "3"), "did you mean"),
+        (("plan", "local", "x", "logikal"), "logikal"),
+        (("submit", "local"), "missing argument"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(heron: Heron, words: tuple[str, ...], said: str) -> None:
+    result = heron(*words)
+    assert result.code == 2 and said.lower() in result.err.lower(), result.err
+    assert result.err.startswith("error: ") and len(result.err.splitlines()) == 1
+
+
+def test_our_own_faults_show_a_traceback_only_when_asked(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.cli.session.Session.topologies", lambda self: 1 / 0)
+    quiet = heron("list", "local")
+    assert quiet.code == 1 and "--verbose" in quiet.err and "Traceback" not in quiet.err
+    assert "Traceback" in heron("list", "local", "--verbose").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(heron: Heron, shell: str) -> None:
+    result = heron("completion", shell)
+    assert result.code == 0 and "_HERON_COMPLETE" in result.out
+
+
+def test_completion_answers(wordy: FakeTopology) -> None:
+    words = run(_HERON_COMPLETE="bash_complete", COMP_WORDS="heron ki", COMP_CWORD="1")
+    assert words.stdout.strip() == "plain,kill"
+    names = run(_HERON_COMPLETE="bash_complete", COMP_WORDS="heron kill local wo", COMP_CWORD="3")
+    assert names.stdout.strip() == "plain,wordy"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run(
+        [sys.executable, "-m", "heronpy.cli", "--help"],
+        env=child_environment({}),
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert process.stderr == b""
+
+
+def test_version(heron: Heron) -> None:
+    assert heron("--version").out.startswith("heron ")
+    assert json.loads(heron("version", "--json").out)["heron"]
+
+
+def test_config_show(heron: Heron, wordy: FakeTopology) -> None:
+    result = heron("config", "show", "local", "stmgr", "--origin")
+    assert result.code == 0 and "heron.stmgr.link_window_bytes" in result.out
+    shown = json.loads(
+        heron("config", "show", "local", "--json", "--config-property", "heron.scheduler.kill_grace_s=1s").out
+    )
+    assert shown["settings"]["scheduler"]["kill_grace_s"] == 1.0
+    assert "config-property" in shown["origins"]["scheduler.kill_grace_s"]
+    assert "heron.stmgr" in heron("config", "show", "local", "--topology", "wordy").out
+    assert "did you mean 'stmgr'?" in heron("config", "show", "local", "stmg").err
+
+
+def test_client_defaults(heron: Heron, wordy: FakeTopology, home: Path) -> None:
+    assert "No client defaults" in heron("config", "list", "local").out
+    assert heron("config", "set", "local", "heron.scheduler.kill_grace_s", "2s").code == 0
+    assert heron("config", "set", "local", "role", "somebody").code == 0
+    assert heron("config", "list", "local").out == "heron.scheduler.kill_grace_s = 2s\nrole = somebody\n"
+    shown = json.loads(heron("config", "show", "local", "scheduler", "--json").out)
+    assert shown["settings"]["scheduler"]["kill_grace_s"] == 2.0
+    assert heron("status", "local", "wordy").code == 3  # the default role has no such topology
+    assert heron("status", "local/me", "wordy").code == 0
+    assert heron("config", "unset", "local", "role").code == 0
+    assert heron("status", "local", "wordy").code == 0
+    for key, value in (("rol", "x"), ("heron.scheduler.kill_grace", "1"), ("service_url", "http://x"), ("role", "a/b")):
+        assert heron("config", "set", "local", key, value).code == 2, key
+    assert heron("config", "unset", "local", "role").code == 2
+
+
+def test_broken_client_file_is_named(heron: Heron, home: Path) -> None:
+    path = home.parent / "client" / "local" / "cli.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text("a: [", encoding="utf-8")
+    result = heron("list", "local")
+    assert result.code == 2 and str(path) in result.err
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_the_sum() -> None:
+    plan = plans.PackingPlan()
+    container = plan.containers.add(id=1)
+    for task in range(1000):
+        container.instances.add(component="x", task_id=task + 1)
+    resources.check(plan, resources.Limits(None, None, None))
+    for limits, said in (
+        (resources.Limits(256, None, None), "may open 256 files"),
+        (resources.Limits(None, 100, None), "only 100 threads"),
+        (resources.Limits(None, None, 1 << 20), "only 1MB of memory"),
+    ):
+        with pytest.raises(exits.Failure, match=said) as caught:
+            resources.check(plan, limits)
+        assert "1,000 tasks in 1 container need 1006 processes" in str(caught.value)
+    assert resources.limits_of_host().fds != 0
+
+
+def test_since() -> None:
+    assert parse_since("1970-01-01T00:01:00+00:00") == 60.0
+    assert parse_since("5m") < parse_since("1m")

@@ -1,0 +1,271 @@
+"""`heron submit` and `heron kill` with real child processes and a stand-in for the runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronpy.cli import cleanup, submission
+from heronpy.cli.loader import child_environment
+from heronpy.plan.launch import LaunchSpec
+from heronpy.statemgr import open_state, paths
+from tests.cli.conftest import Heron
+
+TOPOLOGY = """
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.topology import TopologyBuilder
+
+class Words(Spout):
+    outputs = ["word"]
+
+class Count(Bolt):
+    pass
+
+def build(name):
+    builder = TopologyBuilder(name)
+    word = builder.add_spout("word", Words, par=1)
+    builder.add_bolt("count", Count, par=2, inputs=[word])
+    builder.build_and_submit()
+"""
+MAIN = TOPOLOGY + 'if __name__ == "__main__":\n    build("wordy")\n'
+
+
+@pytest.fixture
+def topo(tmp_path: Path) -> Path:
+    path = tmp_path / "topo.py"
+    path.write_text(MAIN, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
+    """Replaces the scheduler by fake_runtime.py; call it with the fate of the topology."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, str(Path(__file__).with_name("fake_runtime.py")), "--launch", launch_file]
+        with open(spec.log_dir / "scheduler.log", "ab") as log:
+            process = subprocess.Popen(
+                argv,
+                env=child_environment({}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(submission, "_spawn_scheduler", spawn)
+
+    def choose(fate: str) -> list[subprocess.Popen[bytes]]:
+        monkeypatch.setenv("HERON_FAKE", fate)
+        return started
+
+    yield choose
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait(5)
+
+
+def nothing_left(home: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    state = open_state("local", str(home / "state" / "local"))
+    for name in ("executionstate", "topologies", "packingplans", "schedulers", "tmasters"):
+        assert state.children(name) == []
+    state.close()
+    for process in started:
+        process.wait(5)
+    for launch in home.glob("topologies/*/*/*/launch.json"):
+        assert not Path(LaunchSpec.load(launch).sockets_dir).exists()
+
+
+def test_submit_refuse_kill(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("running")
+    result = heron("submit", "local", str(topo))
+    assert (result.code, result.err) == (0, "")
+    assert "Launching topology: 'wordy'" in result.out and "Successfully launched topology 'wordy'" in result.out
+    launch = LaunchSpec.load(next(home.glob("topologies/local/*/wordy/launch.json")))
+    assert launch.main_file is not None and Path(launch.main_file).read_text(encoding="utf-8") == MAIN
+    assert Path(launch.main_file).parent == Path(launch.package_dir or "")
+    assert json.loads(heron("list", "local", "--json").out)[0]["state"] == "RUNNING"
+
+    again = heron("submit", "local", str(topo))
+    assert again.code == 4
+    assert again.err == (
+        "error: topology 'wordy' is already running in cluster local; kill it first or choose another name\n"
+    )
+    assert started[0].poll() is None
+
+    killed = heron("kill", "local", "wordy")
+    assert killed.code == 0 and "Successfully killed topology 'wordy'" in killed.out
+    nothing_left(home, started)
+    assert (launch.log_dir / "scheduler.log").exists()
+    assert heron("kill", "local", "wordy").code == 3
+
+
+def test_deploy_deactivated_waits_for_paused(heron: Heron, topo: Path, runtime: Any) -> None:
+    runtime("running")
+    assert heron("submit", "local", str(topo), "--deploy-deactivated").code == 0
+    assert json.loads(heron("list", "local", "--json").out)[0]["state"] == "PAUSED"
+    assert heron("kill", "local", "wordy").code == 0
+
+
+def test_a_task_that_cannot_start_fails_the_submit(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("failing")
+    result = heron("submit", "local", str(topo))
+    assert result.code == 1
+    assert "Traceback (most recent call last):\n  File ...\nZeroDivisionError: division by zero" in result.err
+    assert "container_1_word_1 raised ZeroDivisionError" in result.err.splitlines()[-1]
+    nothing_left(home, started)
+
+
+def test_a_topology_that_is_late_is_removed_and_what_lacks_is_named(
+    heron: Heron, home: Path, topo: Path, runtime: Any
+) -> None:
+    started = runtime("stuck")
+    result = heron("submit", "local", str(topo), "--timeout", "1")
+    assert result.code == 5
+    assert "3 of 3 tasks not ready: container_1_word_1" in result.err
+    nothing_left(home, started)
+
+
+def test_a_scheduler_that_dies_shows_its_log(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("dying")
+    result = heron("submit", "local", str(topo))
+    assert result.code == 1
+    assert "the fake scheduler is dying on purpose" in result.err and "ended with code 9" in result.err
+    nothing_left(home, started)
+
+
+def test_wait_ends_with_the_topology(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("finishing")
+    result = heron("submit", "local", str(topo), "--wait")
+    assert (result.code, result.err) == (0, "")
+    assert "FINISHED | word" in result.out and "'wordy' has finished and is removed" in result.out
+    nothing_left(home, started)
+
+
+def test_interrupt_removes_everything(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("stuck")
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline and not list(home.glob("state/local/**/*wordy*")):
+            time.sleep(0.01)
+        while time.monotonic() < deadline and not started:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    result = heron("submit", "local", str(topo))
+    thread.join()
+    assert result.code == 130 and "interrupted" in result.err
+    nothing_left(home, started)
+
+
+def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("running")
+    assert heron("submit", "local", str(topo)).code == 0
+    launch = next(home.glob("topologies/local/*/wordy/launch.json"))
+    started[0].kill()
+    started[0].wait(5)
+    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "--launch", str(launch)])
+    try:
+        found = cleanup.leftovers(str(launch))
+        assert [process.pid for process in found] == [left.pid]
+        result = heron("kill", "local", "wordy")
+        assert result.code == 0 and "The scheduler of 'wordy' was gone" in result.out
+        assert left.wait(5) is not None  # psutil reaped it, so its code is not known here
+    finally:
+        if left.poll() is None:
+            left.kill()
+            left.wait(5)
+    nothing_left(home, started)
+
+
+def test_a_dead_topology_of_that_name_must_be_killed_first(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("running")
+    assert heron("submit", "local", str(topo)).code == 0
+    started[0].kill()
+    started[0].wait(5)
+    result = heron("submit", "local", str(topo))
+    assert result.code == 4 and "heron kill local wordy" in result.err
+    assert heron("kill", "local", "wordy").code == 0
+
+
+def test_a_failure_half_way_undoes_the_nodes(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = runtime("running")
+
+    def refuse(spec: LaunchSpec, path: str) -> None:
+        raise OSError(28, "No space left on device", path)
+
+    monkeypatch.setattr(LaunchSpec, "save", refuse)
+    result = heron("submit", "local", str(topo))
+    assert result.code == 1 and "No space left on device" in result.err
+    nothing_left(home, started)
+
+
+def test_two_submits_at_once_start_one_topology(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    from heronpy.cli.main import main
+
+    runtime("running")
+    codes: list[int] = []
+    threads = [threading.Thread(target=lambda: codes.append(main(["submit", "local", str(topo)]))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(codes) == [0, 4]
+    assert heron("kill", "local", "wordy").code == 0
+
+
+def test_sockets_folder_of_another_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "heron-0"
+    base.mkdir(mode=0o777)
+    base.chmod(0o777)
+    with pytest.raises(Exception, match="does not belong to you alone"):
+        submission.make_private(base / "abc")
+
+
+def test_leftovers_never_include_this_process(home: Path) -> None:
+    own = psutil.Process().cmdline()[0]
+    assert os.getpid() not in [process.pid for process in cleanup.leftovers(own)]
+    assert cleanup.leftovers("") == []
+
+
+def test_a_refused_setting_is_named(heron: Heron, home: Path, topo: Path) -> None:
+    result = heron("submit", "local", str(topo), "--config-property", "heron.instance.tuple_max_byts=3")
+    assert result.code == 2 and "tuple_max_bytes" in result.err
+    assert not (home / "state").exists() or not list((home / "state").rglob("*wordy*"))
+
+
+def test_dry_run_touches_nothing(heron: Heron, home: Path, topo: Path) -> None:
+    for form in ("table", "colored_table", "raw", "json"):
+        result = heron("submit", "local", str(topo), "Other", "--dry-run", "--dry-run-format", form)
+        assert result.code == 0 and "Other" in result.out, form
+    assert json.loads(result.out)["packing_plan"]["container_plans"][0]["id"] == 1
+    assert not home.exists()
+
+
+def test_detach_and_wait_exclude_each_other(heron: Heron, topo: Path) -> None:
+    assert heron("submit", "local", str(topo), "--detach", "--wait").code == 2
+
+
+def test_paths_of_nodes_are_those_of_the_state_manager() -> None:
+    assert paths.execution_state("x") == "executionstate/x"
