@@ -1,0 +1,9 @@
+"""Unit tests of topologies: run one in this process, deterministically, and look at what happened."""
+
+from __future__ import annotations
+
+from heronpy.simulator.errors import SimulationError
+from heronpy.simulator.simulator import RunResult, Simulator
+from heronpy.simulator.tuples import Injection, SimulatedTuple
+
+__all__ = ["Injection", "RunResult", "SimulatedTuple", "SimulationError", "Simulator"]

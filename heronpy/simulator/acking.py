@@ -1,0 +1,119 @@
+"""Which spout tuples are still being worked on.
+
+The stream manager keeps one XOR per spout tuple; here the tree is the plain set of its live edges,
+which says the same thing without chance: a tree is complete exactly when no edge is left.
+Invariants: an edge is in a tree from its delivery until it is acked; a tree that completed, failed
+or timed out is gone, and what still refers to it is ignored.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Outcome(Enum):
+    """How a spout tuple ended."""
+
+    ACKED = "acked"
+    FAILED = "failed"
+    TIMED_OUT = "timed out"
+
+
+@dataclass(slots=True)
+class Tree:
+    """One tracked spout tuple."""
+
+    root: int
+    owner: int
+    tup_id: Any
+    opened_at: float
+    deadline: float
+    live: set[int] = field(default_factory=set)
+
+
+class AckTracker:
+    """All tracked spout tuples of a simulation. Ended ones are handed out by `take_ended`."""
+
+    def __init__(self) -> None:
+        self._trees: dict[int, Tree] = {}
+        self._ended: list[tuple[Tree, Outcome]] = []
+        self._pending: dict[int, int] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._last_root = 0
+
+    def open(self, owner: int, tup_id: Any, now: float, deadline: float) -> int:
+        """Begin to track a tuple of the task `owner`; `seal` it after its first deliveries."""
+        self._last_root += 1
+        self._trees[self._last_root] = Tree(self._last_root, owner, tup_id, now, deadline)
+        self._pending[owner] = self._pending.get(owner, 0) + 1
+        if deadline != float("inf"):
+            heapq.heappush(self._deadlines, (deadline, self._last_root))
+        return self._last_root
+
+    def cancel(self, root: int) -> None:
+        """The emit that opened the tree was refused."""
+        tree = self._trees.pop(root, None)
+        if tree is not None:
+            self._pending[tree.owner] -= 1
+
+    def add(self, roots: tuple[int, ...], edge: int) -> None:
+        """A tuple that belongs to these trees was delivered."""
+        for root in roots:
+            if (tree := self._trees.get(root)) is not None:
+                tree.live.add(edge)
+
+    def seal(self, root: int) -> None:
+        """All first deliveries are made; without any, the tuple is complete already."""
+        tree = self._trees.get(root)
+        if tree is not None and not tree.live:
+            self._end(tree, Outcome.ACKED)
+
+    def ack(self, roots: tuple[int, ...], edge: int) -> None:
+        """A bolt is through with a tuple."""
+        for root in roots:
+            tree = self._trees.get(root)
+            if tree is not None and edge in tree.live:
+                tree.live.remove(edge)
+                if not tree.live:
+                    self._end(tree, Outcome.ACKED)
+
+    def fail(self, roots: tuple[int, ...]) -> None:
+        """A bolt gave a tuple up: all its trees fail at once."""
+        for root in roots:
+            if (tree := self._trees.get(root)) is not None:
+                self._end(tree, Outcome.FAILED)
+
+    def expire(self, now: float) -> None:
+        """Time out the trees whose deadline has come."""
+        while (deadline := self.next_deadline()) is not None and deadline <= now:
+            _, root = heapq.heappop(self._deadlines)
+            self._end(self._trees[root], Outcome.TIMED_OUT)
+
+    def forget_owner(self, owner: int) -> None:
+        """Drop the trees of a spout task that is no more."""
+        for root in [root for root, tree in self._trees.items() if tree.owner == owner]:
+            del self._trees[root]
+        self._pending.pop(owner, None)
+
+    def pending(self, owner: int) -> int:
+        """How many tuples of this task are being worked on."""
+        return self._pending.get(owner, 0)
+
+    def next_deadline(self) -> float | None:
+        """When the next tree times out, if any will."""
+        while self._deadlines and self._deadlines[0][1] not in self._trees:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def take_ended(self) -> list[tuple[Tree, Outcome]]:
+        """The trees that ended since the last call, in order."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _end(self, tree: Tree, outcome: Outcome) -> None:
+        del self._trees[tree.root]
+        self._pending[tree.owner] -= 1
+        self._ended.append((tree, outcome))

@@ -1,0 +1,82 @@
+"""Virtual time: it stands still while code runs and jumps to the next thing that is due.
+
+While a simulation runs, the functions of the standard `time` module answer from the virtual clock
+(for the simulating thread only), so windows, rates and time-outs written with `time.time()` are
+deterministic. `time.sleep` costs no real time: the sleeping task rests, all others go on.
+Not covered: `datetime.now()`, and functions taken with `from time import ...` beforehand.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# A round moment, so that windows aligned to minutes or hours start with the simulation.
+EPOCH_S = 1767225600.0  # 2026-01-01T00:00:00Z
+
+_NS = 1_000_000_000
+
+# The real functions, as they were before any simulation replaced them.
+real_sleep = time.sleep
+real_monotonic = time.monotonic
+
+
+class VirtualClock:
+    """Seconds since the start of the simulation, plus what the running task has slept."""
+
+    __slots__ = ("now", "slept")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept = 0.0
+
+    def advance_to(self, when: float) -> None:
+        """Move on to `when`; never back."""
+        self.now = max(self.now, when)
+
+    def task_now(self) -> float:
+        """The time that the running task sees: the common time and its own sleep."""
+        return self.now + self.slept
+
+    def wall(self) -> float:
+        """The virtual `time.time()`."""
+        return EPOCH_S + self.task_now()
+
+    def sleep(self, seconds: float) -> None:
+        """The virtual `time.sleep`: only the running task's time goes on."""
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        self.slept += seconds
+
+
+@contextmanager
+def virtual_time(clock: VirtualClock) -> Iterator[None]:
+    """Let the `time` module answer from the clock, in this thread, until the block is left."""
+    thread = threading.get_ident()
+
+    def here(virtual: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any) -> Any:
+            return virtual(*args) if threading.get_ident() == thread else real(*args)
+
+        return function
+
+    virtual: dict[str, Callable[..., Any]] = {
+        "time": clock.wall,
+        "time_ns": lambda: round(clock.wall() * _NS),
+        "monotonic": clock.task_now,
+        "monotonic_ns": lambda: round(clock.task_now() * _NS),
+        "perf_counter": clock.task_now,
+        "perf_counter_ns": lambda: round(clock.task_now() * _NS),
+        "sleep": clock.sleep,
+    }
+    saved = {name: getattr(time, name) for name in virtual}
+    try:
+        for name, function in virtual.items():
+            setattr(time, name, here(function, saved[name]))
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(time, name, function)

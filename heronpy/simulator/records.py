@@ -1,0 +1,67 @@
+"""What a simulation remembers for the assertions of a test.
+
+Values are kept encoded and decoded on each question, so an answer shows them as they were emitted or
+received, whatever user code did to its own objects afterwards. Each list keeps the newest
+`limit` entries.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Any
+
+from heronpy.simulator.tuples import Delivery
+
+RECORDS_MAX = 100_000
+
+
+class Records:
+    """Emitted and executed tuples, ended spout tuples and counters, by component."""
+
+    def __init__(self, limit: int = RECORDS_MAX) -> None:
+        self._limit = limit
+        self.emitted: dict[tuple[str, str], deque[tuple[int, bytes, int]]] = {}
+        self.executed: dict[str, deque[tuple[int, Delivery]]] = {}
+        self.acked: dict[str, deque[Any]] = {}
+        self.failed: dict[str, deque[Any]] = {}
+        self.counters: dict[int, Counter[str]] = {}
+
+    def emit(self, component: str, stream: str, task: int, payload: bytes, kind: int) -> None:
+        """A task emitted a tuple."""
+        self._list(self.emitted, (component, stream)).append((task, payload, kind))
+        self.count(task, f"__emit-count/{stream}")
+
+    def execute(self, component: str, task: int, delivery: Delivery) -> None:
+        """A bolt was given a tuple."""
+        self._list(self.executed, component).append((task, delivery))
+        self._count_input(task, "__execute-count", delivery.component, delivery.stream)
+
+    def bolt_ack(self, task: int, component: str, stream: str) -> None:
+        """A bolt acked a tuple of this source."""
+        self._count_input(task, "__ack-count", component, stream)
+
+    def bolt_fail(self, task: int, component: str, stream: str) -> None:
+        """A bolt failed a tuple of this source."""
+        self._count_input(task, "__fail-count", component, stream)
+
+    def spout_end(self, component: str, task: int, tup_id: Any, kind: str) -> None:
+        """A spout was told how a tuple ended; `kind` is acked, failed or timed out."""
+        ended = self.acked if kind == "acked" else self.failed
+        self._list(ended, component).append(tup_id)
+        self.count(task, "__ack-count" if kind == "acked" else "__fail-count")
+        if kind == "timed out":
+            self.count(task, "__timeout-count")
+
+    def count(self, task: int, name: str, by: float = 1) -> None:
+        """Add to a counter of a task."""
+        self.counters.setdefault(task, Counter())[name] += by  # type: ignore[assignment]
+
+    def _count_input(self, task: int, name: str, component: str, stream: str) -> None:
+        self.count(task, f"{name}/{stream}")
+        self.count(task, f"{name}/{component}/{stream}")
+
+    def _list(self, lists: dict[Any, deque[Any]], key: Any) -> deque[Any]:
+        found = lists.get(key)
+        if found is None:
+            found = lists[key] = deque(maxlen=self._limit)
+        return found

@@ -1,0 +1,383 @@
+"""Simulator: a whole topology in one process, without sockets and threads, for unit tests.
+
+    sim = Simulator(word_count("test", files=["a.txt"]), seed=1)
+    sim.run()
+    assert ["the", 3] in sim.emitted("count")
+
+Groupings, acking, ticks, windows, hooks, metrics and the end of the input behave as in the runtime,
+and every value passes through the wire's codec. What is not there: processes, failures of machines,
+real time. See `run` for how long it runs.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from heronpy.api.global_metrics import root_name
+from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
+from heronpy.api.topology import TopologyBuilder, TopologyType
+from heronpy.common.errors import TopologyError
+from heronpy.proto import topology_pb2
+from heronpy.simulator.async_tasks import AsyncBoltTask
+from heronpy.simulator.clock import virtual_time
+from heronpy.simulator.errors import SimulationError
+from heronpy.simulator.metrics import combined
+from heronpy.simulator.records import RECORDS_MAX
+from heronpy.simulator.scheduler import INJECTOR, Reason, StepScheduler
+from heronpy.simulator.tuples import Delivery, Injection, SimulatedTuple
+from heronpy.simulator.world import World
+
+STEP_S = 0.0001
+STEPS_MAX = 1_000_000
+# How long, in virtual time, a checkpoint waits for queues to become empty.
+_DRAIN_MAX_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended: "finished", "idle", "seconds", "max_steps" or "stalled"."""
+
+    reason: str
+    steps: int
+    now: float
+
+
+class Simulator:
+    """Runs a topology deterministically.
+
+    `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
+    order in which tasks take steps (user code that draws numbers of its own must seed them). With `run_spouts=False` spouts emit nothing until `activate`,
+    so that a test can feed bolts alone with `inject`.
+    """
+
+    def __init__(
+        self,
+        topology: Any,
+        seed: int = 0,
+        *,
+        run_spouts: bool = True,
+        step_s: float = STEP_S,
+        records_limit: int = RECORDS_MAX,
+    ) -> None:
+        if not step_s > 0:
+            raise ValueError(f"step_s is {step_s!r}; a step must take some virtual time")
+        self._world = World(_message_of(topology), seed, records_limit)
+        self._scheduler = StepScheduler(self._world, step_s)
+        self._checkpoint: dict[int, bytes] = {}
+        self._checkpoints = 0
+        self._is_closed = False
+        with virtual_time(self._world.clock):
+            for task_id in self._world.component_of:
+                self._world.make_task(task_id)
+            for task in self._world.tasks.values():
+                task.start()
+        for spout in self._world.spouts:
+            spout.is_active = run_spouts
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(
+        self,
+        until_idle: bool = True,
+        max_steps: int | None = None,
+        seconds: float | None = None,
+    ) -> RunResult:
+        """Run on from where the last run stopped.
+
+        Without limits it runs until the topology has finished (all spouts called `end_of_input` and
+        bolts their `finish`) or is idle: nothing queued, nothing pending, and the spouts silent. A
+        topology that never comes to rest is an error then. With `seconds` it runs for so long
+        by the virtual clock, skipping over idle time; `max_steps` ends it after so many steps.
+        """
+        self._check_open()
+        until = None if seconds is None else self.now + _not_negative(seconds)
+        limit = STEPS_MAX if max_steps is None else max_steps
+        steps = self._scheduler.steps
+        with virtual_time(self._world.clock):
+            reason = self._scheduler.run(until, until_idle, limit)
+        if reason is Reason.MAX_STEPS and max_steps is None:
+            raise SimulationError(
+                f"the topology did not come to rest in {STEPS_MAX} steps; "
+                "give run() max_steps or seconds if its spouts never end"
+            )
+        return RunResult(reason.value, self._scheduler.steps - steps, self.now)
+
+    def finish(self) -> RunResult:
+        """End the input now: bolts work off what is queued, then get their `finish`."""
+        self.deactivate()
+        self._scheduler.finish()
+        return self.run()
+
+    def activate(self) -> None:
+        """Let spouts emit (again)."""
+        self._set_active(True)
+
+    def deactivate(self) -> None:
+        """Let spouts emit no more; bolts run on."""
+        self._set_active(False)
+
+    def inject(
+        self,
+        component: str,
+        values: Sequence[Any],
+        *,
+        stream: str | None = None,
+        source: str | None = None,
+        index: int | None = None,
+    ) -> Injection:
+        """Queue a tuple for a bolt, as though its input had emitted it; `run` processes it.
+
+        `source` and `stream` say which input is meant if the bolt has several; `index` is the task
+        that gets the tuple, else the grouping decides. The result tells whether it was acked.
+        """
+        self._check_open()
+        origin, name = self._input(component, source, stream)
+        world = self._world
+        sender = world.tasks_named(origin)[0]
+        targets = self._injection_targets(component, index, sender, name, values)
+        injection = Injection(component, list(values))
+        now = self.now
+        root = world.tracker.open(INJECTOR, injection, now, now + world.timeout_s)
+        payload, kind = sender.codec.encode(values), sender.codec.kind
+        for task_id in targets:
+            edge = world.next_edge()
+            world.tracker.add((root,), edge)
+            world.deliver(
+                task_id, Delivery(payload, kind, origin, name, sender.task_id, (root,), edge)
+            )
+        world.tracker.seal(root)
+        return injection
+
+    # -- questions ----------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        return self._world.clock.now
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the input has ended and every bolt has had its `finish`."""
+        return self._scheduler.is_finished
+
+    def emitted(self, component: str, stream: str = "default") -> list[list[Any]]:
+        """The values that a component emitted on a stream, once per emit, in order."""
+        plan_component = self._world.plan.component(component)
+        if plan_component.stream(stream) is None:
+            declared = ", ".join(repr(out.name) for out in plan_component.outputs) or "none"
+            raise TopologyError(
+                f"component {component!r} declares no stream {stream!r}; its streams are {declared}"
+            )
+        tasks = self._world.tasks
+        entries = self._world.records.emitted.get((component, stream), ())
+        return [tasks[task].codec.decode(payload, kind) for task, payload, kind in entries]
+
+    def executed(self, component: str) -> list[SimulatedTuple]:
+        """The tuples that a bolt was given, in order, as they came."""
+        tasks = {task.task_id: task for task in self._world.tasks_named(component)}
+        return [
+            SimulatedTuple(tasks[task].codec.decode(d.payload, d.codec), d, 0.0)
+            for task, d in self._world.records.executed.get(component, ())
+        ]
+
+    def acked(self, spout: str) -> list[Any]:
+        """The ids of the tuples of which a spout was told that they are through, in order."""
+        self._world.plan.component(spout)
+        return list(self._world.records.acked.get(spout, ()))
+
+    def failed(self, spout: str) -> list[Any]:
+        """The ids of the tuples of which a spout was told that they failed or timed out."""
+        self._world.plan.component(spout)
+        return list(self._world.records.failed.get(spout, ()))
+
+    def pending(self, spout: str) -> int:
+        """How many tracked tuples of a spout are on their way."""
+        tasks = self._world.tasks_named(spout)
+        return sum(self._world.tracker.pending(task.task_id) for task in tasks)
+
+    def task(self, component: str, index: int = 0) -> Any:
+        """The user's object of a task."""
+        return self._world.task_at(component, index).user
+
+    def task_ids(self, component: str) -> list[int]:
+        """The task ids of a component, as `get_component_tasks` gives them."""
+        self._world.plan.component(component)
+        return list(self._world.tasks_of[component])
+
+    def metrics(self, component: str) -> dict[str, Any]:
+        """The counters of a component and the metrics that its tasks registered.
+
+        Counts are summed over the tasks. Any other metric is its last value, or the list of its
+        values by task if there are several. Counters of the system are "__execute-count/stream" etc.
+        """
+        tasks = self._world.tasks_named(component)
+        result: dict[str, Any] = {}
+        for task in tasks:
+            for name, value in self._world.records.counters.get(task.task_id, {}).items():
+                result[name] = result.get(name, 0) + value
+            if isinstance(task, AsyncBoltTask):
+                name = "__async-concurrency-max"
+                result[name] = max(result.get(name, 0), task.most_at_once)
+        result.update(combined([task.metrics for task in tasks]))
+        return result
+
+    def global_metrics(self) -> dict[str, Any]:
+        """The counters of heronpy.api.global_metrics that user code incremented, by key."""
+        values: dict[str, Any] = self._world.global_metrics.values().get(root_name, {})
+        return values
+
+    # -- failures and checkpoints -------------------------------------------------------------
+
+    def kill_task(self, component: str, index: int = 0) -> None:
+        """Let a task die and start afresh: its object and its queue are lost.
+
+        What it had not acked times out under ATLEAST_ONCE. A stateful component begins with an empty
+        state; to go back to a checkpoint use `restore`.
+        """
+        self._check_open()
+        task_id = self._world.task_at(component, index).task_id
+        with virtual_time(self._world.clock):
+            self._replace(task_id, None)
+
+    def checkpoint(self) -> str:
+        """Save the state of all stateful components; the id of the checkpoint.
+
+        Spouts are held until all queues are empty, so the states belong together as those of
+        aligned barriers do.
+        """
+        self._check_open()
+        world = self._world
+        self._checkpoints += 1
+        name = f"checkpoint-{self._checkpoints}"
+        paused = [spout for spout in world.spouts if spout.is_active]
+        for spout in paused:
+            spout.is_active = False
+        try:
+            self._drain()
+        finally:
+            for spout in paused:
+                spout.is_active = True
+        with virtual_time(world.clock):
+            for task_id, task in world.tasks.items():
+                if isinstance(task.user, StatefulComponent):
+                    task.call("pre_save", call_pre_save, task.user, name)
+                    self._checkpoint[task_id] = task.call(
+                        "saving its state", pickle.dumps, task.state
+                    )
+        return name
+
+    def restore(self) -> None:
+        """Start every task afresh with its state of the last checkpoint; queues are lost."""
+        self._check_open()
+        if not self._checkpoints:
+            raise TopologyError("there is no checkpoint to restore; call checkpoint() before")
+        with virtual_time(self._world.clock):
+            for task_id in self._world.component_of:
+                saved = self._checkpoint.get(task_id)
+                self._replace(task_id, None if saved is None else pickle.loads(saved))
+
+    def close(self) -> None:
+        """Close spouts, let hooks clean up, release event loops. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with virtual_time(self._world.clock):
+            for task in self._world.tasks.values():
+                task.close()
+
+    def __enter__(self) -> Simulator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _replace(self, task_id: int, state: Any) -> None:
+        world = self._world
+        old = world.tasks[task_id]
+        world.drop_task(task_id)
+        task = world.make_task(task_id)
+        task.start(state)
+        if old.is_spout:
+            task.is_active = old.is_active  # type: ignore[attr-defined]
+
+    def _drain(self) -> None:
+        """Work off all queues, without new input and without waiting for windows."""
+        world = self._world
+        deadline = self.now + _DRAIN_MAX_S
+        with virtual_time(world.clock):
+            while busy := [bolt for bolt in world.bolts if bolt.is_busy()]:
+                if self.now >= deadline:
+                    raise SimulationError(
+                        f"{busy[0].name} still has tuples after {_DRAIN_MAX_S:.0f} seconds "
+                        "without new input, so no checkpoint can be taken",
+                        busy[0].name,
+                    )
+                self._scheduler.run(self.now + 0.01, False, STEPS_MAX)
+
+    def _set_active(self, active: bool) -> None:
+        self._check_open()
+        with virtual_time(self._world.clock):
+            for spout in self._world.spouts:
+                spout.set_active(active)
+
+    def _input(self, component: str, source: str | None, stream: str | None) -> tuple[str, str]:
+        """The one input of a bolt that is meant."""
+        inputs = self._world.plan.component(component).inputs
+        fitting = [
+            (item.component, item.stream)
+            for item in inputs
+            if source in (None, item.component) and stream in (None, item.stream)
+        ]
+        if len(fitting) == 1:
+            return fitting[0]
+        known = ", ".join(f"{item.component}:{item.stream}" for item in inputs) or "none"
+        what = "has no such input" if not fitting else "has several such inputs"
+        raise TopologyError(
+            f"component {component!r} {what}; name one with source= and stream= (inputs: {known})"
+        )
+
+    def _injection_targets(
+        self, component: str, index: int | None, sender: Any, stream: str, values: Sequence[Any]
+    ) -> list[int]:
+        world = self._world
+        if index is not None:
+            sender.outputs.check(values, stream)
+            return [world.task_at(component, index).task_id]
+        mine = set(world.tasks_of[component])
+        if sender.outputs.is_direct(stream):
+            raise TopologyError(f"stream {stream!r} is direct; give inject() the index of a task")
+        return [task for task in sender.outputs.targets(values, stream, None) if task in mine]
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise SimulationError("the simulation is closed; make a new Simulator")
+
+
+def _message_of(topology: Any) -> topology_pb2.Topology:
+    if isinstance(topology, topology_pb2.Topology):
+        return topology
+    if isinstance(topology, TopologyBuilder):
+        return topology.build()
+    if isinstance(topology, TopologyType):
+        return topology.to_proto()
+    raise TopologyError(
+        "Simulator takes a TopologyBuilder, a Topology subclass or a topology message, not "
+        f"{type(topology).__name__}"
+    )
+
+
+def _not_negative(seconds: float) -> float:
+    if not seconds >= 0:
+        raise ValueError(f"seconds is {seconds!r}; give a number of 0 or more")
+    return seconds

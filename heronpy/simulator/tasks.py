@@ -1,0 +1,411 @@
+"""One simulated task: the user's object, its delegate, and single steps of its life.
+
+A step is one call into user code: one next_tuple, one ack or fail, one tuple, one tick. Between steps
+nothing of the task runs. What a task emits in a step is delivered at once, in order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
+from heronpy.api.config_values import decode_config
+from heronpy.api.state.state import HashMapState
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import TupleHelper
+from heronpy.api.user_code import load_class
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.simulator.acking import Outcome, Tree
+from heronpy.simulator.errors import SimulationError
+from heronpy.simulator.metrics import MetricsCollector
+from heronpy.simulator.outputs import Outputs
+from heronpy.simulator.serialization import ValueCodec
+from heronpy.simulator.tuples import Delivery, SimulatedTuple
+
+if TYPE_CHECKING:
+    from heronpy.simulator.world import World
+
+_LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+_NS = 1_000_000_000
+# A spout that emitted nothing is asked again after a pause, which grows while it stays silent.
+_IDLE_MIN_S = 50e-6
+_IDLE_MAX_S = 0.05
+# After so many silent calls a spout counts as having nothing to say.
+_IDLE_CALLS = 3
+
+
+class SimTask:
+    """What spout and bolt tasks have in common."""
+
+    is_spout = False
+
+    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+        self.world = world
+        self.task_id = task_id
+        self.index = index
+        self.component: str = message.comp.name
+        self.name = f"{self.component}[{index}] (task {task_id})"
+        self.logger = logging.getLogger(f"heron.simulator.{self.component}.{index}")
+        self.config: dict[str, Any] = {
+            **decode_config(world.topology.topology_config),
+            **decode_config(message.comp.config),
+        }
+        self.metrics = MetricsCollector()
+        self.codec = ValueCodec(self.config)
+        self.outputs = Outputs(world.plan, self.component, world.tasks_of, world.rng)
+        self.context = TopologyContext(
+            self.config, world.topology, world.component_of, task_id, self.component, self.metrics
+        )
+        self.wake_at = 0.0
+        self.emit_calls = 0
+        self.state: Any = None
+        cls = load_class(message.comp.class_name)
+        self.user: Any = self.call("its constructor", lambda: cls(delegate=self))
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def start(self, state: Any = None) -> None:
+        """Initialise the user's object, in the order of the runtime."""
+        user = self.user
+        if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
+            # They keep a clock of their own, which does not follow time.time.
+            user.clock = self.world.clock.wall
+        if isinstance(user, StatefulComponent):
+            self.state = HashMapState() if state is None else state
+            self.call("init_state", user.init_state, self.state)
+        self.call("initialize", user.initialize, self.config, self.context)
+        self.call("a task hook", self.context.invoke_hook_prepare)
+        self.call("a custom grouping", self.outputs.prepare_customs, self.context)
+
+    def close(self) -> None:
+        """Let hooks clean up."""
+        self.call("a task hook", self.context.invoke_hook_cleanup)
+
+    def is_runnable(self, now: float) -> bool:
+        """Whether a step would do something now."""
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """One call into user code."""
+        raise NotImplementedError
+
+    def wake_time(self, now: float) -> float | None:
+        """When the task may become runnable by the mere passing of time."""
+        raise NotImplementedError
+
+    # -- calls into user code -----------------------------------------------------------------
+
+    def call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call user code; what it raises comes out as a SimulationError that names this task."""
+        clock = self.world.clock
+        clock.slept = 0.0
+        try:
+            return function(*args)
+        except SimulationError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self.failure(what, error) from error
+        finally:
+            # A task that slept is not there until it wakes; the others go on meanwhile.
+            self.wake_at = max(self.wake_at, clock.now + clock.slept)
+            clock.slept = 0.0
+
+    def failure(self, what: str, error: BaseException) -> SimulationError:
+        """The error that names this task; raise it from the original one."""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return SimulationError(f"{self.name} failed in {what}: {text}", self.name)
+
+    # -- the delegate of the user's object ----------------------------------------------------
+
+    def log(self, message: str, level: str | None = None) -> None:
+        """Log for user code."""
+        self.logger.log(_LEVELS.get((level or "info").lower(), logging.INFO), "%s", message)
+
+    def _send(
+        self,
+        values: Sequence[Any],
+        stream: str,
+        direct_task: int | None,
+        roots: tuple[int, ...],
+    ) -> list[int]:
+        """Check, route and deliver one tuple; the tasks that got it."""
+        tasks = self.outputs.targets(values, stream, direct_task)
+        payload = self.codec.encode(values)
+        kind = self.codec.kind
+        world = self.world
+        self.emit_calls += 1
+        world.records.emit(self.component, stream, self.task_id, payload, kind)
+        for task in tasks:
+            edge = world.next_edge()
+            world.tracker.add(roots, edge)
+            world.deliver(
+                task, Delivery(payload, kind, self.component, stream, self.task_id, roots, edge)
+            )
+        if self.context.has_hooks:
+            self.context.invoke_hook_emit(values, stream, tasks)
+        return tasks
+
+
+class SpoutTask(SimTask):
+    """A task of a spout."""
+
+    is_spout = True
+
+    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+        super().__init__(world, message, task_id, index)
+        self.is_exhausted = False
+        self.is_active = True
+        self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
+        self._idle_calls = 0
+        config = self.config
+        self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
+
+    def close(self) -> None:
+        """Close the user's spout."""
+        self.call("close", self.user.close)
+        super().close()
+
+    def set_active(self, active: bool) -> None:
+        """Pause or resume, and tell the user's spout."""
+        if active != self.is_active:
+            self.is_active = active
+            if active:
+                self.call("activate", self.user.activate)
+            else:
+                self.call("deactivate", self.user.deactivate)
+
+    def is_runnable(self, now: float) -> bool:
+        return now >= self.wake_at and bool(self.outcomes or self._may_emit())
+
+    def wake_time(self, now: float) -> float | None:
+        waits = self.wake_at > now and (self.outcomes or self._may_emit())
+        return self.wake_at if waits else None
+
+    def is_silent(self) -> bool:
+        """Whether nothing is to be expected of it without something else happening first."""
+        is_idle = self._idle_calls >= _IDLE_CALLS
+        return not self.outcomes and (not self._may_emit() or is_idle)
+
+    def end(self, tree: Tree, outcome: Outcome) -> None:
+        """A tracked tuple ended; the user's spout hears of it in a later step."""
+        self.outcomes.append((tree.tup_id, outcome, tree.opened_at))
+
+    def step(self) -> None:
+        if self.outcomes:
+            self._report(*self.outcomes.popleft())
+            return
+        emitted, slept_until = self.emit_calls, self.wake_at
+        self.call("next_tuple", self.user.next_tuple)
+        self.world.records.count(self.task_id, "__next-tuple-count")
+        if self.emit_calls != emitted:
+            self._idle_calls = 0
+            return
+        pause = min(_IDLE_MAX_S, _IDLE_MIN_S * 2 ** min(self._idle_calls, 16))
+        self._idle_calls += 1
+        if self.wake_at <= max(slept_until, self.world.clock.now):
+            self.wake_at = self.world.clock.now + pause
+
+    def _may_emit(self) -> bool:
+        world = self.world
+        if self.is_exhausted or not self.is_active or world.is_congested:
+            return False
+        return not world.is_acking or world.tracker.pending(self.task_id) < self._max_pending
+
+    def _report(self, tup_id: Any, outcome: Outcome, opened_at: float) -> None:
+        self._idle_calls = 0
+        records, context = self.world.records, self.context
+        records.spout_end(self.component, self.task_id, tup_id, outcome.value)
+        latency_ns = (self.world.clock.now - opened_at) * _NS
+        if outcome is Outcome.ACKED:
+            self.call("ack", self.user.ack, tup_id)
+            if context.has_hooks:
+                self.call("a task hook", context.invoke_hook_spout_ack, tup_id, latency_ns)
+        else:
+            self.call("fail", self.user.fail, tup_id)
+            if context.has_hooks:
+                self.call("a task hook", context.invoke_hook_spout_fail, tup_id, latency_ns)
+
+    # -- the delegate -------------------------------------------------------------------------
+
+    def emit(
+        self,
+        tup: Sequence[Any],
+        tup_id: Any = None,
+        stream: str = "default",
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """Emit for the user's spout."""
+        world = self.world
+        roots: tuple[int, ...] = ()
+        if tup_id is not None and world.is_acking:
+            now = world.clock.now
+            roots = (world.tracker.open(self.task_id, tup_id, now, now + world.timeout_s),)
+        try:
+            tasks = self._send(tup, stream, direct_task, roots)
+        except Exception:
+            for root in roots:
+                world.tracker.cancel(root)
+            raise
+        for root in roots:
+            world.tracker.seal(root)
+        if tup_id is not None and not roots:
+            # Nothing is tracked in this mode: the tuple counts as done once it is out.
+            self.outcomes.append((tup_id, Outcome.ACKED, world.clock.now))
+        return tasks if need_task_ids else None
+
+    def end_of_input(self) -> None:
+        """The user's spout will emit no more."""
+        self.is_exhausted = True
+
+
+class BoltTask(SimTask):
+    """A task of a bolt."""
+
+    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+        super().__init__(world, message, task_id, index)
+        self.queue: deque[Delivery] = deque()
+        self.tick_at: float | None = None
+        self._tick_s: float | None = None
+
+    def start(self, state: Any = None) -> None:
+        super().start(state)
+        # Window bolts set their tick in initialize.
+        self._tick_s = _tick_interval(self.config)
+        if self._tick_s is not None:
+            self.tick_at = self.world.clock.now + self._tick_s
+
+    def is_runnable(self, now: float) -> bool:
+        return now >= self.wake_at and (bool(self.queue) or self.is_tick_due(now))
+
+    def wake_time(self, now: float) -> float | None:
+        return self.wake_at if self.wake_at > now else None
+
+    def is_tick_due(self, now: float) -> bool:
+        """Whether the tick's time has come."""
+        return self.tick_at is not None and self.tick_at <= now
+
+    def is_busy(self) -> bool:
+        """Whether tuples are in this task, or it sleeps over one."""
+        return bool(self.queue) or self.wake_at > self.world.clock.now
+
+    def step(self) -> None:
+        if self.is_tick_due(self.world.clock.now):
+            self.step_tick()
+        else:
+            self._execute(self._take())
+
+    def step_tick(self) -> None:
+        """The tick that is due; ticks missed meanwhile are not made up for."""
+        assert self.tick_at is not None
+        assert self._tick_s is not None
+        missed = int((self.world.clock.now - self.tick_at) / self._tick_s)
+        self.tick_at += (missed + 1) * self._tick_s
+        self._process_tick(TupleHelper.make_tick_tuple())
+
+    def finish(self) -> None:
+        """The input has ended and is processed."""
+        self.call("finish", self.user.finish)
+
+    def _take(self) -> SimulatedTuple:
+        delivery = self.queue.popleft()
+        self.world.queued -= 1
+        self.world.records.execute(self.component, self.task_id, delivery)
+        values = self.codec.decode(delivery.payload, delivery.codec)
+        return SimulatedTuple(values, delivery, self.world.clock.now)
+
+    def _process_tick(self, tick: Any) -> None:
+        self.call("process_tick", self.user.process_tick, tick)
+
+    def _execute(self, tup: SimulatedTuple) -> None:
+        self.call("process", self.user.process, tup)
+        self._executed(tup)
+
+    def _executed(self, tup: SimulatedTuple) -> None:
+        if self.context.has_hooks:
+            latency_ns = (max(self.wake_at, self.world.clock.now) - tup.creation_time) * _NS
+            self.call("a task hook", self.context.invoke_hook_bolt_execute, tup, latency_ns)
+
+    # -- the delegate -------------------------------------------------------------------------
+
+    def emit(
+        self,
+        tup: Sequence[Any],
+        stream: str = "default",
+        anchors: Any = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """Emit for the user's bolt."""
+        roots = _roots_of(anchors) if anchors is not None and self.world.is_acking else ()
+        tasks = self._send(tup, stream, direct_task, roots)
+        return tasks if need_task_ids else None
+
+    def ack(self, tup: Any) -> None:
+        """The user's bolt is through with a tuple; acks of ticks and second acks do nothing."""
+        if self._end(tup):
+            self.world.tracker.ack(tup.roots, tup.edge)
+            self.world.records.bolt_ack(self.task_id, tup.component, tup.stream)
+            if self.context.has_hooks:
+                self.context.invoke_hook_bolt_ack(tup, self._age_ns(tup))
+
+    def fail(self, tup: Any) -> None:
+        """The user's bolt gives a tuple up."""
+        if self._end(tup):
+            self.world.tracker.fail(tup.roots)
+            self.world.records.bolt_fail(self.task_id, tup.component, tup.stream)
+            if self.context.has_hooks:
+                self.context.invoke_hook_bolt_fail(tup, self._age_ns(tup))
+
+    def end_of_input(self) -> None:
+        """Refuses: only spouts have an input of their own."""
+        raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
+
+    def _end(self, tup: Any) -> bool:
+        if not isinstance(tup, SimulatedTuple) or tup.is_done:
+            return False
+        tup.is_done = True
+        return True
+
+    def _age_ns(self, tup: SimulatedTuple) -> float:
+        return (self.world.clock.task_now() - tup.creation_time) * _NS
+
+
+def _roots_of(anchors: Any) -> tuple[int, ...]:
+    """The spout tuples from which the anchors derive, each once."""
+    several = [anchors] if isinstance(anchors, SimulatedTuple) else anchors
+    roots: dict[int, None] = {}
+    for anchor in several:
+        roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
+    return tuple(roots)
+
+
+def _tick_interval(config: dict[str, Any]) -> float | None:
+    for key, unit_s in (
+        (api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS, 0.001),
+        (api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS, 1.0),
+    ):
+        value = config.get(key)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit_s
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if seconds <= 0:
+            raise ConfigError(f"config {key} is {value!r}; it must be a number above 0")
+        return seconds
+    return None

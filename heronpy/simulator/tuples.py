@@ -1,0 +1,79 @@
+"""Tuples on their way and as bolts see them.
+
+A delivery holds the encoded values, so every receiver decodes its own copy: an object that a sender
+goes on changing, or that two receivers would share, shows up in a test as it would between processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One copy of a tuple for one task."""
+
+    payload: bytes
+    codec: int
+    component: str
+    stream: str
+    source_task: int
+    roots: tuple[int, ...]
+    edge: int
+
+
+class SimulatedTuple:
+    """A tuple given to `process`: `values`, `component`, `stream`, `task` (the sender's), `id`."""
+
+    __slots__ = (
+        "component",
+        "creation_time",
+        "edge",
+        "id",
+        "is_done",
+        "roots",
+        "stream",
+        "task",
+        "values",
+    )
+
+    def __init__(self, values: list[Any], delivery: Delivery, creation_time: float) -> None:
+        self.values = values
+        self.component = delivery.component
+        self.stream = delivery.stream
+        self.task = delivery.source_task
+        self.id = f"{delivery.source_task}-{delivery.edge}"
+        self.roots = delivery.roots
+        self.edge = delivery.edge
+        self.creation_time = creation_time
+        self.is_done = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.id, self.component, self.stream, self.task, self.values))
+
+    def __repr__(self) -> str:
+        return (
+            f"Tuple(id={self.id!r}, component={self.component!r}, stream={self.stream!r}, "
+            f"task={self.task!r}, values={self.values!r})"
+        )
+
+
+class Injection:
+    """A tuple that a test fed in; `state` is "pending", "acked", "failed" or "timed out"."""
+
+    __slots__ = ("component", "state", "values")
+
+    def __init__(self, component: str, values: list[Any]) -> None:
+        self.component = component
+        self.values = values
+        self.state = "pending"
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether the tuple, and under ATLEAST_ONCE all that was anchored to it, was acked."""
+        return self.state == "acked"
+
+    def __repr__(self) -> str:
+        return f"Injection({self.component!r}, {self.values!r}, state={self.state!r})"

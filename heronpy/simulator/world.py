@@ -1,0 +1,123 @@
+"""Everything that the tasks of one simulation share, and the making of those tasks.
+
+Task ids are those of a first packing: from 1 on, spouts first, components in the order of their
+definition.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from heronpy.api import api_constants, global_metrics
+from heronpy.api.api_constants import TopologyReliabilityMode
+from heronpy.api.config_values import decode_config
+from heronpy.api.user_code import load_class
+from heronpy.common.errors import TopologyError
+from heronpy.plan.logical import LogicalPlan
+from heronpy.simulator.acking import AckTracker
+from heronpy.simulator.async_tasks import AsyncBoltTask
+from heronpy.simulator.clock import VirtualClock
+from heronpy.simulator.metrics import MetricsCollector
+from heronpy.simulator.records import Records
+from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
+from heronpy.simulator.tuples import Delivery
+
+# Spouts rest while more tuples than this wait in bolts: the simulator's backpressure.
+QUEUED_MAX = 1000
+
+
+class World:
+    """Plan, clock, trees, records and tasks of a simulation."""
+
+    def __init__(self, topology: Any, seed: int, records_limit: int) -> None:
+        self.topology = topology
+        self.plan = LogicalPlan.from_topology(topology)
+        self.plan.validate()
+        self.rng = random.Random(seed)
+        self.clock = VirtualClock()
+        self.tracker = AckTracker()
+        self.records = Records(records_limit)
+        self.queued = 0
+        self._last_edge = 0
+        config = decode_config(topology.topology_config, unpickle=False)
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+        times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
+        timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
+        self.timeout_s = timeout_s if times_out and self.is_acking else float("inf")
+        self.tasks_of: dict[str, list[int]] = {}
+        self.component_of: dict[int, str] = {}
+        for name, component in self.plan.components.items():
+            first = len(self.component_of) + 1
+            self.tasks_of[name] = list(range(first, first + component.parallelism))
+            self.component_of.update(dict.fromkeys(self.tasks_of[name], name))
+        self._messages = {part.comp.name: part for part in (*topology.spouts, *topology.bolts)}
+        self.tasks: dict[int, SimTask] = {}
+        # The global counters belong to the process: what other tests left in them is dropped.
+        global_metrics.metricsContainer.get_value_and_reset()
+        self.global_metrics = MetricsCollector()
+        global_metrics.init(self.global_metrics, 1)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether spouts must rest."""
+        return self.queued > QUEUED_MAX
+
+    @property
+    def spouts(self) -> list[SpoutTask]:
+        """The tasks of all spouts."""
+        return [task for task in self.tasks.values() if isinstance(task, SpoutTask)]
+
+    @property
+    def bolts(self) -> list[BoltTask]:
+        """The tasks of all bolts."""
+        return [task for task in self.tasks.values() if isinstance(task, BoltTask)]
+
+    def tasks_named(self, component: str) -> list[SimTask]:
+        """The tasks of a component, by index; TopologyError for an unknown name."""
+        self.plan.component(component)
+        return [self.tasks[task_id] for task_id in self.tasks_of[component]]
+
+    def task_at(self, component: str, index: int) -> SimTask:
+        """One task of a component."""
+        tasks = self.tasks_named(component)
+        if not 0 <= index < len(tasks):
+            raise TopologyError(
+                f"component {component!r} has no task {index}; it has {len(tasks)}, counted from 0"
+            )
+        return tasks[index]
+
+    def make_task(self, task_id: int) -> SimTask:
+        """A fresh task in the place of this id, with a newly constructed user object."""
+        component = self.component_of[task_id]
+        message = self._messages[component]
+        index = self.tasks_of[component].index(task_id)
+        kind: type[SimTask] = SpoutTask
+        if not self.plan.component(component).is_spout:
+            is_async = getattr(load_class(message.comp.class_name), "is_async", False)
+            kind = AsyncBoltTask if is_async else BoltTask
+        task = self.tasks[task_id] = kind(self, message, task_id, index)
+        return task
+
+    def drop_task(self, task_id: int) -> None:
+        """Forget a task with all that is in it, as when its process dies."""
+        task = self.tasks[task_id]
+        if isinstance(task, BoltTask):
+            self.queued -= len(task.queue)
+        if isinstance(task, AsyncBoltTask):
+            task.stop_loop()
+        if isinstance(task, SpoutTask):
+            self.tracker.forget_owner(task_id)
+
+    def next_edge(self) -> int:
+        """A number for one copy of one tuple."""
+        self._last_edge += 1
+        return self._last_edge
+
+    def deliver(self, task_id: int, delivery: Delivery) -> None:
+        """Put a tuple into the queue of its task."""
+        task = self.tasks[task_id]
+        assert isinstance(task, BoltTask)
+        task.queue.append(delivery)
+        self.queued += 1

@@ -1,0 +1,57 @@
+"""How a streamlet topology shall run: delivery semantics, containers, the user's own keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api import api_constants
+from heronpy.streamlet.errors import StreamletError
+from heronpy.streamlet.resources import Resources
+
+
+class Config:
+    """The configuration handed to `Runner.run`."""
+
+    ATMOST_ONCE = 1
+    ATLEAST_ONCE = 2
+    EFFECTIVELY_ONCE = 3
+
+    def __init__(self, config: dict[str, Any] | None = None) -> None:
+        if config is not None and not isinstance(config, dict):
+            raise StreamletError(f"Config takes a dict, not {type(config).__name__}")
+        # A copy: setting a key here must not change the caller's dict.
+        self._api_config: dict[str, Any] = dict(config or {})
+
+    def set_delivery_semantics(self, semantics: int) -> None:
+        """One of ATMOST_ONCE, ATLEAST_ONCE and EFFECTIVELY_ONCE of this class."""
+        modes = {
+            Config.ATMOST_ONCE: api_constants.TopologyReliabilityMode.ATMOST_ONCE,
+            Config.ATLEAST_ONCE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
+            Config.EFFECTIVELY_ONCE: api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE,
+        }
+        if semantics not in modes:
+            raise StreamletError(
+                f"unknown delivery semantics {semantics!r}; use Config.ATMOST_ONCE, "
+                "Config.ATLEAST_ONCE or Config.EFFECTIVELY_ONCE"
+            )
+        self._api_config[api_constants.TOPOLOGY_RELIABILITY_MODE] = modes[semantics]
+
+    def set_num_containers(self, ncontainers: int) -> None:
+        """Spread the topology over this many containers."""
+        self._api_config[api_constants.TOPOLOGY_STMGRS] = int(ncontainers)
+
+    def set_container_resources(self, resources: Resources) -> None:
+        """Ask for these resources per container; what the resources leave open stays open."""
+        if not isinstance(resources, Resources):
+            raise StreamletError(
+                f"container resources must be a Resources, not {type(resources).__name__}"
+            )
+        cpu, ram = resources.get_cpu(), resources.get_ram()
+        if cpu is not None:
+            self._api_config[api_constants.TOPOLOGY_CONTAINER_CPU_REQUESTED] = cpu
+        if ram is not None:
+            self._api_config[api_constants.TOPOLOGY_CONTAINER_RAM_REQUESTED] = ram
+
+    def set_user_config(self, key: str, value: Any) -> None:
+        """Set any other key; tasks see it in `Context.get_config()`."""
+        self._api_config[key] = value

@@ -1,0 +1,1 @@
+"""The spouts, bolts and groupings behind the operators of `Streamlet`."""

@@ -1,0 +1,44 @@
+"""Streamlet.flat_map: any number of elements for each element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.streamlet.impl.streamletboltbase import ElementBolt
+from heronpy.streamlet.streamlet import Streamlet, checked_callable
+
+
+class FlatMapBolt(ElementBolt):
+    """Applies the user's function to each element."""
+
+    def handle(self, element: Any, tup: Any) -> None:
+        """Apply the function."""
+        result = self.function(element)
+        if isinstance(result, Iterable):
+            for item in result:
+                self.emit_element(item, tup)
+        else:
+            self.emit_element(result, tup)
+
+
+class FlatMapStreamlet(Streamlet):
+    """The streamlet that `Streamlet.flat_map` returns."""
+
+    def __init__(self, function: Callable[[Any], Any], parent: Streamlet) -> None:
+        super().__init__()
+        self._function = checked_callable(function, "flat_map")
+        self._parent = parent
+        self.set_num_partitions(parent.get_num_partitions())
+
+    def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
+        builder.add_bolt(
+            self._claim_name("flatmap", stage_names),
+            FlatMapBolt,
+            par=self.get_num_partitions(),
+            inputs={self._parent._stream_id(): Grouping.SHUFFLE},
+            config={FlatMapBolt.FUNCTION: self._function},
+        )
+        return True

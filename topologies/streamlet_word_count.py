@@ -1,0 +1,73 @@
+"""Word count with the functional API: no classes, only functions over streamlets.
+
+    heron submit local topologies/streamlet_word_count.py StreamletWordCount
+
+Counts the words of each ten seconds. Delivery is at least once: sources keep what they emitted and
+replay it until it has come through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import operator
+import time
+
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.runner import Runner
+from heronpy.streamlet.windowconfig import WindowConfig
+
+LINES = (
+    "mary had a little lamb",
+    "its fleece was white as snow",
+    "and everywhere that mary went",
+    "the lamb was sure to go",
+)
+
+
+def lines():
+    """Ten lines a second, for ever. A source may be a function that yields or one that returns."""
+    while True:
+        for line in LINES:
+            time.sleep(0.1)
+            yield line
+
+
+def word_count(window_s: int = 10) -> Builder:
+    """lines -> words -> (word, 1) -> sum per word and window -> log."""
+    builder = Builder()
+    (
+        builder.new_source(lines)
+        .set_name("lines")
+        .flat_map(str.split)
+        .set_name("words")
+        .map(lambda word: (word, 1))
+        .set_name("pairs")
+        # Pairs are routed by their key, so each word is counted in one of the two partitions.
+        .reduce_by_key_and_window(WindowConfig.create_tumbling_window(window_s), operator.add)
+        .set_name("counts")
+        .set_num_partitions(2)
+        .log()
+    )
+    return builder
+
+
+def at_least_once() -> Config:
+    """Replay what fails. Elements stay pending until they have left their window, so both limits
+    allow for one: the time-out is longer, and all of a window's elements may be pending."""
+    config = Config()
+    config.set_delivery_semantics(Config.ATLEAST_ONCE)
+    config.set_user_config("topology.message.timeout.secs", 60)
+    config.set_user_config("topology.max.spout.pending", 1000)
+    return config
+
+
+def main() -> None:
+    """Describe the computation and submit it."""
+    parser = argparse.ArgumentParser(description="Count words with streamlets.")
+    parser.add_argument("name", nargs="?", default="StreamletWordCount", help="topology name")
+    Runner().run(parser.parse_args().name, at_least_once(), word_count())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Word count: lines become words, words are counted by two tasks.
+
+    heron submit local topologies/word_count.py WordCount
+    heron submit local topologies/word_count.py WordCount --file a.txt --file b.txt
+
+With files the input ends: every counter then logs its totals and emits them. Without files the
+spout cycles over a few built-in lines for ever.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+
+BUILT_IN = (
+    "the quick brown fox jumps over the lazy dog",
+    "a stream is a river of tuples",
+    "the river runs through the topology",
+)
+
+
+class LineSpout(Spout):
+    """Emits one line per call."""
+
+    outputs = ["line"]
+
+    def initialize(self, config, context):
+        # What a component needs travels in its configuration: this runs in another process than
+        # main(), perhaps on another machine.
+        files = config.get("word_count.files") or []
+        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+        mine = files[tasks.index(context.get_task_id()) :: len(tasks)]
+        self.lines = self.read(mine) if files else itertools.cycle(BUILT_IN)
+
+    @staticmethod
+    def read(files: list[str]) -> Iterator[str]:
+        """The lines of the files, one at a time: a file may be larger than memory."""
+        for path in files:
+            with open(path, encoding="utf-8") as file:
+                yield from file
+
+    def next_tuple(self):
+        # next_tuple must not block and must not loop: one call, one tuple.
+        line = next(self.lines, None)
+        if line is None:
+            self.end_of_input()  # nothing will ever follow: the topology can finish
+        else:
+            self.emit([line])
+
+
+class SplitBolt(Bolt):
+    """Splits lines into words."""
+
+    outputs = ["word"]
+
+    def process(self, tup):
+        for word in tup.values[0].split():
+            # The anchor matters only under ATLEAST_ONCE, and costs nothing otherwise.
+            self.emit([word], anchors=[tup])
+        self.ack(tup)
+
+
+class CountBolt(Bolt):
+    """Counts the words that the fields grouping sends to this task."""
+
+    outputs = ["word", "count"]
+
+    def initialize(self, config, context):
+        self.counts: Counter[str] = Counter()
+        self.seen = 0
+
+    def process(self, tup):
+        self.counts[tup.values[0]] += 1
+        self.seen += 1
+        if self.seen % 100_000 == 0:
+            self.logger.info(
+                "%d words so far, most often %s", self.seen, self.counts.most_common(3)
+            )
+        self.ack(tup)
+
+    def finish(self):
+        """Called once when the input has ended and everything before has come through."""
+        for word, count in self.counts.most_common():
+            self.logger.info("%s: %d", word, count)
+            self.emit([word, count])
+
+
+def word_count(name: str, files: list[str] | None = None) -> TopologyBuilder:
+    """The topology: line -> split -> count."""
+    builder = TopologyBuilder(name)
+    lines = builder.add_spout("line", LineSpout, par=1, config={"word_count.files": files or []})
+    words = builder.add_bolt("split", SplitBolt, par=1, inputs={lines: Grouping.SHUFFLE})
+    # Fields grouping: one word always goes to the same of the two tasks, so its count is whole.
+    builder.add_bolt("count", CountBolt, par=2, inputs={words: Grouping.fields("word")})
+    return builder
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    parser = argparse.ArgumentParser(description="Count words.")
+    parser.add_argument("name", nargs="?", default="WordCount", help="name of the topology")
+    parser.add_argument("--file", action="append", default=[], help="count this file; repeatable")
+    args = parser.parse_args()
+    word_count(args.name, args.file).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()
