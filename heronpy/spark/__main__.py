@@ -1,0 +1,49 @@
+"""`python -m heronpy.spark --launch F --epoch E`: the Spark gateway of one topology."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from heronpy.common import logs
+from heronpy.common.errors import ConfigError, FencedError, HeronError
+from heronpy.common.exit_codes import FAILURE, FENCED, STARTUP_FAILURE
+from heronpy.common.settings import settings_for
+from heronpy.connectors.spark.requirements import check_spark
+from heronpy.plan.launch import LaunchSpec
+from heronpy.spark.gateway import Gateway
+from heronpy.spark.reports import PROCESS, Reports
+
+log = logging.getLogger("heronpy.spark")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the gateway; returns the exit code of the process."""
+    parser = argparse.ArgumentParser(prog="python -m heronpy.spark", description=__doc__)
+    parser.add_argument("--launch", required=True, help="launch file of the topology")
+    parser.add_argument("--epoch", required=True, type=int, help="incarnation of this process")
+    arguments = parser.parse_args(argv)
+    launch = LaunchSpec.load(arguments.launch)
+    logs.setup(PROCESS, settings_for(launch, "logging").level)
+    reports = Reports(launch.sockets_dir, arguments.epoch)
+    try:
+        check_spark()
+        return Gateway(launch, settings_for(launch, "spark"), arguments.epoch, reports).run()
+    except ConfigError as error:
+        log.error("%s", error)
+        reports.send_exception(error, startup=True)
+        return int(STARTUP_FAILURE)
+    except FencedError as error:
+        log.error("%s", error)
+        return int(FENCED)
+    except HeronError as error:
+        log.exception("%s", error)
+        reports.send_exception(error)
+        return int(FAILURE)
+    finally:
+        reports.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""The gateway's loop: hints from sinks, results from the worker, tickets in turn.
+
+Owns the ROUTER that sinks talk to and the question who waits for which outcome. All truth is on disk
+(handover.py), so the loop may be killed anywhere: its successor scans the folders, and the sinks repeat
+their hints. A file lock makes sure that a topology has one gateway at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import zmq
+
+from heronpy.common.errors import FencedError
+from heronpy.common.exit_codes import FAILURE, OK
+from heronpy.common.rooms import SparkSettings
+from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem, run_token
+from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Ready, decode, encode
+from heronpy.net.rpc import bind
+from heronpy.net.zsock import configure
+from heronpy.plan.launch import LaunchSpec
+from heronpy.spark.inbox import Inbox
+from heronpy.spark.lanes import Lanes, Ticket
+from heronpy.spark.reports import Reports
+from heronpy.spark.session import SparkDriver
+from heronpy.spark.worker import Lost, Result, Worker
+
+log = logging.getLogger("heronpy.spark")
+
+#: Batches whose hint got lost together with their sink are found by looking, this often.
+SCAN_S = 5.0
+_TURN_MAX_S = 0.5
+_METRICS_S = 1.0
+_LOCK_WAIT_S = 10.0
+_GONE = "the batch was withdrawn by a newer process of its task"
+
+
+class Gateway:
+    """The process behind `python -m heronpy.spark`."""
+
+    def __init__(self, launch: LaunchSpec, settings: SparkSettings, epoch: int, reports: Reports) -> None:
+        self._endpoint = gateway_endpoint(launch.sockets_dir)
+        self._dir = Path(launch.working_dir) / "spark"
+        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._epoch = epoch
+        self._reports = reports
+        self._inbox = Inbox(self._dir, run_token(launch.topology_id))
+        self._driver = SparkDriver(settings, self._dir, f"heron-{launch.topology}", launch.python, launch.package_dir)
+        self._lanes = Lanes()
+        self._waiting: dict[Ticket, bytes] = {}
+        self._busy = False
+        self._lost: Lost | None = None
+        self._stopping = False
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
+        self._router = configure(context.socket(zmq.ROUTER), message_max_bytes=MESSAGE_MAX_BYTES)
+        self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        self._bell = context.socket(zmq.PAIR)
+        self._bell.bind("inproc://spark-worker")
+        self._rope = context.socket(zmq.PAIR)
+        self._rope.connect("inproc://spark-worker")
+        self._worker = Worker(self._inbox, self._driver, settings.max_retries, lambda: self._rope.send(b""))
+
+    def run(self) -> int:
+        """Serve until told to stop (OK) or until the driver is lost (FAILURE: start me again)."""
+        lock = self._lock()
+        try:
+            signal.signal(signal.SIGTERM, self._on_signal)
+            signal.signal(signal.SIGINT, self._on_signal)
+            bind(self._router, self._endpoint)
+            self._worker.start()
+            self._loop()
+        finally:
+            self._worker.stop()
+            self._driver.stop()
+            self._router.close(linger=100)
+            os.close(lock)
+        if self._lost is None:
+            return int(OK)
+        log.error("%s; this process ends and a new one goes on", self._lost.reason, exc_info=self._lost.error)
+        if self._lost.error is not None:
+            self._reports.send_exception(self._lost.error)
+        return int(FAILURE)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _lock(self) -> int:
+        fd = os.open(self._dir / ".gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                holder = os.pread(fd, 200, 0).decode(errors="replace").strip()
+                if time.monotonic() > deadline:
+                    os.close(fd)
+                    raise FencedError(f"another Spark gateway of this topology still runs: {holder}") from None
+                time.sleep(0.05)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps({"pid": os.getpid(), "epoch": self._epoch}).encode(), 0)
+        return fd
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._bell, zmq.POLLIN)
+        scan_at = metrics_at = 0.0
+        while not self._stopping and self._lost is None:
+            now = time.monotonic()
+            if now >= scan_at:
+                scan_at = now + SCAN_S
+                for ticket in self._inbox.scan():
+                    self._lanes.add(ticket)
+            if now >= metrics_at:
+                metrics_at = now + _METRICS_S
+                self._reports.send_metrics({"spark-batches-waiting": float(len(self._lanes))})
+            if self._driver.session is not None and not self._busy and self._driver.is_lost():
+                self._lost = Lost("the Spark driver is gone")
+                continue
+            self._dispatch(now)
+            for sock, _ in poller.poll(int(self._pause_s(now) * 1000)):
+                if sock is self._router:
+                    self._receive()
+                else:
+                    self._bell.recv()
+                    self._take_result()
+
+    def _pause_s(self, now: float) -> float:
+        deadline = None if self._busy else self._lanes.next_deadline()
+        return _TURN_MAX_S if deadline is None else min(_TURN_MAX_S, max(0.001, deadline - now))
+
+    def _dispatch(self, now: float) -> None:
+        if self._busy:
+            return
+        ticket = self._lanes.take(now)
+        if ticket is not None:
+            self._busy = True
+            self._worker.submit(ticket)
+
+    def _take_result(self) -> None:
+        result = self._worker.results.get()
+        if isinstance(result, Lost):
+            self._lost = result
+            return
+        self._busy = False
+        if result.retry_in_s is not None:
+            self._reports.add("spark-attempts-failed")
+            self._lanes.retry(result.ticket, time.monotonic() + result.retry_in_s)
+            return
+        self._lanes.finish(result.ticket)
+        self._count(result)
+        identity = self._waiting.pop(result.ticket, None)
+        if identity is not None:
+            self._answer(identity, result.ticket)
+
+    def _count(self, result: Result) -> None:
+        if result.outcome is None:
+            return
+        self._reports.add("spark-seconds", result.seconds)
+        if result.outcome.committed:
+            self._reports.add("spark-batches-committed")
+            self._reports.add("spark-rows-committed", result.outcome.rows)
+            log.info("batch %s committed: %d rows in %.2f s", result.outcome.id, result.outcome.rows, result.seconds)
+            return
+        self._reports.add("spark-batches-failed")
+        if result.error is not None:
+            self._reports.send_exception(result.error, result.component)
+
+    # -- sinks --------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                parts = self._router.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            message = decode(parts[1]) if len(parts) == 2 else None
+            if isinstance(message, Ready) and _is_plain(message):
+                self._hear(parts[0], Ticket(message.component, message.stem))
+            else:
+                self._reports.add("spark-messages-refused")
+
+    def _hear(self, identity: bytes, ticket: Ticket) -> None:
+        if ticket not in self._lanes:
+            folder = self._inbox.folder(ticket.component)
+            if folder.outcome(ticket.stem) is None:
+                for found in self._inbox.scan_folder(folder):
+                    self._lanes.add(found)
+        if ticket in self._lanes:
+            self._waiting[ticket] = identity
+        else:
+            self._answer(identity, ticket)
+
+    def _answer(self, identity: bytes, ticket: Ticket) -> None:
+        outcome = self._inbox.folder(ticket.component).outcome(ticket.stem)
+        if outcome is None:
+            reply = Finished(ticket.component, ticket.stem, False, _GONE)
+        else:
+            reply = Finished(ticket.component, ticket.stem, outcome.committed, outcome.error)
+        self._send(identity, reply)
+
+    def _send(self, identity: bytes, reply: Finished) -> None:
+        try:
+            self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
+        except zmq.ZMQError as error:
+            # The sink is away; it asks again when it is back.
+            log.debug("no answer to %r: %s", identity, error)
+
+
+def _is_plain(message: Any) -> bool:
+    """Names from a peer become paths: only names that a sink itself would make are let in."""
+    return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None

@@ -1,0 +1,145 @@
+"""The gateway's side of the hand-over: claims, attempts, decisions and outcomes of batches on disk.
+
+Order of a batch, each step durable before the next: claimed -> attempt started -> prepared (the
+decision: from here on the batch is published, whatever dies) -> published -> outcome -> cleaned up. A
+gateway that restarts goes on from the step it finds. Outcomes are kept for the newest batches of a
+task, which are more than a sink may have without outcome.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from heronpy.common.errors import StateError
+from heronpy.connectors.spark.handover import (
+    COMMITTED,
+    FAILED,
+    Folder,
+    Manifest,
+    Outcome,
+    folders,
+    parse_stem,
+    sorted_stems,
+    sync_folder,
+    write_record,
+)
+from heronpy.spark.batch import publish, unpublish
+from heronpy.spark.lanes import Ticket
+
+#: Outcomes kept per task; above SinkOptions.max_uncommitted's sensible values by far.
+OUTCOMES_KEPT = 256
+
+
+class Inbox:
+    """All batches below `<working_dir>/spark` that belong to one submission."""
+
+    def __init__(self, spark_dir: Path, run: str) -> None:
+        self.spark_dir = spark_dir
+        self.run = run
+
+    def folder(self, component: str) -> Folder:
+        return Folder(self.spark_dir, component)
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def scan(self) -> Iterator[Ticket]:
+        """Every batch without outcome, of all sinks."""
+        for folder in folders(self.spark_dir):
+            yield from self.scan_folder(folder)
+
+    def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
+        """Every batch of a sink without outcome, so that none comes before one written earlier."""
+        for stem in folder.taken():
+            yield Ticket(folder.component, stem)
+        # A listing may miss a file made while it runs and show a later one. What was written before
+        # anything in the first listing is in the second one for certain.
+        newest: dict[int, int] = {}
+        for stem in folder.waiting():
+            task, number, _ = parse_stem(stem) or (0, 0, 0)
+            newest[task] = max(newest.get(task, 0), number)
+        for stem in folder.waiting():
+            task, number, _ = parse_stem(stem) or (0, 0, 0)
+            if number <= newest.get(task, 0):
+                yield Ticket(folder.component, stem)
+
+    # -- one batch ----------------------------------------------------------------------------
+
+    def claim(self, ticket: Ticket) -> Manifest | None:
+        """Take a batch, or go on with one taken before; None when it is gone, done or fenced."""
+        folder = self.folder(ticket.component)
+        if folder.outcome(ticket.stem) is not None:
+            self._clean(folder, ticket.stem)
+            return None
+        manifest = folder.read_claimed(ticket.stem)
+        if manifest is None:
+            manifest = folder.read_waiting(ticket.stem)
+            if manifest is None:
+                return None
+            if self._is_fenced(folder, manifest):
+                folder.withdraw(ticket.stem)
+                return None
+            name = f"{ticket.stem}.json"
+            try:
+                os.rename(folder.inbox / name, folder.claimed / name)
+            except FileNotFoundError:
+                return None
+            sync_folder(folder.claimed)
+        elif manifest.run != self.run:
+            self._clean(folder, ticket.stem)
+            return None
+        return manifest
+
+    def _is_fenced(self, folder: Folder, manifest: Manifest) -> bool:
+        owner = folder.owner(manifest.task)
+        if manifest.run != self.run or owner is None or owner.run != self.run:
+            return True
+        return manifest.incarnation < owner.incarnation and not manifest.keep
+
+    def rows_file(self, ticket: Ticket) -> Path:
+        return self.folder(ticket.component).rows_file(ticket.stem)
+
+    def save(self, ticket: Ticket, manifest: Manifest) -> None:
+        """Record how far a claimed batch is."""
+        write_record(self.folder(ticket.component).claimed / f"{ticket.stem}.json", manifest.to_bytes())
+
+    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome:
+        """Publish a prepared batch and record that it is committed."""
+        publish(manifest.tables)
+        return self._finish(ticket, Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started))
+
+    def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome:
+        """Give a batch up: nothing of it stays published."""
+        if manifest is None:
+            return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error))
+        unpublish(manifest.tables)
+        return self._finish(ticket, Outcome(manifest.id, FAILED, manifest.rows, manifest.started, error))
+
+    def _finish(self, ticket: Ticket, outcome: Outcome) -> Outcome:
+        folder = self.folder(ticket.component)
+        folder.write_outcome(ticket.stem, outcome)
+        self._clean(folder, ticket.stem)
+        self._prune(folder, ticket.stem)
+        return outcome
+
+    def _clean(self, folder: Folder, stem: str) -> None:
+        folder.rows_file(stem).unlink(missing_ok=True)
+        for place in (folder.inbox, folder.claimed):
+            (place / f"{stem}.json").unlink(missing_ok=True)
+
+    def _prune(self, folder: Folder, stem: str) -> None:
+        parsed = parse_stem(stem)
+        if parsed is None or parsed[1] % (OUTCOMES_KEPT // 4):
+            return
+        mine = [s for s in sorted_stems(folder.done) if s.startswith(f"{parsed[0]}-")]
+        for old in mine[:-OUTCOMES_KEPT]:
+            (folder.done / f"{old}.json").unlink(missing_ok=True)
+
+    def sink_record(self, component: str) -> bytes:
+        """What the sink told about itself: function and options."""
+        path = self.folder(component).root / f"sink-{self.run}.json"
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise StateError(f"{path} is missing; restart the sink tasks to write it again") from None

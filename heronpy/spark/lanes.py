@@ -1,0 +1,101 @@
+"""Which batch is next: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
+
+Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for its retry gives
+nothing else; every lane with something to do gets its turn.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from heronpy.connectors.spark.handover import parse_stem
+
+
+@dataclass(slots=True, frozen=True)
+class Ticket:
+    """One batch in a lane."""
+
+    component: str
+    stem: str
+
+
+@dataclass(slots=True)
+class _Lane:
+    #: (number, incarnation, stem), sorted.
+    batches: list[tuple[int, int, str]] = field(default_factory=list)
+    taken: bool = False
+    not_before: float = 0.0
+
+
+class Lanes:
+    """All batches that the gateway knows and has not finished."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._known: set[Ticket] = set()
+
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._known
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __iter__(self) -> Iterator[Ticket]:
+        return iter(self._known)
+
+    def add(self, ticket: Ticket) -> bool:
+        """Put a batch into its lane; False when it is there already or its name is none."""
+        parsed = parse_stem(ticket.stem)
+        if parsed is None or ticket in self._known:
+            return False
+        task, number, incarnation = parsed
+        self._known.add(ticket)
+        lane = self._lanes.setdefault((ticket.component, task), _Lane())
+        item = (number, incarnation, ticket.stem)
+        if lane.taken and item < lane.batches[0]:
+            # The taken one stays first; this one follows at once.
+            lane.batches.insert(1, item)
+        else:
+            insort(lane.batches, item)
+        return True
+
+    def take(self, now: float) -> Ticket | None:
+        """The next batch to work on, or None when every lane waits."""
+        for key, lane in self._lanes.items():
+            if not lane.taken and lane.not_before <= now:
+                lane.taken = True
+                # To the end of the round.
+                self._lanes[key] = self._lanes.pop(key)
+                return Ticket(key[0], lane.batches[0][2])
+        return None
+
+    def finish(self, ticket: Ticket) -> None:
+        """The taken batch has its outcome, or is gone."""
+        key, lane = self._taken(ticket)
+        self._known.discard(ticket)
+        lane.batches.pop(0)
+        lane.taken = False
+        lane.not_before = 0.0
+        if not lane.batches:
+            del self._lanes[key]
+
+    def retry(self, ticket: Ticket, not_before: float) -> None:
+        """The taken batch stays first in its lane and is taken again from that time on."""
+        _, lane = self._taken(ticket)
+        lane.taken = False
+        lane.not_before = not_before
+
+    def next_deadline(self) -> float | None:
+        """When `take` may give something, if nothing is added before; None: never."""
+        times = [lane.not_before for lane in self._lanes.values() if not lane.taken]
+        return min(times) if times else None
+
+    def _taken(self, ticket: Ticket) -> tuple[tuple[str, int], _Lane]:
+        parsed = parse_stem(ticket.stem)
+        assert parsed is not None
+        key = (ticket.component, parsed[0])
+        lane = self._lanes[key]
+        assert lane.taken and lane.batches[0][2] == ticket.stem, f"{ticket} is not the taken batch"
+        return key, lane

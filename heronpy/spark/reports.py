@@ -1,0 +1,68 @@
+"""What the gateway tells its executor: exceptions and metrics, one way, never waiting."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import Any
+
+import zmq
+
+from heronpy.net.rpc import wrap
+from heronpy.net.zsock import configure
+from heronpy.proto import control_pb2 as control
+from heronpy.spark.worker import first_line, full_traceback
+
+log = logging.getLogger("heronpy.spark")
+
+PROCESS = "spark-gateway"
+
+
+class Reports:
+    """A PUSH socket to the executor of container 0."""
+
+    def __init__(self, sockets_dir: str, epoch: int) -> None:
+        self._epoch = epoch
+        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
+        # The last words of a process that cannot start must get out; the executor is on this host.
+        self._sock.setsockopt(zmq.LINGER, 500)
+        self._sock.connect(f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
+        self._counters: dict[str, float] = {}
+
+    def add(self, name: str, amount: float = 1.0) -> None:
+        """Count something."""
+        self._counters[name] = self._counters.get(name, 0.0) + amount
+
+    def send_metrics(self, gauges: dict[str, float]) -> None:
+        samples = [
+            control.Sample(name=name, type=control.Sample.COUNTER, value=value)
+            for name, value in self._counters.items()
+        ] + [control.Sample(name=name, type=control.Sample.GAUGE, value=value) for name, value in gauges.items()]
+        self._send(control.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
+
+    def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:
+        now = time.time()
+        self._send(
+            control.ExceptionReport(
+                process=PROCESS,
+                component=component,
+                instance_id=PROCESS,
+                type=type(error).__name__,
+                message=first_line(error),
+                traceback=full_traceback(error),
+                first_at=now,
+                last_at=now,
+                count=1,
+                startup=startup,
+            )
+        )
+
+    def _send(self, body: Any) -> None:
+        try:
+            self._sock.send(wrap(body).SerializeToString(), zmq.DONTWAIT)
+        except zmq.Again:
+            log.debug("no executor takes reports now")
+
+    def close(self) -> None:
+        self._sock.close()

@@ -1,0 +1,190 @@
+"""The thread that works on batches, one at a time: load rows, call the user's function, commit.
+
+Owns the Spark driver. Takes tickets, returns one result for each; decides about one attempt only (what
+is next, and when, is for lanes.py). A lost driver ends the gateway: its successor starts a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.common.backoff import backoff_s
+from heronpy.common.errors import HeronError, StateError
+from heronpy.connectors.spark.handover import Manifest, Outcome
+from heronpy.connectors.spark.options import decode_aggregate
+from heronpy.spark.batch import Batch
+from heronpy.spark.inbox import Inbox
+from heronpy.spark.lanes import Ticket
+from heronpy.spark.session import SparkDriver
+
+log = logging.getLogger("heronpy.spark")
+
+#: Attempts that may end with the death of the gateway or its driver before a batch is given up.
+DEATHS_MAX = 5
+RETRY_INITIAL_S = 0.5
+RETRY_MAX_S = 10.0
+
+
+@dataclass(slots=True)
+class Result:
+    """How one attempt at a ticket ended: an outcome, a retry, or neither (the batch is gone)."""
+
+    ticket: Ticket
+    outcome: Outcome | None = None
+    retry_in_s: float | None = None
+    #: The last exception, when the batch was given up.
+    error: BaseException | None = None
+    component: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Lost:
+    """The worker cannot go on: the driver did not start, or is gone."""
+
+    reason: str
+    error: BaseException | None = None
+
+
+class Worker:
+    """Runs in a thread of its own; `submit` one ticket, then wait for its result."""
+
+    def __init__(self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None]) -> None:
+        self._inbox = inbox
+        self._driver = driver
+        self._max_retries = max_retries
+        self._notify = notify
+        self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
+        self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
+        self._thread = threading.Thread(target=self._run, name="spark-worker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, ticket: Ticket) -> None:
+        self._tickets.put(ticket)
+
+    def stop(self) -> None:
+        """Ask the thread to end after the batch it works on; does not wait."""
+        self._tickets.put(None)
+
+    def _run(self) -> None:
+        try:
+            self._driver.start()
+        except Exception as error:
+            self._give(Lost(f"Spark did not start: {first_line(error)}", error))
+            return
+        while (ticket := self._tickets.get()) is not None:
+            started = time.monotonic()
+            try:
+                result = self._work(ticket)
+            except Exception as error:
+                self._give(Lost(f"batch {ticket.stem} of {ticket.component}: {first_line(error)}", error))
+                return
+            if isinstance(result, Result):
+                result.seconds = time.monotonic() - started
+            self._give(result)
+            if isinstance(result, Lost):
+                return
+
+    def _give(self, result: Result | Lost) -> None:
+        self.results.put(result)
+        self._notify()
+
+    def _work(self, ticket: Ticket) -> Result | Lost:
+        try:
+            manifest = self._inbox.claim(ticket)
+        except StateError as error:
+            return Result(ticket, self._inbox.fail(ticket, None, str(error)), error=error, component=ticket.component)
+        if manifest is None:
+            return Result(ticket)
+        if not manifest.prepared:
+            failure = self._attempt(ticket, manifest)
+            if failure is not None:
+                return failure
+        try:
+            return Result(ticket, self._inbox.commit(ticket, manifest), component=manifest.component)
+        except (OSError, HeronError) as error:
+            return self._raised(ticket, manifest, error)
+
+    def _attempt(self, ticket: Ticket, manifest: Manifest) -> Result | Lost | None:
+        """Aggregate and prepare; None when the batch is prepared."""
+        if manifest.started - manifest.raised > DEATHS_MAX:
+            death = StateError(f"the Spark driver died {DEATHS_MAX + 1} times while it worked on this batch")
+            return self._give_up(ticket, manifest, death)
+        manifest.started += 1
+        self._inbox.save(ticket, manifest)
+        batch: Batch | None = None
+        try:
+            function, options = self._function(ticket, manifest)
+            batch = Batch(manifest, options)
+            function(self._driver.session, self._frame(ticket), batch)
+            tables = batch.staged_tables()
+        except Exception as error:
+            # A dead JVM shows as any of several exceptions; its own end tells them from the user's.
+            if self._driver.is_lost(wait_s=2.0 if _speaks_of_the_driver(error) else 0.0):
+                return Lost("the Spark driver is gone", error)
+            if batch is not None:
+                batch.drop_staged()
+            return self._raised(ticket, manifest, error)
+        manifest.tables, manifest.prepared = tables, True
+        self._inbox.save(ticket, manifest)
+        return None
+
+    def _raised(self, ticket: Ticket, manifest: Manifest, error: Exception) -> Result:
+        manifest.raised += 1
+        if manifest.raised > self._max_retries:
+            return self._give_up(ticket, manifest, error)
+        self._inbox.save(ticket, manifest)
+        wait_s = backoff_s(manifest.raised - 1, initial_s=RETRY_INITIAL_S, max_s=RETRY_MAX_S)
+        log.warning("batch %s raised (attempt %d), next attempt in %g s", manifest.id, manifest.started, wait_s,
+                    exc_info=error)  # fmt: skip
+        return Result(ticket, retry_in_s=wait_s, component=manifest.component)
+
+    def _give_up(self, ticket: Ticket, manifest: Manifest, error: BaseException) -> Result:
+        log.error("batch %s failed after %d attempts", manifest.id, manifest.started, exc_info=error)
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        outcome = self._inbox.fail(ticket, manifest, reason)
+        return Result(ticket, outcome, error=error, component=manifest.component)
+
+    def _function(self, ticket: Ticket, manifest: Manifest) -> tuple[Callable[..., Any], dict[str, Any]]:
+        """The user's function and options of a sink; loaded again when the sink was changed."""
+        data = self._inbox.sink_record(ticket.component)
+        record = json.loads(data)
+        known = self._functions.get(ticket.component)
+        if known is None or known[2] != record["aggregate"]:
+            known = (decode_aggregate(record["aggregate"]), record["options"], record["aggregate"])
+            self._functions[ticket.component] = known
+        return known[0], dict(record["options"])
+
+    def _frame(self, ticket: Ticket) -> Any:
+        import pyarrow as pa
+
+        with pa.memory_map(str(self._inbox.rows_file(ticket))) as source:
+            table = pa.ipc.open_file(source).read_all()
+        return self._driver.session.createDataFrame(table)
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line; Spark's own say pages."""
+    text = str(error).strip()
+    return text.splitlines()[0][:500] if text else type(error).__name__
+
+
+def _speaks_of_the_driver(error: BaseException) -> bool:
+    names = {type(e).__name__ for e in (error, error.__cause__, error.__context__) if e is not None}
+    return bool(names & {"Py4JNetworkError", "Py4JError", "ConnectionRefusedError", "ConnectionResetError",
+                         "BrokenPipeError", "EOFError", "Py4JJavaError"})  # fmt: skip
+
+
+def full_traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-60_000:]

@@ -1,0 +1,124 @@
+"""What the tests of the Spark room share: a launch file, a sink task in this process, a supervisor."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.config_values import decode_config, encode_config
+from heronpy.connectors.spark.sink import SparkSink
+from heronpy.plan.launch import LaunchSpec
+
+REPO = Path(__file__).resolve().parents[2]
+Tup = namedtuple("Tup", "id values")
+
+
+def make_launch(folder: Path, sockets: Path, **spark: Any) -> Path:
+    """Write a launch file of a topology that lives in `folder`."""
+    sockets.mkdir(parents=True, exist_ok=True)
+    launch = LaunchSpec(
+        topology="T", topology_id=f"T-{folder.name}", cluster="local", role="r", environ="test", submission_user="u",
+        release="0", working_dir=str(folder), sockets_dir=str(sockets), state_root=str(folder / "state"),
+        state_type="local", package_dir=None, main_file=None, python=sys.executable, needs_spark=True,
+        settings={"spark": spark, "logging": {"level": "INFO"}},
+    )  # fmt: skip
+    launch.save(folder / "launch.json")
+    return folder / "launch.json"
+
+
+class Delegate:
+    """Stands for the runtime around one sink task."""
+
+    def __init__(self) -> None:
+        self.logger = logging.getLogger("sink")
+        self.acked: list[Any] = []
+        self.failed: list[Any] = []
+        self.lines: list[str] = []
+
+    def ack(self, tup: Any) -> None:
+        self.acked.append(tup.id)
+
+    def fail(self, tup: Any) -> None:
+        self.failed.append(tup.id)
+
+    def log(self, message: str, level: str | None = None) -> None:
+        self.lines.append(message)
+
+
+class Context:
+    def __init__(self, component: str, task: int) -> None:
+        self._component, self._task = component, task
+        self.metrics: dict[str, Any] = {}
+
+    def get_component_id(self) -> str:
+        return self._component
+
+    def get_task_id(self) -> int:
+        return self._task
+
+    def register_metric(self, name: str, metric: Any, bucket: float) -> None:
+        self.metrics[name] = metric
+
+
+def start_sink(component: str, task: int, mode: str = "ATLEAST_ONCE", **spec: Any) -> SparkSink:
+    """A sink task in this process; its config went through the topology's message as in real life."""
+    config = SparkSink.spec(component, **spec).custom_config
+    sink = SparkSink(Delegate())
+    merged = {"topology.reliability.mode": mode, **decode_config(encode_config(config))}
+    sink.initialize(merged, Context(component, task))
+    return sink
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 90.0, turn: Callable[[], Any] | None = None) -> Any:
+    """Wait until a condition holds; `turn` is called meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "condition did not come true in time"
+        if turn is not None:
+            turn()
+        time.sleep(0.02)
+    return value
+
+
+class GatewaySupervisor:
+    """Starts the real gateway and starts it again, as an executor does."""
+
+    def __init__(self, launch: Path) -> None:
+        self.launch = launch
+        self.log = launch.parent / "gateway.log"
+        self.epoch = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.epoch += 1
+        paths = os.pathsep.join([str(REPO), os.environ.get("PYTHONPATH", "")])
+        with open(self.log, "ab") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "heronpy.spark", "--launch", str(self.launch), "--epoch", str(self.epoch)],
+                stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=self.launch.parent,
+                env=os.environ | {"PYTHONPATH": paths, "HERON_LAUNCH": str(self.launch)},
+            )  # fmt: skip
+
+    def keep_running(self) -> None:
+        assert self.process is not None
+        code = self.process.poll()
+        if code is not None:
+            assert code in (1, -9), f"gateway ended with {code}: {self.log.read_text()[-3000:]}"
+            self.start()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(20)
