@@ -172,6 +172,8 @@ class BoltTask(Task):
         while not self.stopping:
             if inbox:
                 self.serve_inbox()
+                if self.stopping:
+                    return
             link.receive(self.take_frame)
             now = monotonic()
             self.turn(now)

@@ -165,7 +165,7 @@ class ControlThread(threading.Thread):
             field, body = body_of(envelope)
             if envelope.error:
                 log.error("stream manager refused this task: %s", envelope.error)
-                self._deliver("refused", envelope.error)
+                self.deliver("refused", envelope.error)
             elif field == "register_instance_reply" and not body.link_epoch:
                 # The stream manager does not know this task: it was restarted.
                 self._registered = False
@@ -173,11 +173,12 @@ class ControlThread(threading.Thread):
             elif field == "register_instance_reply":
                 if envelope.request_id == self._request:
                     self._registered = True
-                    self._deliver("registered", body)
+                    self.deliver("registered", body)
             elif field:
-                self._deliver(field, body)
+                self.deliver(field, body)
 
-    def _deliver(self, kind: str, body: Any) -> None:
+    def deliver(self, kind: str, body: Any) -> None:
+        """Put a message into the inbox and wake the loop; also called by signal handlers."""
         self.inbox.append((kind, body))
         _poke(self._wake_out)
 

@@ -10,9 +10,11 @@ import signal
 import sys
 from typing import Any
 
-from heronpy.api.user_code import prepare
+from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import instance_id
+from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2
@@ -38,7 +40,7 @@ def run(launch: Any, container: int, task_id: int, epoch: int) -> int:
         resource.setrlimit(resource.RLIMIT_AS, (settings.memory_limit_bytes,) * 2)
     metrics_s = settings_for(launch, "metrics").export_interval_s
     part = components_of(topology)[component]
-    prepare(launch)
+    setup(instance_id(container, component, task_id), settings_for(launch, "logging").level)
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.connect(topology, component, settings_for(launch, "stmgr").frame_max_bytes)
@@ -112,14 +114,14 @@ def _own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, st
 
 def _task_class(part: Any, launch: Any) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
-    if isinstance(part, topology_pb2.Spout):
-        return SpoutTask, None
-    from heronpy.api.user_code import load_class
-
+    spout = isinstance(part, topology_pb2.Spout)
     try:
-        cls = load_class(part.comp.class_name, launch)
+        prepare(launch)
+        cls = None if spout else load_class(part.comp.class_name, launch)
     except Exception as error:
-        return BoltTask, error
+        return (SpoutTask if spout else BoltTask), error
+    if spout:
+        return SpoutTask, None
     return (AsyncBoltTask if getattr(cls, "is_async", False) else BoltTask), None
 
 
@@ -127,7 +129,7 @@ def _install_signals(task: Task) -> None:
     """SIGTERM asks the loop to stop; SIGUSR1 dumps all stacks to the log."""
 
     def stop(signum: int, frame: Any) -> None:
-        task.control.inbox.append(("stop_task", control.StopTask(reason=signal.Signals(signum).name)))
+        task.control.deliver("stop_task", control.StopTask(reason=signal.Signals(signum).name))
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

@@ -215,6 +215,8 @@ class SpoutTask(Task):
         while not self.stopping:
             if inbox:
                 self.serve_inbox()
+                if self.stopping:
+                    return
             link.receive(self.take_frame)
             now = monotonic()
             if self._completed:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import zmq
 
+from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
@@ -375,7 +375,9 @@ class Task:
 
     def report_exception(self, error: BaseException, startup: bool) -> None:
         """Log the whole traceback and send it to the executor."""
-        text = "".join(traceback.format_exception(error))
+        text = user_traceback(error)
+        if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
+            error = error.__cause__
         log.error("%s", text.rstrip())
         now = time.time()
         self.control.publish(

@@ -61,7 +61,7 @@ class InFrame:
         self.root_tasks: Array32 = root_tasks_of(envelope, len(self.roots))
         if envelope.root_counts:
             self.root_counts: Array32 | None = np.frombuffer(envelope.root_counts, dtype="<u4")
-            self.offsets = np.concatenate(([0], np.cumsum(self.root_counts)))
+            self.offsets = np.concatenate(([0], np.cumsum(self.root_counts, dtype=np.int64)))
         else:
             self.root_counts = None
         self.done = np.zeros(self.count, dtype=bool)

@@ -37,6 +37,8 @@ log = logging.getLogger("heron.stmgr")
 #: A state change of a task is told to the topology master after this moment, with others of the same moment.
 DEBOUNCE_S = 0.003
 REGISTER_TIMEOUT_S = 2.0
+#: Backpressure is logged at most this often; the metrics have every episode.
+PRESSURE_LOG_S = 30.0
 #: Credit below a quarter window is returned after this.
 CREDIT_DELAY_S = 0.02
 #: Link epochs of one incarnation fill the bits below.
@@ -111,6 +113,8 @@ class Stmgr:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self.exit_code = int(exit_codes.OK)
         self.discarded_reports = 0
+        self._next_pressure_log = 0.0
+        self._unlogged_episodes = 0
 
     def next_link_epoch(self) -> int:
         """Counters, not clocks, for ids: unique over all incarnations of this stream manager."""
@@ -365,10 +369,7 @@ class Stmgr:
             for connection in self._connections.values():
                 connection.control.send(message)
             if changed and on:
-                names = ", ".join(c.instance_id or c.peer for c in message.culprits)
-                log.info("backpressure: %s has more than %d bytes waiting", names, pressure.high)
-            elif not on:
-                log.info("backpressure ended")
+                self._log_pressure(message, now)
         if self._pressure_timer is not None:
             self._pressure_timer.cancel()
             self._pressure_timer = None
@@ -376,6 +377,21 @@ class Stmgr:
         if deadline is not None:
             loop = asyncio.get_running_loop()
             self._pressure_timer = loop.call_later(max(0.001, deadline - now), self._pressure, False)
+
+    def _log_pressure(self, message: control.Backpressure, now: float) -> None:
+        """Name the culprits, at most every few seconds: a task at its limit starts many short episodes."""
+        self._unlogged_episodes += 1
+        if now < self._next_pressure_log:
+            return
+        self._next_pressure_log = now + PRESSURE_LOG_S
+        names = ", ".join(c.instance_id or c.peer for c in message.culprits)
+        log.info(
+            "backpressure: %s had more than %d bytes waiting (%d episodes since the last such line)",
+            names,
+            self.switch.backpressure.high,
+            self._unlogged_episodes,
+        )
+        self._unlogged_episodes = 0
 
     def culprits(self, now: float) -> list[control.Culprit]:
         """Who causes the backpressure that this stream manager announces."""

@@ -141,7 +141,7 @@ def flight_delays(name: str, csv_file: Path, output: Path) -> TopologyBuilder:
             # Lines on their way, per spout task: enough to fill a micro-batch.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50_000,
             # Spark takes some seconds to start; a line that waits for it is not lost.
-            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 300,
+            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
         }
     )
     return builder

@@ -83,7 +83,7 @@ def spark_sink(name: str, output: str, readings: int = 5000) -> TopologyBuilder:
             # Readings on their way at once; more than a batch, or batches would wait for their time.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 4000,
             # Spark takes some seconds to start; a reading that waits for it is not lost.
-            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 300,
+            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
         }
     )
     return builder

@@ -2,7 +2,7 @@
 
     heron submit local topologies/streamlet_word_count.py StreamletWordCount
 
-Counts the words of each ten seconds. Delivery is at least once: sources keep what they emitted and
+Counts the words of each ten seconds (or `--window` of them). Delivery is at least once: sources keep what they emitted and
 replay it until it has come through.
 """
 
@@ -66,7 +66,9 @@ def main() -> None:
     """Describe the computation and submit it."""
     parser = argparse.ArgumentParser(description="Count words with streamlets.")
     parser.add_argument("name", nargs="?", default="StreamletWordCount", help="topology name")
-    Runner().run(parser.parse_args().name, at_least_once(), word_count())
+    parser.add_argument("--window", type=int, default=10, help="seconds that are counted together")
+    args = parser.parse_args()
+    Runner().run(args.name, at_least_once(), word_count(args.window))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ code can be imported anywhere.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 from heronpy.api import api_constants
@@ -78,7 +79,7 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
-            raise ValueError(f"Duplicate component name: {spec.name}")
+            raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
         spec.validate()
         by_name[str(spec.name)] = spec
     if not any(spec.is_spout for spec in specs):
@@ -116,6 +117,23 @@ def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Str
     raise ValueError(f"Bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
                      f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
                      "direct=True).")
+
+
+_submissions_ignored = False
+
+
+@contextlib.contextmanager
+def submissions_ignored() -> Iterator[None]:
+    """While a task loads the file that described the topology, submitting it again does nothing.
+
+    So a file without an `if __name__ == "__main__"` block works, too.
+    """
+    global _submissions_ignored
+    before, _submissions_ignored = _submissions_ignored, True
+    try:
+        yield
+    finally:
+        _submissions_ignored = before
 
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
@@ -178,7 +196,7 @@ class TopologyType(type):
             if spec.name is None:
                 spec.name = attribute
             if spec.name in specs:
-                raise ValueError(f"Duplicate component name: {spec.name}")
+                raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
             specs[spec.name] = spec
         return specs
 
@@ -245,6 +263,8 @@ class Topology(metaclass=TopologyType):
         """Writes the definition file for the heron command."""
         if not cls._heron_specs:
             raise ValueError("The base Topology class cannot be written; write a subclass.")
+        if _submissions_ignored:
+            return
         write_definition(cls.protobuf_topology, cls.topologydefn_tmpdir)
 
 
@@ -277,7 +297,7 @@ class TopologyBuilder:
             if spec.name == "config":
                 raise ValueError("'config' is a reserved name; rename the component.")
             if spec.name in self._specs:
-                raise ValueError(f"Duplicate component name: {spec.name}")
+                raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
             self._specs[spec.name] = spec
 
     def add_spout(self, name: str, spout_cls: Any, par: int, config: dict[str, Any] | None = None,
@@ -311,5 +331,7 @@ class TopologyBuilder:
 
     def build_and_submit(self) -> None:
         """Builds the topology and writes its definition file for the heron command."""
+        if _submissions_ignored:
+            return
         topology = self.build()
         write_definition(topology, _definition_directory(heron_options(), topology.name))

@@ -16,16 +16,20 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
-from heronpy.api.topology import Topology, TopologyType
+from heronpy.api.topology import Topology, TopologyType, submissions_ignored
 from heronpy.common.errors import HeronError, PackageError, TopologyError
 
 _T = TypeVar("_T")
+
+#: The folders of the runtime, each with its separator.
+_HOME = Path(__file__).parents[2]
+_RUNTIME = tuple(str(_HOME / name) + os.sep for name in ("heronpy", "instance", "stmgr"))
 
 
 class UserPackageError(PackageError):
@@ -147,12 +151,13 @@ def _module_exists(module_name: str) -> bool:
 
 def _import(module_name: str) -> ModuleType:
     try:
-        return importlib.import_module(module_name)
+        with submissions_ignored():
+            return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name + ".").startswith(error.name + "."):
             failure = UserPackageError(f"Module {error.name!r} is not part of the package; add it "
                                        "and submit again.")
-            failure.user_traceback = _user_traceback(error)
+            failure.user_traceback = user_traceback(error)
             raise failure from error
         _raise_user_error(f"Module {module_name}", error)
     except (Exception, SystemExit) as error:
@@ -187,7 +192,8 @@ def _execute(file: str) -> ModuleType:
     if directory not in sys.path:
         sys.path.insert(0, directory)
     try:
-        _guarded(lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__),
+        with submissions_ignored():
+            _guarded(lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__),
                  f"Main file {file}")
     except HeronError:
         for alias, previous in before.items():
@@ -215,22 +221,34 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
-        reason = f"ended the process with sys.exit({error.code!r})"
+        reason = f"ended the process with sys.exit({error.code!r}); put what a task must not run " \
+                 "below `if __name__ == '__main__':`"
     else:
         text = " ".join(str(error).split())
         reason = f"raised {type(error).__name__}" + (f": {text}" if text else "")
-    failure = UserCodeError(f"{what} {reason}; see the traceback.")
-    failure.user_traceback = _user_traceback(error)
+    failure = UserCodeError(f"{what} {reason}")
+    failure.user_traceback = user_traceback(error)
     raise failure from error
 
 
-def _user_traceback(error: BaseException) -> str:
-    """The traceback from the first frame that is neither ours nor the import system's."""
+def user_traceback(error: BaseException) -> str:
+    """The traceback as the user needs it: whole from the first frame that is not the runtime's."""
+    known = getattr(error, "user_traceback", "")
+    if known:
+        return str(known)
     frames = error.__traceback__
-    while frames is not None:
-        file = frames.tb_frame.f_code.co_filename
-        if file != __file__ and not file.startswith("<frozen importlib") \
-                and not file.endswith(os.path.join("importlib", "__init__.py")):
-            break
+    while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))
+    # All frames are ours when a connector of ours fails: then they are what there is to say.
+    return "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
+
+
+def is_runtime_frame(file: str) -> bool:
+    """Whether a file of a traceback belongs to heronpy or to Python's import system."""
+    return file.startswith(("<frozen importlib", *_RUNTIME)) \
+        or file.endswith(os.path.join("importlib", "__init__.py"))
+
+
+def _of_files(error: BaseException) -> TracebackType | None:
+    """No frames for what is about a file that cannot be compiled or found, else all of them."""
+    return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__

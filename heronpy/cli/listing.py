@@ -160,17 +160,18 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
     cause = f": {clean(status.cause)}" if status.cause else ""
     say(f"  state      {summary.lifecycle_name(status)}{cause}")
     say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
-    down = [task for task in status.tasks if task.state not in summary.UP]
+    down = summary.down_tasks(status)
     say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
     if status.discarded_tuples:
         say(f"  discarded  {status.discarded_tuples:,} tuples")
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
     _show_containers(status)
-    if down:
+    silent = [task for task in down if task.state not in summary.UP]  # the others' processes are listed below
+    if silent:
         rows = [
             (task.instance_id or task.component, summary.task_state_name(task.state), task.error or None)
-            for task in down
+            for task in silent
         ]
         print_table(("task not up", "state", "error"), rows)
     troubled = summary.troubled_processes(status.executors)
@@ -180,7 +181,7 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
                 process.name,
                 summary.process_state_name(process.state),
                 str(process.restarts),
-                ": ".join(part for part in (process.exit_reason, process.exit_detail) if part) or None,
+                ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part) or None,
             )
             for process in troubled
         ]
@@ -198,7 +199,7 @@ def _show_containers(status: control.StatusReply) -> None:
             str(executor.pid),
             len(executor.processes),
             sum(process.restarts for process in executor.processes),
-            format_bytes(sum(process.rss_bytes for process in executor.processes)),
+            format_bytes(memory) if (memory := sum(process.rss_bytes for process in executor.processes)) else None,
         )
         for executor in sorted(status.executors, key=lambda executor: executor.container)
     ]

@@ -3,8 +3,8 @@
 It runs as `python -m heronpy.cli.load_topology request.json`. The program runs as `__main__`, or a
 class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
 written. What was written and which files of the user were loaded goes to `report.json` beside the
-request. A traceback of the user's code is printed whole and without frames of this module; exit
-code 1 means that the user's code failed and was heard, 3 that there is a sentence in the report.
+request. A traceback of the user's code is printed whole and without frames of the runtime; exit
+code 3 means that the report says what is wrong.
 """
 
 from __future__ import annotations
@@ -18,14 +18,21 @@ import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-USER_FAILED = 1
 SENTENCE = 3
 
 
+#: What heronpy.api raises when it refuses what the program describes.
+_REFUSALS = (ValueError, TypeError, RuntimeError)
+
+
 class Unusable(Exception):
-    """The program ran but yields no topology that can be used; the text is for people."""
+    """The program yields no topology that can be used; the text is for people."""
+
+
+class Failed(Exception):
+    """The program ended with an error of its own; the text says how, as the end of a sentence."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,60 +44,60 @@ def main(argv: list[str] | None = None) -> int:
     if request["name_argument"]:
         _hide_name_from_argparse(request["args"][0])
     try:
-        code = _run(request)
-    except Unusable as error:
-        report.write_text(json.dumps({"sentence": str(error)}), encoding="utf-8")
+        _run(request)
+    except (Unusable, Failed) as error:
+        kind = "sentence" if isinstance(error, Unusable) else "failed"
+        report.write_text(json.dumps({kind: str(error)}), encoding="utf-8")
         return SENTENCE
-    if code == 0:
-        content = {"main_file": _main_file(), "files": _loaded_files(request["root"])}
-        report.write_text(json.dumps(content), encoding="utf-8")
+    content = {"main_file": _main_file(), "files": _loaded_files(request["root"])}
+    report.write_text(json.dumps(content), encoding="utf-8")
     sys.stdout.flush()
-    return code
-
-
-def _run(request: dict[str, Any]) -> int:
-    if request["kind"] == "class":
-        return _guarded(lambda: _write_class(request["module"], request["class"]))
-    if request["kind"] == "module":
-        code = _guarded(lambda: _run_module(request["module"], request["class"]))
-    else:
-        code = _guarded(lambda: _run_file(Path(request["program"]), request["source"]))
-    if code == 0 and ((request["class"] and request["kind"] == "file") or not _written(request)):
-        code = _guarded(lambda: _write_main_classes(request))
-    return code
-
-
-def _guarded(step: Callable[[], None]) -> int:
-    """Run the user's code; 0 when it ended well."""
-    try:
-        step()
-    except Unusable:
-        raise
-    except SystemExit as leave:
-        if leave.code in (None, 0):
-            return 0
-        if not isinstance(leave.code, int):
-            print(leave.code, file=sys.stderr)
-        return leave.code if isinstance(leave.code, int) and leave.code != SENTENCE else USER_FAILED
-    except BaseException as error:
-        print_user_traceback(error)
-        return USER_FAILED
     return 0
 
 
-def print_user_traceback(error: BaseException) -> None:
-    """Python's own traceback, from the first frame that is not ours or the import system's."""
-    frame = error.__traceback__
-    while frame is not None and _is_ours(frame.tb_frame.f_code.co_filename):
-        frame = frame.tb_next
-    # All frames ours: a SyntaxError of the user's file, or a file that cannot be imported.
-    text = "".join(traceback.format_exception(type(error), error, frame))
+def _run(request: dict[str, Any]) -> None:
+    if request["kind"] == "class":
+        _guarded(lambda: _write_class(request["module"], request["class"]))
+        return
+    if request["kind"] == "module":
+        _guarded(lambda: _run_module(request["module"], request["class"]))
+    else:
+        _guarded(lambda: _run_file(Path(request["program"]), request["source"]))
+    if (request["class"] and request["kind"] == "file") or not _written(request):
+        _guarded(lambda: _write_main_classes(request))
+
+
+def _guarded(step: Callable[[], None]) -> None:
+    """Run the user's code; Unusable or Failed when it does not end well."""
+    try:
+        step()
+    except (Unusable, Failed):
+        raise
+    except SystemExit as leave:
+        if leave.code in (None, 0):
+            return
+        if isinstance(leave.code, int):
+            raise Failed(f"ended with exit code {leave.code}") from None
+        raise Failed(f"ended: {leave.code}") from None
+    except BaseException as error:
+        _explain(error)
+
+
+def _explain(error: BaseException) -> NoReturn:
+    """Raises Unusable for what heronpy refused, else prints the traceback and raises Failed."""
+    from heronpy.api.user_code import is_runtime_frame, user_traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    text = " ".join(str(error).split())
+    if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
+        # heronpy said what is wrong with the topology: its own frames would only hide where.
+        users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
+        if users:
+            where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
+            raise Unusable(where + text) from None
     sys.stdout.flush()
-    sys.stderr.write(text)
-
-
-def _is_ours(filename: str) -> bool:
-    return filename == __file__ or filename.startswith("<frozen importlib") or filename == importlib.__file__
+    sys.stderr.write(user_traceback(error))
+    raise Failed(f"raised {type(error).__name__}" + (f": {text}" if text else "")) from None
 
 
 def _new_main(path: str) -> types.ModuleType:

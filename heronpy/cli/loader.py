@@ -24,7 +24,7 @@ from heronpy.cli.target import Target, topology_name_problem, unix_user
 if TYPE_CHECKING:
     from heronpy.proto import topology_pb2 as api
 
-SENTENCE = 3  # exit code of load_topology when its report holds a sentence
+SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,10 @@ def _run_child(
         return
     if code == SENTENCE:
         report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
-        raise exits.Failure(report["sentence"], exits.USAGE)
-    how = f"was killed by signal {-code}" if code < 0 else "failed; what it said is above"
+        if "sentence" in report:
+            raise exits.Failure(report["sentence"], exits.USAGE)
+        raise exits.Failure(f"{program.shown} {report['failed'].rstrip('.')}; no topology was started")
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     raise exits.Failure(f"{program.shown} {how}; no topology was started")
 
 

@@ -80,9 +80,13 @@ def _file(word: str, path: Path, rest: tuple[str, ...]) -> Program:
     if rest[:1] and rest[0] in _topology_classes(path):
         return replace(program, class_name=rest[0], args=rest[1:])
     for separator in (":", "."):
-        module, _, cls = rest[0].partition(separator) if rest else ("", "", "")
+        module, found, cls = rest[0].partition(separator) if rest else ("", "", "")
         if module == path.stem and cls in _topology_classes(path):
             return replace(program, class_name=cls, args=rest[1:])
+        if module == path.stem and found == ":":
+            classes = sorted(_topology_classes(path))
+            has = f"it has {', '.join(classes)}" if classes else "subclass heronpy.api.topology.Topology in it"
+            raise exits.Failure(f"{word} has no topology class '{cls}'; {has}", exits.USAGE)
     return _named(program, rest)
 
 

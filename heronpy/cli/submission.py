@@ -52,10 +52,22 @@ def plan(session: Session, topology: api.Topology) -> Planned:
 
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
+    _refuse_mode(topology)
     configs = {part.comp.name: config_of(part.comp) for part in [*topology.spouts, *topology.bolts]}
     resolved = session.resolve(config_of(topology), configs)
     settings = PackingSettings(**resolved.settings["packing"])
     return Planned(topology, logical, pack(topology, settings, None), resolved, _needs_spark(topology))
+
+
+def _refuse_mode(topology: api.Topology) -> None:
+    from heronpy.common.errors import TopologyError
+    from heronpy.plan.component_config import reliability_mode
+
+    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+        raise TopologyError(
+            f"topology '{topology.name}' asks for EFFECTIVELY_ONCE, which this release does not have yet;"
+            " set topology.reliability.mode to ATLEAST_ONCE or ATMOST_ONCE"
+        )
 
 
 def _needs_spark(topology: api.Topology) -> bool:

@@ -63,10 +63,11 @@ def components(
     rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
     rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
     earlier = {(task.task_id, task.epoch): task for task in before.tasks} if before is not None else {}
+    down = {task.task_id for task in down_tasks(status)}
     for task in status.tasks:
         row = rows.setdefault(task.component, ComponentRow(task.component, False))
         row.tasks += 1
-        row.up += task.state in UP
+        row.up += task.task_id not in down
         row.emitted += task.emitted
         row.executed += task.executed
         row.acked += task.acked
@@ -98,6 +99,17 @@ def culprit_text(culprit: control.Culprit) -> str:
         f"backpressure: {who} ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
         f" announced by {culprit.stmgr_id})"
     )
+
+
+def down_tasks(status: control.StatusReply) -> list[control.TaskStatus]:
+    """Tasks that do not work now; an ended process is known before its silence is noticed."""
+    ended = {
+        process.name
+        for executor in status.executors
+        for process in executor.processes
+        if process.task_id and process.state in (control.PROC_BACKOFF, control.PROC_FAILED)
+    }
+    return [task for task in status.tasks if task.state not in UP or task.instance_id in ended]
 
 
 def troubled_processes(executors: Iterable[control.RegisterExecutor]) -> list[control.ProcessRecord]:

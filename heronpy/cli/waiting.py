@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 NAMED_MAX = 8
+TRACEBACK_WAIT_S = 3.0
 
 
 def failed(status: control.StatusReply) -> bool:
@@ -41,6 +42,12 @@ def task_name(task: control.TaskStatus) -> str:
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
+def listed(names: list[str]) -> str:
+    """The names, the first few when there are many."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
 def missing(status: control.StatusReply | None, tasks: int) -> str:
     """What is not there yet, as part of a sentence."""
     if status is None:
@@ -49,8 +56,7 @@ def missing(status: control.StatusReply | None, tasks: int) -> str:
     unknown = tasks - len(status.tasks)
     parts = []
     if waiting:
-        more = f" and {len(waiting) - NAMED_MAX} more" if len(waiting) > NAMED_MAX else ""
-        parts.append(f"{len(waiting)} of {tasks} tasks not ready: {', '.join(waiting[:NAMED_MAX])}{more}")
+        parts.append(f"{len(waiting)} of {tasks} tasks not ready: {listed(waiting)}")
     if unknown > 0:
         parts.append(f"{unknown} of {tasks} tasks not heard of")
     if status.cause:
@@ -59,11 +65,12 @@ def missing(status: control.StatusReply | None, tasks: int) -> str:
 
 
 def failure_report(status: control.StatusReply) -> str:
-    """Tracebacks of the tasks that failed, whole."""
-    blocks = []
+    """Tracebacks of the tasks that failed, whole; tasks that failed alike share one."""
+    alike: dict[str, list[str]] = {}
     for report in status.startup_exceptions:
-        where = report.instance_id or report.process
-        blocks.append(f"{clean(where)} failed to start:\n{clean_block(report.traceback or report.message).rstrip()}")
+        text = clean_block(report.traceback or report.message).rstrip()
+        alike.setdefault(text, []).append(clean(report.instance_id or report.process))
+    blocks = [f"{listed(names)} failed to start:\n{text}" for text, names in alike.items()]
     if not blocks:
         for task in status.tasks:
             if task.state == control.TASK_FAILED:
@@ -76,7 +83,8 @@ def failure(name: str, status: control.StatusReply) -> exits.Failure:
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]
         where = first.instance_id or first.process
-        cause = f"{where} raised {first.type or 'an exception'} while it was initialised"
+        said = first.message.strip().splitlines()[:1]
+        cause = f"{where} failed: {': '.join([first.type or 'an exception', *said])}"
     return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=failure_report(status))
 
 
@@ -112,7 +120,7 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
             latest = poll(session, name)
             status = latest or status
             if latest is not None and failed(latest):
-                raise failure(name, latest)
+                raise failure(name, _with_tracebacks(session, name, latest))
             if latest is not None and ready(latest):
                 return latest
             if latest is None:
@@ -127,6 +135,17 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
             pause = min(pause * 1.3, 0.1)
     finally:
         progress.clear()
+
+
+def _with_tracebacks(session: Session, name: str, status: control.StatusReply) -> control.StatusReply:
+    """The status again once it holds why tasks cannot start: that takes another way than their state."""
+    deadline = time.monotonic() + TRACEBACK_WAIT_S
+    while not status.startup_exceptions and any(task.state == control.TASK_FAILED for task in status.tasks):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+        status = poll(session, name) or status
+    return status
 
 
 def poll(session: Session, name: str, timeout_s: float = 1.0) -> control.StatusReply | None:

@@ -151,6 +151,7 @@ class Executor:
             self._registration,
             self._on_tmaster,
             self._on_fenced,
+            self._on_registered,
         )
         self._link.start()
         if container == 0:
@@ -363,6 +364,11 @@ class Executor:
             metrics_port=self._page.port,
             processes=self._records(),
         )
+
+    def _on_registered(self) -> None:
+        self._measure()
+        self._beat()
+        self._export()
 
     def _on_heartbeat(self) -> None:
         now = time.monotonic()

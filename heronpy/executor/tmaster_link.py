@@ -43,6 +43,7 @@ class TmasterLink:
         registration: Callable[[], control.RegisterExecutor],
         on_message: Callable[[control.Envelope], None],
         on_fenced: Callable[[str], None],
+        on_registered: Callable[[], None],
     ) -> None:
         self._state = state
         self._path = paths.tmaster(topology)
@@ -50,6 +51,7 @@ class TmasterLink:
         self._registration = registration
         self._on_message = on_message
         self._on_fenced = on_fenced
+        self._on_registered = on_registered
         self._client: ControlClient | None = None
         self._location: plans.TmasterLocation | None = None
         self._complaint = ""
@@ -121,6 +123,8 @@ class TmasterLink:
             return False
         self.registered, self._complaint = client is self._client, ""
         log.info("registered with the topology master at %s", client.endpoint)
+        if self.registered:
+            self._on_registered()  # what changed since the request was made is not known there yet
         return self.registered
 
     def _complain(self, text: str) -> None:

@@ -8,6 +8,7 @@ tasks compose because only the remainders of components are free (see evenness.p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from heronpy.packing.base import (
@@ -60,47 +61,74 @@ def _drop_unknown(bins: Bins, demand: Demand) -> None:
                 bins.remove(one, item)
 
 
+@dataclass(slots=True)
+class Target:
+    """How many instances of a component each bin gets: `base`, and one more in `extras`."""
+
+    component: ComponentDemand
+    base: int
+    extras: set[int]
+    #: instances now, by number of bin; bins without any are absent
+    have: dict[int, int]
+
+    def of(self, number: int) -> int:
+        return self.base + (number in self.extras)
+
+    def surplus(self) -> list[tuple[int, int]]:
+        """(bin, instances above the target)."""
+        return [(c, n - self.of(c)) for c, n in sorted(self.have.items()) if n > self.of(c)]
+
+    def missing(self, containers: int) -> list[tuple[int, int]]:
+        """(bin, instances below the target)."""
+        places = range(containers) if self.base else sorted(self.extras)
+        found = [(c, self.of(c) - self.have.get(c, 0)) for c in places]
+        return [(c, n) for c, n in found if n > 0]
+
+
 def _settle(
     bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]
 ) -> list[Item]:
     """Remove, move and add so that the bins are even; returns the running tasks that moved."""
     fresh = {group[0].component: group for group in added}
+    lost: dict[str, list[Item]] = {}
+    for item in homeless:
+        lost.setdefault(item.component, []).append(item)
     moved: list[Item] = []
-    for component, targets in _targets(bins, demand):
-        lost = [item for item in homeless if item.component == component.name]
-        movers = _movers(bins, component, targets, lost)
+    for target in _targets(bins, demand):
+        name = target.component.name
+        places = target.missing(len(bins))
+        movers = _movers(bins, target, lost.get(name, []))
         moved += movers
-        waiting = iter([*movers, *fresh.get(component.name, ())])
-        for one, target in zip(bins, targets, strict=True):
-            for _ in range(target - one.types.get(component.name, 0)):
-                bins.add(one, next(waiting))
+        waiting = iter([*movers, *fresh.get(name, ())])
+        for number, count in places:
+            for _ in range(count):
+                bins.add(bins.bins[number], next(waiting))
     for one in bins:
         if bins.overflows(one):
             raise bins.no_room(max(one.items, key=lambda item: item.size[1]), _FIX)
     return moved
 
 
-def _targets(bins: Bins, demand: Demand) -> list[tuple[ComponentDemand, list[int]]]:
-    """How many instances of each component each bin gets, in the order of the bins."""
+def _targets(bins: Bins, demand: Demand) -> list[Target]:
+    """What each bin gets of each component, with the fewest moves."""
     count = len(bins)
     # Large instances choose first: they are the ones that limits leave least freedom.
     parts = sorted(demand.components, key=lambda part: (-part.size[1], -part.size[0]))
     number = {part.name: k for k, part in enumerate(parts)}
-    base = [part.parallelism // count for part in parts]
-    free = [
-        {c for c, one in enumerate(bins) if one.types.get(part.name, 0) > base[k]}
-        for k, part in enumerate(parts)
-    ]
-    extras = choose_extras(
+    targets = [Target(part, part.parallelism // count, set(), {}) for part in parts]
+    for c, one in enumerate(bins):
+        for name, n in one.types.items():
+            targets[number[name]].have[c] = n
+    chosen = choose_extras(
         count,
         [part.parallelism % count for part in parts],
-        free,
+        [{c for c, n in target.have.items() if n > target.base} for target in targets],
         upstream=[[number[name] for name in part.upstream if name in number] for part in parts],
         weights=[_weight(demand, part) for part in parts],
     )
-    return [
-        (part, [base[k] + (c in extras[k]) for c in range(count)]) for k, part in enumerate(parts)
-    ]
+    for target, extras in zip(targets, chosen, strict=True):
+        target.extras = extras
+    return targets
 
 
 def _weight(demand: Demand, part: ComponentDemand) -> float:
@@ -111,24 +139,21 @@ def _weight(demand: Demand, part: ComponentDemand) -> float:
     )
 
 
-def _movers(
-    bins: Bins, component: ComponentDemand, targets: list[int], homeless: list[Item]
-) -> list[Item]:
-    """Take what is above the targets out of the bins, and give up what is no longer wanted.
+def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
+    """Take what is above the target out of the bins, and give up what is no longer wanted.
 
     Given up are first the tasks of closed containers, then from the fullest container the highest
     index; the others need a new place.
     """
-    name = component.name
-    have = len(homeless) + sum(one.types.get(name, 0) for one in bins)
+    name = target.component.name
     surplus: list[tuple[int, int, Item, Bin]] = []
-    for one, target in zip(bins, targets, strict=True):
-        above = one.types.get(name, 0) - target
-        if above > 0:
-            surplus += [(len(one), item.index, item, one) for item in one.of(name)[-above:]]
+    for number, above in target.surplus():
+        one = bins.bins[number]
+        surplus += [(len(one), item.index, item, one) for item in one.of(name)[-above:]]
     for _, _, item, one in surplus:
         bins.remove(one, item)
     surplus.sort(key=lambda entry: (-entry[0], -entry[1]))
     homeless = sorted(homeless, key=lambda item: -item.index)
-    given_up = max(0, have - component.parallelism)
+    have = len(homeless) + sum(target.have.values())
+    given_up = max(0, have - target.component.parallelism)
     return [*homeless, *(item for _, _, item, _ in surplus)][given_up:]

@@ -89,7 +89,7 @@ def last_line_of(tail: bytes) -> str:
     lines = [line.strip() for line in tail.decode(errors="replace").splitlines()]
     line = next((line for line in reversed(lines) if line), "")
     record = parse_line(line)
-    return record.message if record else line
+    return record.message if record else line.removeprefix("| ")
 
 
 class OwnLog:

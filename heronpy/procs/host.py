@@ -192,6 +192,8 @@ class ProcessHost:
             return
         killed = os.WIFSIGNALED(status)
         words, memory_error = self._owner.last_words(child.name, killed)
-        detail = f"{describe_status(status)}: {words}" if words else describe_status(status)
+        how = describe_status(status)
+        # The reason already says what a code of ours means.
+        detail = words if words and how.endswith(")") else f"{how}: {words}" if words else how
         hints = ExitHints(oom_moved=killed and self._oom.moved(), memory_error=memory_error)
         self.handle(Exited(child.name, child.number, status, hints, detail))

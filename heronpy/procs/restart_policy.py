@@ -67,7 +67,7 @@ def decide_restart(
         while times and now - times[0] > limits.window_s:
             times.popleft()
         if len(times) > limits.budget:
-            return Decision(False, cause=_spent(limits, reason, len(times)))
+            return Decision(False, cause=_spent(limits, len(times)))
     pause = min(limits.backoff_s * 2.0 ** min(history.streak, 60), limits.backoff_max_s)
     if reason in UNCOUNTED:
         pause = min(pause, PREEMPTED_PAUSE_MAX_S)
@@ -76,6 +76,6 @@ def decide_restart(
     return Decision(True, pause_s=pause)
 
 
-def _spent(limits: RestartLimits, reason: ExitReason, count: int) -> str:
+def _spent(limits: RestartLimits, count: int) -> str:
     times = "once" if count == 1 else f"{count} times"
-    return f"ended {times} within {limits.window_s:g} s because of {reason.value}"
+    return f"ended {times} within {limits.window_s:g} s"

@@ -74,8 +74,9 @@ def _startup_error(desk: Desk, task: int) -> str:
 def _exit(process: control.ProcessRecord) -> str:
     reason = process.exit_reason.replace("_", " ") or "it ended"
     detail = process.exit_detail.strip().splitlines()
-    restarts = f" after {process.restarts} restarts" if process.restarts else ""
-    return f"{reason}{restarts}{': ' + detail[-1] if detail else ''}"
+    if detail:  # it also says how often
+        return f"{reason}: {detail[-1]}"
+    return reason + (f" after {process.restarts} restarts" if process.restarts else "")
 
 
 def _starting(desk: Desk, age_s: float) -> str:

@@ -160,7 +160,7 @@ class Update:
             if task in registry.failed_tasks:
                 return f"{name} cannot start: {registry.tasks[task].error}"
             if process is not None:
-                return f"{name} cannot start: {process.exit_reason} {process.exit_detail}".rstrip()
+                return f"{name} cannot start: {process.exit_reason.replace('_', ' ')}: {process.exit_detail}".rstrip(": ")
         return ""
 
     # ---- switching --------------------------------------------------------------------------

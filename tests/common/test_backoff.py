@@ -56,7 +56,7 @@ def test_impossible_backoffs_are_refused() -> None:
         lambda: backoff_s(-1, initial_s=1, max_s=2),
         lambda: backoff_s(0, initial_s=1, max_s=2, jitter=2),
     ):
-        with pytest.raises(ValueError, match="must be|impossible"):
+        with pytest.raises(ValueError, match=r"must be|impossible"):
             make()
 
 

@@ -233,7 +233,7 @@ def test_mistakes_are_named(config: dict[str, Any], message: str) -> None:
 
 def test_names_and_numbers_are_checked() -> None:
     with pytest.raises(
-        ConfigError, match="no packing algorithm 'balance'.*did you mean 'balanced'"
+        ConfigError, match=r"no packing algorithm 'balance'.*did you mean 'balanced'"
     ):
         get_algorithm("balance")
     with pytest.raises(ConfigError, match="number of containers is 0"):

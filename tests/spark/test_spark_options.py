@@ -69,7 +69,7 @@ def test_wrong_options_are_one_sentence(kwargs, text):
 def test_a_function_travels_by_value_or_by_name():
     assert decode_aggregate(encode_aggregate(lambda spark, df, batch: 7))(None, None, None) == 7
     assert decode_aggregate(encode_aggregate("os.path.join")) is os.path.join
-    with pytest.raises(ConfigError, match="cannot load import:no.such"):
+    with pytest.raises(ConfigError, match=r"cannot load import:no\.such"):
         decode_aggregate("import:no.such.function")
 
 
@@ -117,7 +117,7 @@ def fake_java(folder, version):
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="JAVA_HOME is .* is no program"):
+    with pytest.raises(ConfigError, match=r"JAVA_HOME is .* is no program"):
         check_spark()
     fake_java(tmp_path, "11.0.2")
     with pytest.raises(ConfigError, match="is Java 11 and Spark needs Java 17"):

@@ -10,8 +10,8 @@ import random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_tmaster_update import tasks_of, with_task, without_task
-from tmaster_world import World
+from tests.tmaster.test_tmaster_update import tasks_of, with_task, without_task
+from tests.tmaster.tmaster_world import World
 
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events

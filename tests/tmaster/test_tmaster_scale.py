@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tmaster_world import make_packing, make_topology
+from tests.tmaster.tmaster_world import make_packing, make_topology
 
 from heronpy.common.rooms import TmasterSettings
 from heronpy.proto import control_pb2 as control

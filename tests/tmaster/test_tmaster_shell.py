@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tmaster_world import make_packing, make_topology
+from tests.tmaster.tmaster_world import make_packing, make_topology
 
 from heronpy.common.errors import RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tmaster_world import World
+from tests.tmaster.tmaster_world import World
 
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan

@@ -57,10 +57,10 @@ class SinkOptions:
             if value is not None and not (is_number and value > 0):
                 raise ConfigError(f"{name} of a SparkSink must be a number above zero, not {value!r}")
         for name in ("batch_rows", "max_uncommitted"):
-            if not isinstance(getattr(self, name), (int, type(None))):
+            if not isinstance(getattr(self, name), int | None):
                 raise ConfigError(f"{name} of a SparkSink must be a whole number, not {getattr(self, name)!r}")
         if self.max_uncommitted > UNCOMMITTED_MAX:
-            raise ConfigError(f"max_uncommitted of a SparkSink is at most {UNCOMMITTED_MAX}, not {self.max_uncommitted}")
+            raise ConfigError(f"max_uncommitted of a SparkSink must be at most {UNCOMMITTED_MAX}")
 
     def to_config(self) -> dict[str, Any]:
         """The component configuration that carries these options."""

@@ -1,0 +1,192 @@
+"""Topologies of a load test: started and ended by the `heron` command, watched through its own RPC.
+
+A load test runs in a HERON_HOME of its own, which is removed afterwards, unless it is told to use the
+user's cluster. Invariant: whatever ends the test, its topologies are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.net.rpc import RpcClient
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import open_state, paths
+
+#: A command that takes longer than its own deadlines is broken.
+COMMAND_S = 180.0
+KILL_S = 60.0
+POLL_S = 0.02
+
+
+class LoadTestError(HeronError):
+    """A load test cannot be run, or its topology failed; the sentence says which and why."""
+
+
+class Cluster:
+    """Where the topologies of one load test run."""
+
+    def __init__(self, target: str, home: Path, temporary: bool) -> None:
+        self.target = target
+        self.home = home
+        self.temporary = temporary
+        #: Reports of tasks and specifications.
+        self.scratch = Path(tempfile.mkdtemp(prefix="heron-load-"))
+        self._state: Any = None
+
+    @property
+    def name(self) -> str:
+        """The cluster's name, without role and environ."""
+        return self.target.partition("/")[0]
+
+    @property
+    def state(self) -> Any:
+        if self._state is None:
+            self._state = open_state("local", str(self.home / "state" / self.name))
+        return self._state
+
+    def heron(self, *words: str, timeout_s: float = COMMAND_S) -> str:
+        """Run a `heron` command; its output, or a LoadTestError with what it said."""
+        environment = {**os.environ, "HERON_HOME": str(self.home)}
+        command = [sys.executable, "-m", "heronpy.cli", *words]
+        try:
+            done = subprocess.run(
+                command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s
+            )
+        except subprocess.TimeoutExpired:
+            raise LoadTestError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            raise LoadTestError(f"'heron {words[0]}' failed: {said}")
+        return done.stdout
+
+    def close(self) -> None:
+        """Remove the temporary folders."""
+        if self._state is not None:
+            self._state.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.temporary:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+
+@contextmanager
+def cluster(target: str | None = None) -> Iterator[Cluster]:
+    """The user's cluster (HERON_HOME applies), or one that exists only for this load test."""
+    if target:
+        home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+        made = Cluster(target, home, temporary=False)
+    else:
+        made = Cluster("local", Path(tempfile.mkdtemp(prefix="heron-load-home-")), temporary=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+class Topology:
+    """One submitted load topology."""
+
+    def __init__(self, where: Cluster, name: str, out: Path) -> None:
+        self.cluster = where
+        self.name = name
+        self.out = out
+        self._client: RpcClient | None = None
+        self._endpoint = ""
+
+    def _located(self) -> RpcClient | None:
+        found = self.cluster.state.get(paths.tmaster(self.name))
+        if found is None:
+            return None
+        endpoint = plans.TmasterLocation.FromString(found[0]).endpoint
+        if self._client is None or endpoint != self._endpoint:
+            self.disconnect()
+            self._client, self._endpoint = RpcClient(endpoint, peer=f"the topology master of '{self.name}'"), endpoint
+        return self._client
+
+    def disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def ask(self, body: Any, timeout_s: float = 5.0) -> Any:
+        """Ask the topology master; LoadTestError when it cannot answer."""
+        client = self._located()
+        if client is None:
+            raise LoadTestError(f"the topology master of '{self.name}' is not running")
+        try:
+            return client.call(body, timeout_s)
+        except (RpcError, DeadlineError) as error:
+            raise LoadTestError(str(error)) from None
+
+    def status(self) -> control.StatusReply | None:
+        """The present status; None while there is no answer."""
+        try:
+            reply: control.StatusReply = self.ask(control.GetStatus(), 2.0)
+            return reply
+        except LoadTestError:
+            return None
+
+    def activate(self) -> None:
+        """Let the spouts emit."""
+        self.ask(control.SetState(active=True), 30.0)
+
+    def metrics(self, names: Sequence[str]) -> control.MetricsReply:
+        reply: control.MetricsReply = self.ask(control.GetMetrics(names=list(names)))
+        return reply
+
+    def scheduler(self) -> psutil.Process:
+        """The root of the topology's process tree."""
+        found = self.cluster.state.get(paths.scheduler(self.name))
+        if found is None:
+            raise LoadTestError(f"the scheduler of '{self.name}' is not running")
+        return psutil.Process(plans.SchedulerLocation.FromString(found[0]).pid)
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What the tasks have written."""
+        return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.out.glob("*.json"))]
+
+    def exceptions(self) -> str:
+        """The last exceptions of user code, for the message of a failure."""
+        with suppress(LoadTestError):
+            reply = self.ask(control.GetExceptions())
+            return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
+        return ""
+
+    def kill(self) -> float:
+        """End it; the seconds that took."""
+        self.disconnect()
+        began = time.monotonic()
+        self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)
+        return time.monotonic() - began
+
+
+@contextmanager
+def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
+    """Submit a load topology and kill it in the end; what `spec["out"]` names is made."""
+    out = Path(spec["out"])
+    out.mkdir(parents=True)
+    (out / "spec").write_text(json.dumps(spec), encoding="utf-8")
+    made = Topology(where, spec["name"], out)
+    where.heron("submit", where.target, *flags, str(program), "-", "--spec", str(out / "spec"))
+    try:
+        yield made
+    except BaseException:
+        with suppress(LoadTestError):
+            made.kill()
+        raise
+    made.disconnect()
+    if where.state.get(paths.execution_state(made.name)) is not None:
+        made.kill()

@@ -1,0 +1,141 @@
+"""CPU and memory of all processes of a topology, by role.
+
+The tree below the scheduler holds every process of a local topology: scheduler, fork servers,
+executors, topology master, stream managers, tasks and the Spark gateway with its JVM. A process that
+ends keeps the CPU that was last seen of it, so totals never go back.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import psutil
+
+SCHEDULER, FORK_SERVERS, EXECUTORS = "scheduler", "fork servers", "executors"
+TMASTER, STMGRS, SPARK, OTHER = "topology master", "stream managers", "spark gateway", "other"
+_TITLES = (
+    (re.compile(r"heron: fork-server"), FORK_SERVERS),
+    (re.compile(r"heron: executor-\d+"), EXECUTORS),
+    (re.compile(r"heron: tmaster"), TMASTER),
+    (re.compile(r"heron: stmgr-\d+"), STMGRS),
+    (re.compile(r"heron: spark|.*(heronpy\.spark|java)\b"), SPARK),
+    (re.compile(r".*heronpy\.scheduler\b"), SCHEDULER),
+)
+_TASK = re.compile(r"heron: container_\d+_(.+)_\d+$")
+
+
+def role_of(title: str) -> tuple[str, bool]:
+    """Role of a process by its title, and whether it is on the data path.
+
+    A task's role is its component.
+    """
+    title = title.strip("\0 ")
+    task = _TASK.match(title)
+    if task:
+        return f"task {task[1]}", True
+    for pattern, role in _TITLES:
+        if pattern.match(title):
+            return role, role == STMGRS
+    return OTHER, False
+
+
+@dataclass(slots=True)
+class Seen:
+    """One process."""
+
+    process: psutil.Process
+    role: str
+    data_path: bool
+    cpu_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Memory:
+    """Memory of the processes of one role, in bytes."""
+
+    processes: int = 0
+    uss: int = 0
+    pss: int = 0
+    rss: int = 0
+
+    def add(self, uss: int, pss: int, rss: int) -> None:
+        self.processes += 1
+        self.uss += uss
+        self.pss += pss
+        self.rss += rss
+
+
+@dataclass(slots=True)
+class Tree:
+    """The processes below and including a root."""
+
+    root: psutil.Process
+    seen: dict[int, Seen] = field(default_factory=dict)
+    #: CPU of processes that ended, by role.
+    gone: dict[str, float] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Look for new processes."""
+        try:
+            found = [self.root, *self.root.children(recursive=True)]
+        except psutil.Error:
+            found = []
+        for process in found:
+            known = self.seen.get(process.pid)
+            if known is not None and known.process == process and known.role not in (OTHER, FORK_SERVERS):
+                continue
+            try:
+                # A forked child gets its title a moment after its birth.
+                role, data_path = role_of(" ".join(process.cmdline()))
+            except psutil.Error:
+                continue
+            if known is not None and known.process == process:
+                known.role, known.data_path = role, data_path
+            else:
+                self._bury(process.pid)
+                self.seen[process.pid] = Seen(process, role, data_path)
+
+    def _bury(self, pid: int) -> None:
+        old = self.seen.pop(pid, None)
+        if old is not None:
+            self.gone[old.role] = self.gone.get(old.role, 0.0) + old.cpu_s
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds so far, by role."""
+        for pid, one in list(self.seen.items()):
+            try:
+                times = one.process.cpu_times()
+                one.cpu_s = times.user + times.system
+            except psutil.Error:
+                self._bury(pid)
+        total = dict(self.gone)
+        for one in self.seen.values():
+            total[one.role] = total.get(one.role, 0.0) + one.cpu_s
+        return total
+
+    def memory(self, full: bool = True) -> dict[str, Memory]:
+        """Memory by role; without `full` only resident sizes, which cost less to read."""
+        total: dict[str, Memory] = {}
+        for one in list(self.seen.values()):
+            try:
+                if full:
+                    info = one.process.memory_full_info()
+                    total.setdefault(one.role, Memory()).add(info.uss, info.pss, info.rss)
+                else:
+                    total.setdefault(one.role, Memory()).add(0, 0, one.process.memory_info().rss)
+            except psutil.Error:
+                continue
+        return total
+
+    def data_path_roles(self) -> set[str]:
+        """Roles that tuples pass through."""
+        return {one.role for one in self.seen.values() if one.data_path} | {
+            role for role in self.gone if role == STMGRS or role.startswith("task ")
+        }
+
+
+def machine_busy_s() -> float:
+    """CPU seconds that the whole machine has been busy, or was not given by its host."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))

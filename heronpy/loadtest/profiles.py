@@ -1,0 +1,149 @@
+"""The named profiles: YAML files with a topology, its parameters and the defaults of a run.
+
+A profile's keys are those of `Load`; what the user gives on the command line replaces single values.
+Anything unknown or out of range is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+
+MODES = ("ATMOST_ONCE", "ATLEAST_ONCE")
+#: In the wheel; in a checkout they are in scripts/.
+FOLDERS = (
+    Path(__file__).with_name("profiles"),
+    Path(__file__).parents[2] / "scripts" / "load_profiles",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One profile, with everything that a run needs to know."""
+
+    name: str
+    about: str
+    topology: str
+    """Module of heronpy.loadtest.topologies."""
+    unit: str = "tuples"
+    """What is counted at the sinks."""
+    mode: str = "ATMOST_ONCE"
+    containers: int = 1
+    rate: float = 0.0
+    """Tuples a second of each spout task; 0 is as fast as it can."""
+    duration_s: float = 15.0
+    """How long the spouts emit, unless `tuples` is given."""
+    tuples: int = 0
+    """How many tuples all spouts emit together; 0 is as many as fit into the duration."""
+    payload_bytes: int = 0
+    warmup_s: float = 3.0
+    """The start of the run that the steady figures leave out; at most a third of the run."""
+    max_spout_pending: int = 20_000
+    message_timeout_s: int = 60
+    parameters: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further configuration of the topology, such as heron.instance.batch_tuples."""
+
+    def spec(self, name: str, out: str) -> dict[str, Any]:
+        """What the topology's program reads."""
+        return {**asdict(self), "name": name, "out": out}
+
+    def options(self) -> dict[str, Any]:
+        """What tells one run from another, for results and comparisons."""
+        return {key: value for key, value in asdict(self).items() if key not in ("name", "about", "topology")}
+
+
+_POSITIVE = ("containers", "duration_s", "max_spout_pending", "message_timeout_s")
+_NOT_NEGATIVE = ("rate", "tuples", "payload_bytes", "warmup_s")
+_TYPES = {item.name: type(getattr(Load("", "", ""), item.name)) for item in fields(Load)}
+
+
+def folder() -> Path:
+    """Where the profiles are."""
+    for place in FOLDERS:
+        if place.is_dir():
+            return place
+    raise ConfigError("the load profiles are missing; install heronpy again")
+
+
+def names() -> list[str]:
+    """All profiles."""
+    return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def load(name: str) -> Load:
+    """A profile by name; ConfigError when there is none or it is wrong."""
+    import yaml
+
+    path = folder() / f"{name}.yaml"
+    if name not in names():
+        raise ConfigError(f"there is no load profile '{name}'{_nearest(name, names())}")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    unknown = [key for key in content if key not in _TYPES or key == "name"]
+    if unknown:
+        raise ConfigError(f"load profile {path.name} has the unknown key '{unknown[0]}'{_nearest(unknown[0], _TYPES)}")
+    return check(Load(name=name, **{key: _typed(name, key, value) for key, value in content.items()}))
+
+
+def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Load:
+    """The profile with what the command line says; `parameters` are KEY=VALUE of `parameters` or settings."""
+    import yaml
+
+    own, settings = dict(profile.parameters), dict(profile.settings)
+    for text in parameters:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {text} must be KEY=VALUE")
+        if key.startswith(("heron.", "topology.")):
+            settings[key] = value
+        elif key in own:
+            own[key] = _like(key, yaml.safe_load(value), own[key])
+        else:
+            raise ConfigError(f"profile '{profile.name}' has no parameter '{key}'{_nearest(key, own)}")
+    given = {key: value for key, value in changes.items() if value is not None}
+    return check(replace(profile, parameters=own, settings=settings, **given))
+
+
+def check(profile: Load) -> Load:
+    """The profile itself, or a ConfigError."""
+    for key in _POSITIVE:
+        if getattr(profile, key) <= 0:
+            raise ConfigError(f"{key} of load profile '{profile.name}' must be above 0, not {getattr(profile, key)}")
+    for key in _NOT_NEGATIVE:
+        if getattr(profile, key) < 0:
+            raise ConfigError(f"{key} of load profile '{profile.name}' must not be negative")
+    if profile.mode not in MODES:
+        raise ConfigError(f"mode '{profile.mode}' cannot be measured; choose {' or '.join(MODES)}")
+    if not program_of(profile).is_file():
+        raise ConfigError(f"load profile '{profile.name}' names the topology '{profile.topology}', which does not exist")
+    return profile
+
+
+def program_of(profile: Load) -> Path:
+    """The program that is submitted."""
+    return Path(__file__).with_name("topologies") / f"{profile.topology}.py"
+
+
+def _typed(name: str, key: str, value: Any) -> Any:
+    try:
+        return _like(key, value, getattr(Load("", "", ""), key))
+    except ConfigError as error:
+        raise ConfigError(f"load profile '{name}': {error}") from None
+
+
+def _like(key: str, value: Any, sample: Any) -> Any:
+    kind = type(sample)
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{key} must be of type {kind.__name__}, not {value!r}")
+    return value
+
+
+def _nearest(word: str, known: Any) -> str:
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean '{found[0]}'?" if found else f"; known are {', '.join(known)}"

@@ -1,0 +1,239 @@
+"""What the load topologies share: their specification, reports of tasks, pacing.
+
+A load topology gets one JSON file (`--spec FILE`); the part that a task needs travels in its
+configuration. Every task writes one JSON report to the folder `out` of the specification: a spout
+when it has emitted its last tuple, a bolt when its input has ended. Times are CLOCK_MONOTONIC, which
+all processes of a host share; latencies between hosts cannot be measured this way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from heronpy.api import api_constants
+from heronpy.api.spout.spout import Spout
+from heronpy.api.topology import TopologyBuilder
+from heronpy.loadtest.histogram import Histogram
+
+#: Configuration key under which a task finds the specification.
+KEY = "load_test"
+#: Sinks note their progress this often; it costs nothing per tuple.
+TICK_MS = 100
+MARK_S = 0.02
+
+
+def read_spec(description: str | None) -> dict[str, Any]:
+    """The specification that the command line names."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--spec", required=True, help="JSON file with the specification of the load")
+    spec: dict[str, Any] = json.loads(Path(parser.parse_args().spec).read_text(encoding="utf-8"))
+    return spec
+
+
+def builder(spec: dict[str, Any]) -> TopologyBuilder:
+    """A builder with the configuration that every load topology has."""
+    made = TopologyBuilder(spec["name"])
+    made.set_config(
+        {
+            api_constants.TOPOLOGY_STMGRS: spec["containers"],
+            api_constants.TOPOLOGY_RELIABILITY_MODE: spec["mode"],
+            api_constants.TOPOLOGY_MAX_SPOUT_PENDING: spec["max_spout_pending"],
+            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: spec["message_timeout_s"],
+            **spec["settings"],
+        }
+    )
+    return made
+
+
+def config_of(spec: dict[str, Any], sink: bool = False) -> dict[str, Any]:
+    """The configuration of a component."""
+    ticks = {api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: TICK_MS} if sink else {}
+    return {KEY: spec, **ticks}
+
+
+def acked(spec: dict[str, Any]) -> bool:
+    """Whether the topology acknowledges tuples."""
+    return bool(spec["mode"] != api_constants.TopologyReliabilityMode.ATMOST_ONCE)
+
+
+class Report:
+    """What one task has to tell when it is done."""
+
+    def __init__(self, config: dict[str, Any], context: Any, role: str) -> None:
+        self.spec: dict[str, Any] = config[KEY]
+        component, task = context.get_component_id(), context.get_task_id()
+        tasks = sorted(context.get_component_tasks(component))
+        #: Which task of its component this is, and of how many.
+        self.place, self.tasks = tasks.index(task), len(tasks)
+        self.facts: dict[str, Any] = {"component": component, "task": task, "role": role, "pid": os.getpid()}
+        #: (monotonic seconds, tuples so far)
+        self.timeline: list[tuple[float, int]] = []
+        self._next_mark = 0.0
+        #: Tuples that `passes` has handed out.
+        self.emitted = 0
+
+    def mark(self, count: int, now: float | None = None) -> None:
+        """Note how many tuples there were by now."""
+        now = time.monotonic() if now is None else now
+        if now >= self._next_mark:
+            self._next_mark = now + MARK_S
+            self.timeline.append((now, count))
+
+    def write(self, tuples: int, **facts: Any) -> None:
+        """Write the report; `tuples` is the final count."""
+        self.timeline.append((time.monotonic(), tuples))
+        content = {**self.facts, "tuples": tuples, "timeline": self.timeline, **facts}
+        name = f"{self.facts['component']}-{self.facts['task']}-{self.facts['pid']}.json"
+        path = Path(self.spec["out"]) / name
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(content), encoding="utf-8")
+        scratch.rename(path)
+
+
+def share(total: int, report: Report) -> int:
+    """This task's part of a number of tuples."""
+    return total // report.tasks + (report.place < total % report.tasks)
+
+
+def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
+    """The values over and over, until `limit` of them (when not 0) or for a time.
+
+    The clock is asked once per pass through the values, so a value costs one step of a C iterator.
+    """
+
+    def chunks() -> Iterator[Iterable[Any]]:
+        size = len(values)
+        end = time.monotonic() + duration_s
+        report.mark(0)
+        while (report.emitted + size <= limit) if limit else (time.monotonic() < end):
+            yield values
+            report.emitted += size
+            report.mark(report.emitted)
+        if limit > report.emitted:
+            yield itertools.islice(values, limit - report.emitted)
+            report.emitted = limit
+
+    return itertools.chain.from_iterable(chunks())
+
+
+class Pace:
+    """When each tuple is due: the schedule does not wait for a late one (no coordinated omission).
+
+    Within [burst_at_s, burst_at_s + burst_s) the rate is `factor` times as high.
+    """
+
+    def __init__(self, rate: float, factor: float = 1.0, burst_at_s: float = 0.0, burst_s: float = 0.0) -> None:
+        self.interval_ns = 1e9 / rate
+        self.factor = factor
+        self.before = round(rate * burst_at_s) if factor != 1.0 else 0
+        self.within = round(rate * factor * burst_s) if factor != 1.0 else 0
+        self.burst_ns = self.within * self.interval_ns / factor
+        self.start_ns = 0
+
+    def total(self, duration_s: float) -> int:
+        """Tuples in so many seconds."""
+        plain = duration_s - self.burst_ns / 1e9
+        return round(plain * 1e9 / self.interval_ns) + self.within
+
+    def due_ns(self, number: int) -> int:
+        """The intended time of tuple `number`, counted from 0."""
+        if number <= self.before:
+            after = number * self.interval_ns
+        elif number <= self.before + self.within:
+            after = (self.before + (number - self.before) / self.factor) * self.interval_ns
+        else:
+            after = (number - self.within) * self.interval_ns + self.burst_ns
+        return self.start_ns + int(after)
+
+
+class Latencies:
+    """Latencies of one sink: a histogram, and percentiles per tick."""
+
+    def __init__(self) -> None:
+        self.fresh = array("q")
+        self.total = Histogram()
+        #: (monotonic seconds, count, p50, p99, max) in nanoseconds
+        self.timeline: list[tuple[float, int, int, int, int]] = []
+        #: What hdr fields call one latency: a bound method, to be called per tuple.
+        self.record = self.fresh.append
+
+    def fold(self) -> None:
+        """Take what was recorded since the last call into the histogram."""
+        if not self.fresh:
+            return
+        part = Histogram()
+        part.record_many(self.fresh)
+        self.total.merge(part)
+        del self.fresh[:]
+        self.timeline.append(
+            (time.monotonic(), part.count, part.percentile(50), part.percentile(99), part.percentile(100))
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        self.fold()
+        return {"histogram": self.total.as_json(), "timeline": self.timeline}
+
+
+class LoadSpout(Spout):
+    """A spout that ends after its last tuple; with acks, after the last ack, and emits again what failed.
+
+    Subclasses set `self.report` and `self.sent` and define `message(number)`, what tuple `number` was.
+    """
+
+    report: Report
+    sent = 0
+    acked_count = 0
+    replayed = 0
+
+    def start_acks(self) -> None:
+        """Prepare for acks and fails."""
+        self.again: list[int] = []
+
+    def message(self, number: int) -> list[Any]:
+        """The values of tuple `number`, for emitting them again."""
+        raise NotImplementedError
+
+    def ack(self, tup_id: int) -> None:
+        self.acked_count += 1
+
+    def fail(self, tup_id: int) -> None:
+        self.again.append(tup_id)
+
+    def replay(self) -> None:
+        """Emit one failed tuple again."""
+        number = self.again.pop()
+        self.replayed += 1
+        self.emit(self.message(number), number)
+
+    def finish_when_acked(self, **facts: Any) -> None:
+        """Called while there is nothing new to emit."""
+        if self.again:
+            self.replay()
+        elif self.acked_count >= self.sent:
+            self.end(**facts)
+        else:
+            self.note_end()
+
+    ended_at = 0.0
+
+    def note_end(self) -> None:
+        """The last tuple has been emitted, though its ack may be awaited."""
+        if not self.ended_at:
+            self.ended_at = time.monotonic()
+            self.report.timeline.append((self.ended_at, self.sent))
+
+    def end(self, **facts: Any) -> None:
+        """Report, and say that nothing will follow."""
+        self.note_end()
+        self.report.write(
+            self.sent, acked=self.acked_count, replayed=self.replayed, ended_at=self.ended_at, **facts
+        )
+        self.end_of_input()

@@ -1,0 +1,167 @@
+"""Tuples at a fixed rate through any number of relays; the sink measures from the intended send time.
+
+    heron submit local passthrough.py - --spec spec.json
+
+Without a rate the spout emits as fast as it can, and the latency is that of a saturated topology.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.loadtest.topologies.parts import (
+    Latencies,
+    LoadSpout,
+    Pace,
+    Report,
+    acked,
+    builder,
+    config_of,
+    read_spec,
+    share,
+)
+
+
+class PacedSpout(LoadSpout):
+    """Emits tuple n when it is due, and at once when it is late."""
+
+    outputs = ["number", "due_ns", "payload"]
+
+    def initialize(self, config, context):
+        self.report = Report(config, context, "spout")
+        spec = self.report.spec
+        p = spec["parameters"]
+        rate = spec["rate"]
+        self.pace = Pace(rate, p["burst_factor"], p["burst_at_s"], p["burst_s"]) if rate else None
+        self.payload = bytes(spec["payload_bytes"])
+        self.duration_s = spec["duration_s"]
+        self.left = share(spec["tuples"], self.report)
+        if self.pace is not None and not spec["tuples"]:
+            self.left = self.pace.total(self.duration_s)
+        self.limited = bool(self.left)
+        self.tracked = acked(spec)
+        self.due: dict[int, int] = {}
+        self.ack_latencies = Latencies()
+        self.started_ns = 0
+        self.start_acks()
+
+    def start(self) -> None:
+        self.started_ns = self.due_ns = time.monotonic_ns()
+        self.end_ns = self.started_ns + int(self.duration_s * 1e9)
+        if self.pace is not None:
+            self.pace.start_ns = self.started_ns
+        self.report.mark(0)
+
+    def message(self, number):
+        return [number, self.due[number], self.payload]
+
+    def next_tuple(self):
+        now = time.monotonic_ns()
+        if not self.started_ns:
+            self.start()
+        if self.pace is None:
+            self.due_ns = now
+        elif now < self.due_ns:
+            if self.again:
+                self.replay()
+            return
+        if self.sent >= self.left if self.limited else now >= self.end_ns:
+            self.finish_when_acked(**self.facts())
+            return
+        number = self.sent
+        if self.tracked:
+            self.due[number] = self.due_ns
+            self.emit([number, self.due_ns, self.payload], number)
+        else:
+            self.emit([number, self.due_ns, self.payload])
+        self.sent = number + 1
+        if self.pace is not None:
+            self.due_ns = self.pace.due_ns(number + 1)
+        self.report.mark(number + 1, now / 1e9)
+
+    def ack(self, tup_id):
+        self.acked_count += 1
+        self.ack_latencies.record(time.monotonic_ns() - self.due.pop(tup_id))
+        if len(self.ack_latencies.fresh) > 10_000:
+            self.ack_latencies.fold()
+
+    def finish_when_acked(self, **facts: Any) -> None:
+        if not self.tracked:
+            self.end(**facts)
+        else:
+            super().finish_when_acked(**facts)
+
+    def facts(self) -> dict[str, Any]:
+        """What the report holds beside the counts."""
+        acks = {"ack_latency": self.ack_latencies.as_json()} if self.tracked else {}
+        return {"started_at": self.started_ns / 1e9, **acks}
+
+
+class Relay(Bolt):
+    """Passes tuples on."""
+
+    outputs = ["number", "due_ns", "payload"]
+
+    def process(self, tup):
+        self.emit(tup.values)
+
+
+class AckedRelay(Relay):
+    """The same at least once."""
+
+    outputs = ["number", "due_ns", "payload"]
+
+    def process(self, tup):
+        self.emit(tup.values, anchors=[tup])
+        self.ack(tup)
+
+
+class LatencySink(Bolt):
+    """Measures each tuple's latency and adds the numbers up."""
+
+    def initialize(self, config, context):
+        self.report = Report(config, context, "sink")
+        self.latencies = Latencies()
+        self.received = 0
+        self.numbers = 0
+
+    def process(self, tup):
+        self.latencies.record(time.monotonic_ns() - tup.values[1])
+        self.received += 1
+        self.numbers += tup.values[0]
+
+    def process_tick(self, tup):
+        self.report.mark(self.received)
+        self.latencies.fold()
+
+    def finish(self):
+        self.report.write(self.received, numbers=self.numbers, latency=self.latencies.as_json())
+
+
+class AckedLatencySink(LatencySink):
+    """The same at least once."""
+
+    def process(self, tup):
+        super().process(tup)
+        self.ack(tup)
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec = read_spec(__doc__)
+    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
+    stage = made.add_spout("source", PacedSpout, par=p["spouts"], config=config_of(spec))
+    for number in range(1, p["relays"] + 1):
+        relay = AckedRelay if tracked else Relay
+        stage = made.add_bolt(f"relay{number}", relay, par=p["relay_tasks"], inputs={stage: Grouping.SHUFFLE})
+    sink = AckedLatencySink if tracked else LatencySink
+    grouping = Grouping.ALL if p["copies"] else Grouping.SHUFFLE
+    made.add_bolt("sink", sink, par=p["sinks"], inputs={stage: grouping}, config=config_of(spec, sink=True))
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

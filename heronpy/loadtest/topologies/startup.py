@@ -1,0 +1,65 @@
+"""Tells when its first tuple arrived; or, with more tasks, does nothing at all.
+
+    heron submit local startup.py - --spec spec.json
+
+With `beat` the spout emits one tuple a millisecond and the sink writes down when an incarnation of it
+met its first one; else the tasks are idle.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.loadtest.topologies.parts import KEY, builder, config_of, read_spec
+
+
+class BeatSpout(Spout):
+    """Emits its process id each millisecond."""
+
+    outputs = ["pid"]
+
+    def initialize(self, config, context):
+        self.beating = config[KEY]["parameters"]["beat"]
+        self.due = 0.0
+
+    def next_tuple(self):
+        now = time.monotonic()
+        if self.beating and now >= self.due:
+            self.due = now + 0.001
+            self.emit([os.getpid()])
+
+
+class FirstBolt(Bolt):
+    """Writes a file for the first tuple of each pair of incarnations: spout's pid, own pid."""
+
+    def initialize(self, config, context):
+        self.out = Path(config[KEY]["out"])
+        self.known: set[int] = set()
+
+    def process(self, tup):
+        pid = tup.values[0]
+        if pid not in self.known:
+            self.known.add(pid)
+            path = self.out / f"first-{pid}-{os.getpid()}"
+            scratch = path.with_suffix(".tmp")
+            scratch.write_text(repr(time.monotonic()), encoding="ascii")
+            scratch.rename(path)
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec = read_spec(__doc__)
+    made = builder(spec)
+    beats = made.add_spout("beat", BeatSpout, par=1, config=config_of(spec))
+    tasks = spec["parameters"]["tasks"] - 1
+    made.add_bolt("sink", FirstBolt, par=max(tasks, 1), inputs={beats: Grouping.SHUFFLE}, config=config_of(spec))
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

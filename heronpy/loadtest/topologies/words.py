@@ -1,0 +1,165 @@
+"""Words are counted per record: spouts -> (split ->) counters.
+
+    heron submit local words.py - --spec spec.json
+
+The bodies of `next_tuple` and `process` are what a user would write; what the load test needs beside
+the counting (progress, the clock) is outside of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, acked, builder, config_of, passes, read_spec, share
+from heronpy.loadtest.vocabulary import sentences, word_list
+
+
+class WordSpout(LoadSpout):
+    """Emits words as fast as it can, or at a fixed rate."""
+
+    outputs = ["word"]
+
+    def initialize(self, config, context):
+        self.report = Report(config, context, "spout")
+        spec = self.report.spec
+        p = spec["parameters"]
+        words = word_list(p["distinct"], p["words"], p["zipf"])
+        self.messages = sentences(words) if p["split_bolts"] else words
+        self.payload = bytes(spec["payload_bytes"])
+        self.start_acks()
+        limit = share(spec["tuples"], self.report) if spec["tuples"] else 0
+        if spec["rate"]:
+            self.values = self.paced(Pace(spec["rate"]), limit, spec["duration_s"])
+        else:
+            self.values = passes(self.messages, limit, spec["duration_s"], self.report)
+
+    def paced(self, pace: Pace, limit: int, duration_s: float) -> Iterator[str]:
+        """The words, each when it is due; "" while none is."""
+        pace.start_ns = time.monotonic_ns()
+        self.report.mark(0)
+        for number in range(limit or pace.total(duration_s)):
+            due = pace.due_ns(number)
+            while time.monotonic_ns() < due:
+                yield ""
+            yield self.messages[number % len(self.messages)]
+            self.report.mark(number + 1)
+            self.report.emitted = number + 1
+
+    def message(self, number):
+        return [self.messages[number % len(self.messages)]]
+
+    def next_tuple(self):
+        word = next(self.values, None)
+        if word:
+            self.emit([word])
+        elif word is None:
+            self.sent = self.report.emitted
+            self.end()
+
+
+class AckedWordSpout(WordSpout):
+    """The same at least once: every word has an id, and is emitted again when it fails."""
+
+    outputs = ["word"]
+
+    def next_tuple(self):
+        word = next(self.values, None)
+        if word:
+            self.emit([word], self.sent)
+            self.sent += 1
+        elif word is None:
+            self.finish_when_acked()
+        elif self.again:
+            self.replay()
+
+
+class PayloadWordSpout(AckedWordSpout):
+    """Words with bytes beside them."""
+
+    outputs = ["word", "payload"]
+
+    def message(self, number):
+        return [*super().message(number), self.payload]
+
+    def next_tuple(self):
+        word = next(self.values, None)
+        if word:
+            self.emit([word, self.payload], self.sent)
+            self.sent += 1
+        elif word is None:
+            self.finish_when_acked()
+        elif self.again:
+            self.replay()
+
+
+class SplitBolt(Bolt):
+    """Splits sentences into words."""
+
+    outputs = ["word"]
+
+    def process(self, tup):
+        for word in tup.values[0].split():
+            self.emit([word])
+
+
+class AckedSplitBolt(Bolt):
+    """The same at least once."""
+
+    outputs = ["word"]
+
+    def process(self, tup):
+        for word in tup.values[0].split():
+            self.emit([word], anchors=[tup])
+        self.ack(tup)
+
+
+class CountBolt(Bolt):
+    """Counts words, one by one."""
+
+    def initialize(self, config, context):
+        self.report = Report(config, context, "sink")
+        self.counts: dict[str, int] = {}
+
+    def process(self, tup):
+        word = tup.values[0]
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+    def process_tick(self, tup):
+        self.report.mark(sum(self.counts.values()))
+
+    def finish(self):
+        self.report.write(sum(self.counts.values()), counts=self.counts)
+
+
+class AckedCountBolt(CountBolt):
+    """The same at least once."""
+
+    def process(self, tup):
+        word = tup.values[0]
+        self.counts[word] = self.counts.get(word, 0) + 1
+        self.ack(tup)
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec: dict[str, Any] = read_spec(__doc__)
+    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
+    if p["split_bolts"] and spec["payload_bytes"]:
+        raise SystemExit("error: sentences carry no payload; leave out --payload")
+    spout = PayloadWordSpout if spec["payload_bytes"] else AckedWordSpout if tracked else WordSpout
+    count = AckedCountBolt if tracked else CountBolt
+    words = made.add_spout("words", spout, par=p["spouts"], config=config_of(spec))
+    if p["split_bolts"]:
+        split = AckedSplitBolt if tracked else SplitBolt
+        words = made.add_bolt("split", split, par=p["split_bolts"], inputs={words: Grouping.SHUFFLE})
+    grouped = {words: Grouping.fields("word")}
+    made.add_bolt("count", count, par=p["counters"], inputs=grouped, config=config_of(spec, sink=True))
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""The main job: real flights through a topology into a table that PySpark writes.
+
+Submits topologies/flight_delays.py to the local cluster, follows it until it ends by itself, and prints
+the answer from the table, where the logs are and how to look further.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPOLOGY = ROOT / "topologies" / "flight_delays.py"
+NAME = "FlightDelays"
+
+
+def main() -> int:
+    """Run the demo; returns its exit code."""
+    if shutil.which("java") is None:
+        print("error: the demo runs PySpark, which needs Java 17 or newer on the PATH", file=sys.stderr)
+        return 1
+    home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
+    table = home / "output" / f"{NAME}-{time.strftime('%Y%m%d-%H%M%S')}"
+    heron = Path(sys.executable).with_name("heron")
+    submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait"]
+    code = subprocess.call([str(part) for part in submit])
+    if code:
+        return code
+    print("\nHow late do flights leave New York? (minutes; from the table that Spark wrote)\n", flush=True)
+    code = subprocess.call([sys.executable, str(TOPOLOGY), "--report", str(table)])
+    user = os.environ.get("USER") or Path.home().name
+    logs = home / "topologies" / "local" / user / NAME / "log-files"
+    print(f"the table  {table}")
+    print(f"the logs   {logs if logs.exists() else home / 'topologies'}")
+    print(f"the code   {TOPOLOGY.relative_to(ROOT)}")
+    print(f"next       {heron.parent}/heron submit local topologies/word_count.py wc   (see README.md, A tour)")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

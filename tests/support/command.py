@@ -1,0 +1,211 @@
+"""Runs the `heron` command as a user does: a process of its own, judged by exit code and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.waiting import wait_for
+
+REPO = Path(__file__).resolve().parents[2]
+EXAMPLES = REPO / "topologies"
+#: Deadline of what takes a second on an idle machine.
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command did."""
+
+    command: str
+    code: int
+    out: str
+    err: str
+
+    def ok(self) -> Result:
+        assert self.code == 0, f"{self}"
+        return self
+
+    def json(self) -> Any:
+        return json.loads(self.ok().out)
+
+    def refused(self, code: int, *words: str) -> str:
+        """The one sentence on stderr of a command that failed with this code; it holds the words."""
+        assert self.code == code, f"{self}"
+        lines = self.err.splitlines()
+        errors = [line for line in lines if line.startswith("error: ")]
+        assert len(errors) == 1 and lines[-1] == errors[0], f"not one sentence: {self}"
+        for word in words:
+            assert word in errors[0], f"{word!r} is missing: {self}"
+        return errors[0]
+
+    def __str__(self) -> str:
+        return f"$ {self.command}\n{self.out}{self.err}(exit code {self.code})"
+
+
+class Heron:
+    """`heron` with a home of its own."""
+
+    def __init__(self, home: Path, argv: Sequence[str] = (sys.executable, "-m", "heronpy.cli")) -> None:
+        self.home = home
+        self.argv = list(argv)
+        self.cwd = home.parent
+        self.env = {**os.environ, "HERON_HOME": str(home), "HERON_CONFIG_HOME": str(home / "client"), "COLUMNS": "200"}
+        self.env.pop("HERON_CONF", None)
+        self.env["PYTHONPATH"] = str(REPO)
+
+    # ---- commands -----------------------------------------------------------------------------
+    def __call__(self, *words: object, timeout_s: float = PATIENCE_S * 2, **options: Any) -> Result:
+        argv = [*self.argv, *map(str, words)]
+        options = {"cwd": self.cwd, "env": self.env, **options}
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, **options
+        )
+        return Result(" ".join(["heron", *map(str, words)]), done.returncode, done.stdout, done.stderr)
+
+    def start(self, *words: object, **options: Any) -> subprocess.Popen[str]:
+        """The command, left running."""
+        options = {"cwd": self.cwd, "env": self.env, **options}
+        return subprocess.Popen(
+            [*self.argv, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def submit(self, *words: object) -> Result:
+        return self("submit", "local", *words).ok()
+
+    def kill(self, name: str) -> Result:
+        return self("kill", "local", name).ok()
+
+    # ---- what runs ----------------------------------------------------------------------------
+    def status(self, name: str) -> dict[str, Any]:
+        return self("status", "local", name, "--json").json()
+
+    def names(self) -> list[str]:
+        return [row["name"] for row in self("list", "local", "--json").json()]
+
+    def when(
+        self,
+        name: str,
+        condition: Callable[[dict[str, Any]], object],
+        what: str,
+        timeout_s: float = PATIENCE_S,
+    ) -> dict[str, Any]:
+        """The first status for which the condition holds; statuses that cannot be had are skipped."""
+        last: Any = None
+
+        def look() -> dict[str, Any] | None:
+            nonlocal last
+            result = self("status", "local", name, "--json")
+            last = str(result)
+            try:
+                status = json.loads(result.out)
+            except ValueError:
+                time.sleep(0.05)
+                return None
+            return status if condition(status) else None
+
+        try:
+            return wait_for(look, timeout_s, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last: {last}\n{self.log_text(name)[-6000:]}") from None
+
+    def when_state(self, name: str, state: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
+        return self.when(name, lambda status: status["lifecycle"] == state, f"{name} being {state}", timeout_s)
+
+    # ---- logs ---------------------------------------------------------------------------------
+    def log_dir(self, name: str) -> Path:
+        [folder] = self.home.glob(f"topologies/local/*/{name}/log-files")
+        return folder
+
+    def log_text(self, name: str, process: str = "*") -> str:
+        files = sorted(self.log_dir(name).glob(f"{process}.log"))
+        return "".join(path.read_text(errors="replace") for path in files)
+
+    def when_logged(
+        self, name: str, pattern: str, process: str = "*", count: int = 1, timeout_s: float = PATIENCE_S
+    ) -> list[Any]:
+        """All matches of a pattern in the logs, once there are enough."""
+
+        def look() -> list[Any]:
+            found = re.findall(pattern, self.log_text(name, process))
+            return found if len(found) >= count else []
+
+        return wait_for(look, timeout_s, f"{count} times {pattern!r} in the log of {process}")
+
+    # ---- what is left -------------------------------------------------------------------------
+    def processes(self) -> list[psutil.Process]:
+        """Live processes of this home."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                mine = process.pid != os.getpid() and process.environ().get("HERON_HOME") == str(self.home)
+                if mine and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.Error, OSError):
+                continue
+        return found
+
+    def pid(self, name: str, process: str) -> int:
+        """The pid of a process of a topology, from its status."""
+        if process.startswith("executor-"):
+            pids = {f"executor-{item['container']}": item["pid"] for item in self.status(name)["containers"]}
+            return int(pids[process])
+        for container in self.status(name)["containers"]:
+            for item in container["processes"]:
+                if item["name"] == process:
+                    return int(item["pid"])
+        raise AssertionError(f"{name} has no process {process}")
+
+    def scheduler_pid(self, name: str) -> int:
+        for process in self.processes():
+            line = process.cmdline()
+            if "heronpy.scheduler" in line and any(f"/{name}/launch.json" in word for word in line):
+                return process.pid
+        raise AssertionError(f"{name} has no scheduler")
+
+    def state_nodes(self) -> list[str]:
+        root = self.home / "state" / "local"
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+    def leftovers(self) -> list[str]:
+        """Processes, state nodes and sockets that are there although no topology should be."""
+        found = [f"process {process.pid} {' '.join(process.cmdline())}" for process in self.processes()]
+        found += [f"state node {node}" for node in self.state_nodes()]
+        sockets = Path(os.environ["TMPDIR"])
+        found += [f"sockets folder {folder}" for folder in sockets.glob("heron-*/*")]
+        found += [f"temporary {path}" for path in sockets.iterdir() if not path.name.startswith("heron-")]
+        return found
+
+    def check_clean(self) -> None:
+        """Nothing is left but logs; what ends by itself gets a moment."""
+        last: list[str] = []
+
+        def clean() -> bool:
+            nonlocal last
+            last = self.leftovers()
+            return not last
+
+        try:
+            wait_for(clean, 5.0)
+        except AssertionError:
+            raise AssertionError(f"left behind: {'; '.join(last)}") from None
+
+
+def component(status: dict[str, Any], name: str) -> dict[str, Any]:
+    """The row of a component."""
+    return next(row for row in status["components"] if row["name"] == name)
