@@ -1,0 +1,215 @@
+"""Whether a run was right: exact counts, and what its profile promises besides (pure but for Spark's table)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.loadtest.measure import Reports, episodes
+from heronpy.loadtest.profiles import Load
+from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
+from heronpy.loadtest.watch import Watch
+
+RATE_HELD = 0.99
+CAPACITY_HELD = 0.95
+RESUME_MAX_S = 1.0
+#: Growth of memory that counts as flat.
+FLAT_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    ok: bool
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "text": self.text}
+
+
+def checks(load: Load, reports: Reports, seen: Watch, out: Path) -> list[Check]:
+    """All checks of a run; the first one is about exactness."""
+    found = [EXACT[load.topology](load, reports, out), lost(seen)]
+    if load.topology == "slow_bolt":
+        found += slow_bolt(load, reports, seen)
+    if load.rate and load.topology == "passthrough":
+        found.append(rate_held(load, reports))
+    if load.parameters.get("burst_s") and reports.sinks:
+        found.append(burst(load, reports))
+    return found
+
+
+def lost(seen: Watch) -> Check:
+    """Nothing was given up and nobody had to be restarted."""
+    restarts, discarded = seen.restarts(), seen.discarded()
+    parts = [f"{discarded:,} tuples were discarded"] if discarded else []
+    parts += [f"restarted: {', '.join(restarts)}"] if restarts else []
+    return Check("nothing lost", not parts, "; ".join(parts) or "no tuple discarded, no process restarted")
+
+
+def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: str) -> Check:
+    """The sentence about exactness: with replays, duplicates are allowed and counted."""
+    if ok and got == expected:
+        return Check("exact", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
+    if ok:
+        return Check("exact", True, f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}")
+    return Check("exact", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
+
+
+def exact_words(load: Load, reports: Reports, out: Path) -> Check:
+    """Every word has the count that it must have."""
+    p = load.parameters
+    messages: Any = word_list(p["distinct"], p["words"], p["zipf"])
+    words_of: Callable[[int], int] = lambda sent: sent
+    if p["split_bolts"]:
+        messages = sentences(messages)
+    expected: Counter[str] = Counter()
+    for message, times in expected_counts(messages, [report["tuples"] for report in reports.spouts]).items():
+        for word in message.split():
+            expected[word] += times
+    got: Counter[str] = Counter()
+    homes: Counter[str] = Counter()
+    for report in reports.sinks:
+        got.update(report["counts"])
+        homes.update(report["counts"].keys())
+    wrong = [word for word in expected.keys() | got.keys() if expected[word] != got[word]]
+    split = [word for word, tasks in homes.items() if tasks > 1]
+    short = [word for word in wrong if got[word] < expected[word]]
+    ok = not split and (not wrong or (bool(reports.replayed) and not short))
+    detail = f", {len(expected):,} different ones" + ("" if ok else f"; {len(wrong):,} words wrong, {len(split)} in two tasks")
+    return _exact(ok, got.total(), expected.total(), "words", reports.replayed, detail)
+
+
+def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
+    """As many tuples as were sent (to each sink), and their numbers add up."""
+    copies = len(reports.sinks) if load.parameters.get("copies") else 1
+    expected = reports.sent * copies
+    sums = sum(report["tuples"] * (report["tuples"] - 1) // 2 for report in reports.spouts) * copies
+    got = sum(report.get("numbers", 0) for report in reports.sinks)
+    right = got == sums and reports.total == expected
+    ok = right or (bool(reports.replayed) and reports.total >= expected)
+    detail = "" if right else f"; the sum of their numbers is {got} instead of {sums}"
+    return _exact(ok, reports.total, expected, load.unit, reports.replayed, detail)
+
+
+def exact_bytes(load: Load, reports: Reports, out: Path) -> Check:
+    """All payloads arrived, byte for byte."""
+    expected = sum(report["bytes"] for report in reports.spouts)
+    got = sum(report["bytes"] for report in reports.sinks)
+    wrong = sum(report["wrong"] for report in reports.sinks)
+    right = not wrong and reports.total == reports.sent and got == expected
+    ok = right or (bool(reports.replayed) and not wrong and got >= expected)
+    detail = f", {got:,} bytes, {wrong} payloads differ"
+    return _exact(ok, reports.total, reports.sent, "tuples", reports.replayed, detail)
+
+
+def exact_table(load: Load, reports: Reports, out: Path) -> Check:
+    """Spark's table holds every row once."""
+    import pyarrow.parquet as parquet
+
+    numbers: list[int] = []
+    for path in sorted((out / "spark-table").rglob("*.parquet")):
+        if not any(part.startswith((".", "_")) for part in path.relative_to(out).parts):
+            numbers += parquet.ParquetFile(path).read(columns=["number"])["number"].to_pylist()
+    expected = Counter(number for report in reports.spouts for number in range(report["tuples"]))
+    got = Counter(numbers)
+    missing = (expected - got).total()
+    ok = got == expected or (bool(reports.replayed) and not missing)
+    return _exact(ok, got.total(), expected.total(), "rows in the table", reports.replayed, f", {missing:,} missing")
+
+
+EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
+    "words": exact_words,
+    "passthrough": exact_numbers,
+    "slow_bolt": exact_numbers,
+    "big_tuples": exact_bytes,
+    "spark_sink": exact_table,
+}
+
+
+def rate_held(load: Load, reports: Reports) -> Check:
+    """The sinks kept up with the schedule."""
+    wanted = load.rate * len(reports.spouts) * (len(reports.sinks) if load.parameters["copies"] else 1)
+    if load.parameters["burst_s"]:
+        return Check("rate", True, f"{wanted:,.0f}/s, {load.parameters['burst_factor']:g} times as much in the burst")
+    seconds = max(reports.last_arrival() - reports.start(), 1e-9)
+    rate = reports.total / seconds
+    # A tick is the precision of the last arrival.
+    ok = rate >= wanted * RATE_HELD * (1 - 0.3 / max(seconds, 0.3))
+    return Check("rate", ok, f"{rate:,.0f}/s of {wanted:,.0f}/s intended")
+
+
+def burst(load: Load, reports: Reports) -> Check:
+    """How long after the burst the latency was what it was before it."""
+    p = load.parameters
+    begin = reports.start() + p["burst_at_s"]
+    end = begin + p["burst_s"]
+    rows = sorted(tuple(row) for report in reports.sinks for row in report["latency"]["timeline"])
+    before = sorted(row[3] for row in rows if begin - p["burst_at_s"] / 2 <= row[0] < begin)
+    within = [row[3] for row in rows if begin <= row[0] < end]
+    if not before or not within:
+        return Check("burst", True, "the run was too short to compare before and after the burst")
+    limit = max(before[len(before) // 2] * 2, 1_000_000)
+    late = [row[0] for row in rows if row[0] >= end and row[3] > limit]
+    # Recovered at the first of five calm ticks in a row.
+    calm, recovered = 0, None
+    for row in rows:
+        if row[0] >= end:
+            calm = calm + 1 if row[3] <= limit else 0
+            if calm == 5:
+                recovered = row[0] - end
+                break
+    text = f"99 % within {max(within) / 1e6:.1f} ms in the burst, {before[len(before) // 2] / 1e6:.2f} ms before it; "
+    if recovered is None:
+        return Check("burst", False, text + f"not calm again ({len(late)} late ticks) before the end")
+    return Check("burst", True, text + f"calm again {max(0.0, recovered - 0.4):.1f} s after it")
+
+
+def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
+    """Backpressure names the culprit, starves nobody, holds the memory and ends at once."""
+    sink, spout = reports.sinks[0], reports.spouts[0]
+    slow_s = sink["fast_at"] - sink["first_at"]
+    capacity = load.parameters["capacity"]
+    rate = (sink["slow_count"] - 1) / slow_s if slow_s else 0.0
+    found = [
+        Check(
+            "rate is capacity",
+            rate >= CAPACITY_HELD * capacity,
+            f"{rate:,.1f}/s of the {capacity:,}/s that the slow bolt can do; it was without input for"
+            f" {sink['starved_s'] * 1000:.0f} ms",
+        )
+    ]
+    named = {name for look in seen.statuses for name in look.culprits}
+    right = bool(named) and all("_slow_" in name for name in named)
+    found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'nobody'}"))
+    warm = sink["first_at"] + min(load.warmup_s, slow_s / 2)
+    sizes = [
+        (at, sum(role.uss for role in roles.values()))
+        for at, roles in seen.memory
+        if warm <= at <= sink["fast_at"]
+    ]
+    if len(sizes) >= 2:
+        growth = max(size for _, size in sizes) - sizes[0][1]
+        text = f"grew by {growth / 2**20:+.1f} MB over {sizes[-1][0] - sizes[0][0]:.0f} s of backpressure"
+        found.append(Check("memory flat", growth <= FLAT_BYTES, text))
+    resumed = next(
+        (
+            after[0] - sink["fast_at"]
+            for before, after in zip(spout["timeline"], spout["timeline"][1:], strict=False)
+            if after[0] > sink["fast_at"]
+            and (after[1] - before[1]) / max(after[0] - before[0], 1e-9) > 5 * capacity
+            and after[1] > before[1]
+        ),
+        None,
+    )
+    held = resumed is not None and resumed < RESUME_MAX_S
+    text = "the spout never emitted fast again" if resumed is None else f"{resumed * 1000:.0f} ms after the bolt was fast"
+    found.append(Check("resume", held, text))
+    longest = max((episode["to"] - episode["from"] for episode in episodes(seen.statuses)), default=0.0)
+    found.append(Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s"))
+    return found

@@ -1,0 +1,231 @@
+"""From what was seen to figures (pure): the steady window, rates, CPU per million tuples, latencies.
+
+The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
+interpolated on the tasks' own timelines; CPU is taken at two looks inside the window, and tuples
+between exactly these two. A run that is too short for that is measured as a whole, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heronpy.loadtest.histogram import Histogram
+from heronpy.loadtest.processes import Memory
+from heronpy.loadtest.watch import CpuLook, StatusLook
+
+#: Shorter windows are not steady.
+STEADY_MIN_S = 1.0
+MS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time between two looks at the CPU."""
+
+    first: CpuLook
+    last: CpuLook
+    steady: bool
+
+    @property
+    def seconds(self) -> float:
+        return self.last.at - self.first.at
+
+
+class Reports:
+    """The reports of all tasks."""
+
+    def __init__(self, reports: Iterable[dict[str, Any]]) -> None:
+        self.all = list(reports)
+        self.spouts = [report for report in self.all if report["role"] == "spout"]
+        # A topology may end in sinks that are no load sinks: then the spouts count.
+        self.sinks = [report for report in self.all if report["role"] == "sink"] or self.spouts
+
+    @property
+    def total(self) -> int:
+        return sum(report["tuples"] for report in self.sinks)
+
+    @property
+    def sent(self) -> int:
+        return sum(report["tuples"] for report in self.spouts)
+
+    @property
+    def replayed(self) -> int:
+        return sum(report.get("replayed", 0) for report in self.spouts)
+
+    def start(self) -> float:
+        return min((report["timeline"][0][0] for report in self.spouts), default=0.0)
+
+    def end(self) -> float:
+        """When the last spout had emitted its last tuple."""
+        return max((report["ended_at"] for report in self.spouts), default=0.0)
+
+    def last_arrival(self) -> float:
+        """When the last tuple had been counted, to the precision of a tick."""
+        times = []
+        for report in self.sinks:
+            final = report["timeline"][-1][1]
+            times.append(next(at for at, count in report["timeline"] if count == final))
+        return max(times, default=0.0)
+
+    def counted_at(self, at: Any) -> Any:
+        """Tuples at the sinks by a time (or an array of times)."""
+        return sum(
+            np.interp(at, [t for t, _ in report["timeline"]], [n for _, n in report["timeline"]], left=0)
+            for report in self.sinks
+        )
+
+
+def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: float) -> Window:
+    """The steady window, or all that was seen."""
+    low = start + min(warmup_s, (end - start) / 3)
+    inside = [look for look in looks if low <= look.at <= end]
+    if len(inside) >= 2 and inside[-1].at - inside[0].at >= STEADY_MIN_S:
+        return Window(inside[0], inside[-1], True)
+    return Window(looks[0], looks[-1], False)
+
+
+def cpu_by_role(window: Window) -> dict[str, float]:
+    """CPU seconds within the window."""
+    first, last = window.first.by_role, window.last.by_role
+    return {role: max(0.0, last[role] - first.get(role, 0.0)) for role in sorted(last)}
+
+
+def figures(window: Window, reports: Reports, data_path: set[str]) -> dict[str, Any]:
+    """Rates and CPU of the window."""
+    if window.steady:
+        tuples = float(reports.counted_at(window.last.at) - reports.counted_at(window.first.at))
+        seconds = window.seconds
+    else:
+        tuples, seconds = float(reports.total), max(reports.last_arrival() - reports.start(), 1e-9)
+    roles = cpu_by_role(window)
+    total, path = sum(roles.values()), sum(cpu for role, cpu in roles.items() if role in data_path)
+    millions = max(tuples, 1.0) / 1e6
+    busy = window.last.machine_s - window.first.machine_s
+    driver = window.last.driver_s - window.first.driver_s
+    whole_s = max(reports.last_arrival() - reports.start(), 1e-9)
+    return {
+        "steady": window.steady,
+        "seconds": seconds,
+        "tuples": tuples,
+        "rate": tuples / seconds,
+        "whole_rate": reports.total / whole_s,
+        "cpu_s_per_million": total / millions,
+        "cpu_s_per_million_data_path": path / millions,
+        "cpu_cores": total / max(window.seconds, 1e-9),
+        "others_cores": max(0.0, (busy - driver - total) / max(window.seconds, 1e-9)),
+        "driver_cores": driver / max(window.seconds, 1e-9),
+        "cpu": {role: {"seconds": cpu, "per_million": cpu / millions} for role, cpu in roles.items()},
+    }
+
+
+def latency(reports: Reports) -> dict[str, Any]:
+    """End-to-end and ack latencies in milliseconds, as far as tasks measured them."""
+    found: dict[str, Any] = {}
+    for key, name in (("latency", "end_to_end"), ("ack_latency", "until_acked")):
+        parts = [report[key]["histogram"] for report in reports.all if key in report]
+        histogram = Histogram.merged(parts)
+        if histogram.count:
+            found[name] = {
+                **histogram.summary(MS),
+                "count": histogram.count,
+                "histogram_ns": histogram.as_json(),
+            }
+    return found
+
+
+def memory_by_role(memory: Sequence[tuple[float, dict[str, Memory]]]) -> dict[str, dict[str, int]]:
+    """The last full look."""
+    for _, roles in reversed(memory):
+        if any(role.uss for role in roles.values()):
+            return {
+                name: {"processes": role.processes, "uss": role.uss, "pss": role.pss, "rss": role.rss}
+                for name, role in sorted(roles.items())
+            }
+    return {}
+
+
+def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
+    """Backpressure by culprit, from the looks that saw it to the first that did not."""
+    found: list[dict[str, Any]] = []
+    running: dict[str, dict[str, Any]] = {}
+    for look in statuses:
+        for name in look.culprits:
+            if name not in running:
+                running[name] = {"culprit": name, "from": look.at, "to": look.at}
+                found.append(running[name])
+        for name in [name for name in running if name not in look.culprits]:
+            running.pop(name)["to"] = look.at
+    for episode in running.values():
+        episode["to"] = statuses[-1].at
+    return found
+
+
+def series(
+    reports: Reports,
+    cpu: Sequence[CpuLook],
+    statuses: Sequence[StatusLook],
+    memory: Sequence[tuple[float, dict[str, Memory]]],
+) -> dict[str, Any]:
+    """Everything over time, in seconds since the first emit: what the page draws."""
+    zero = reports.start()
+    times = np.array([look.at for look in cpu])
+    rate = np.diff(reports.counted_at(times)) / np.maximum(np.diff(times), 1e-9) if len(times) > 1 else np.array([])
+    roles = sorted({role for look in cpu for role in look.by_role})
+    steps = list(zip(cpu, cpu[1:], strict=False))
+    return {
+        "rate": {"t": _since(times[1:], zero), "values": [round(float(value), 1) for value in rate]},
+        "cpu": {
+            "t": _since(times[1:], zero),
+            "values": {
+                role: [
+                    round(max(0.0, after.by_role.get(role, 0.0) - before.by_role.get(role, 0.0)) / (after.at - before.at), 4)
+                    for before, after in steps
+                ]
+                for role in roles
+            },
+        },
+        "memory": {
+            "t": _since([at for at, _ in memory], zero),
+            "values": {
+                role: [_size(looked.get(role)) for _, looked in memory]
+                for role in sorted({role for _, looked in memory for role in looked})
+            },
+        },
+        "queues": {
+            "t": _since([look.at for look in statuses], zero),
+            "values": {
+                name: [look.in_queue.get(name, 0) for look in statuses]
+                for name in sorted({name for look in statuses for name in look.in_queue})
+            },
+            "queued_bytes": [look.queued_bytes for look in statuses],
+            "pending": [look.pending for look in statuses],
+        },
+        "latency": _latency_series(reports, zero),
+        "backpressure": [
+            {**episode, "from": round(episode["from"] - zero, 3), "to": round(episode["to"] - zero, 3)}
+            for episode in episodes(statuses)
+        ],
+    }
+
+
+def _latency_series(reports: Reports, zero: float) -> dict[str, Any]:
+    """Percentiles per tick of the slowest sink."""
+    rows = sorted(tuple(row) for report in reports.sinks for row in report.get("latency", {}).get("timeline", ()))
+    return {
+        "t": _since([row[0] for row in rows], zero),
+        "values": {
+            name: [round(row[place] / MS, 4) for row in rows] for name, place in (("p50", 2), ("p99", 3), ("max", 4))
+        },
+    }
+
+
+def _size(memory: Memory | None) -> int:
+    return (memory.uss or memory.rss) if memory is not None else 0
+
+
+def _since(times: Any, zero: float) -> list[float]:
+    return [round(float(at) - zero, 3) for at in times]

@@ -1,0 +1,183 @@
+"""Looks at a running load topology from outside until it has finished.
+
+Three clocks: CPU of all processes, status of the topology master (queues, backpressure), memory
+(dearest, so rarest). Everything is kept with its monotonic time; nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+import psutil
+
+from heronpy.loadtest.cluster import LoadTestError, Topology
+from heronpy.loadtest.processes import Memory, Tree, machine_busy_s
+from heronpy.proto import control_pb2 as control
+
+CPU_EVERY_S = 0.25
+STATUS_EVERY_S = 0.5
+MEMORY_EVERY_S = 2.0
+#: More processes than this make full memory looks too dear to repeat.
+PROCESSES_MANY = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLook:
+    """CPU seconds so far."""
+
+    at: float
+    by_role: dict[str, float]
+    machine_s: float
+    driver_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StatusLook:
+    """What the topology master said."""
+
+    at: float
+    in_queue: dict[str, int]
+    """Tuples by component, those that wait in the stream managers under their name."""
+    queued_bytes: int
+    pending: int
+    culprits: tuple[str, ...]
+    clamped: bool
+
+
+@dataclass(slots=True)
+class Watch:
+    """Everything that was seen."""
+
+    topology: Topology
+    tree: Tree
+    cpu: list[CpuLook] = field(default_factory=list)
+    statuses: list[StatusLook] = field(default_factory=list)
+    memory: list[tuple[float, dict[str, Memory]]] = field(default_factory=list)
+    last_status: control.StatusReply | None = None
+    clamped_s: float = 0.0
+
+    def look_cpu(self) -> None:
+        own = psutil.Process().cpu_times()
+        self.cpu.append(CpuLook(time.monotonic(), self.tree.cpu(), machine_busy_s(), own.user + own.system))
+
+    def look_memory(self) -> None:
+        full = len(self.tree.seen) <= PROCESSES_MANY
+        self.memory.append((time.monotonic(), self.tree.memory(full)))
+
+    def look_status(self) -> control.StatusReply | None:
+        status = self.topology.status()
+        if status is None:
+            return None
+        self.last_status = status
+        queues: dict[str, int] = {}
+        for task in status.tasks:
+            queues[task.component] = queues.get(task.component, 0) + task.in_queue_tuples + task.out_queue_tuples
+        queues["stream managers"] = sum(stmgr.queued_tuples + stmgr.in_flight_tuples for stmgr in status.stmgrs)
+        self.statuses.append(
+            StatusLook(
+                time.monotonic(),
+                queues,
+                sum(stmgr.queued_bytes for stmgr in status.stmgrs),
+                sum(task.pending for task in status.tasks),
+                tuple(sorted({_name(culprit) for culprit in status.culprits})),
+                any(stmgr.clamped for stmgr in status.stmgrs),
+            )
+        )
+        return status
+
+    def restarts(self) -> list[str]:
+        """Processes that did not live through the whole test."""
+        if self.last_status is None:
+            return []
+        return [
+            f"{process.name} ({process.exit_reason or 'unknown'})"
+            for executor in self.last_status.executors
+            for process in executor.processes
+            if process.restarts
+        ]
+
+    def discarded(self) -> int:
+        return self.last_status.discarded_tuples if self.last_status is not None else 0
+
+    def until_finished(self, deadline_s: float) -> None:
+        """Look again and again until the topology has finished; LoadTestError when it fails or is late."""
+        deadline = time.monotonic() + deadline_s
+        next_cpu = next_status = next_memory = next_tree = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= next_tree:
+                self.tree.refresh()
+                next_tree = now + 1.0
+            if now >= next_cpu:
+                self.look_cpu()
+                next_cpu = now + CPU_EVERY_S
+            if now >= next_memory:
+                self.look_memory()
+                next_memory = now + MEMORY_EVERY_S
+            if now >= next_status:
+                status = self.look_status()
+                next_status = now + STATUS_EVERY_S
+                if status is not None and self._over(status):
+                    break
+                if now > deadline:
+                    raise LoadTestError(self._late(status, deadline_s))
+            time.sleep(max(0.0, min(next_cpu, next_status) - time.monotonic()))
+        self.look_cpu()
+        self._read_clamped()
+
+    def _over(self, status: control.StatusReply) -> bool:
+        name = self.topology.name
+        if status.lifecycle == control.LIFE_FAILED or status.startup_exceptions:
+            raise LoadTestError(f"'{name}' failed: {status.cause}\n{self.topology.exceptions()}".rstrip())
+        return status.lifecycle == control.LIFE_FINISHED
+
+    def _late(self, status: control.StatusReply | None, deadline_s: float) -> str:
+        states = (
+            ", ".join(
+                f"{task.instance_id} {control.TaskState.Name(task.state).removeprefix('TASK_')}"
+                f" ({task.in_queue_tuples} waiting, {task.pending} pending)"
+                for task in list(status.tasks)[:8]
+            )
+            if status is not None
+            else "the topology master does not answer"
+        )
+        text = f"'{self.topology.name}' has not finished after {deadline_s:.0f} s: {states}"
+        return f"{text}\n{self.topology.exceptions()}".rstrip()
+
+    def _read_clamped(self) -> None:
+        """How long spouts were held back in all, from the stream managers' own clocks."""
+        try:
+            reply = self.topology.metrics(["__time_spent_back_pressure_aggr"])
+        except LoadTestError:
+            return
+        values = [sample.value for report in reply.reports for sample in report.samples]
+        self.clamped_s = max(values, default=0.0) / 1000
+
+
+def _name(culprit: control.Culprit) -> str:
+    return culprit.instance_id or culprit.component or f"link {culprit.stmgr_id} -> {culprit.peer}"
+
+
+def watch(topology: Topology) -> Watch:
+    """Begin to look at a topology."""
+    tree = Tree(topology.scheduler())
+    tree.refresh()
+    return Watch(topology, tree)
+
+
+def host_facts() -> dict[str, object]:
+    """What results say about the machine, without its name."""
+    model = ""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        pass
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model,
+        "memory_bytes": psutil.virtual_memory().total,
+        "kernel": os.uname().release,
+    }
