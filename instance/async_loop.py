@@ -149,7 +149,7 @@ class AsyncBoltTask(BoltTask):
         if self._idle():
             if self.link.unreported():
                 self.link.grant()
-            self.publish_progress(now)
+            self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))
         try:

@@ -27,7 +27,7 @@ log = logging.getLogger("heron.instance")
 
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
-IDLE_WAIT_S = 1.0
+IDLE_WAIT_S = 5.0
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
 
 
@@ -297,13 +297,13 @@ class BoltTask(Task):
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))
         if self.link.unreported() and not busy:
-            self.link.wait(min(IDLE_CREDIT_S, deadline))
+            self.sleep(min(IDLE_CREDIT_S, deadline))
             if self.link.receive(self.take_frame):
                 return
             self.link.grant()
             deadline = max(0.0, deadline - IDLE_CREDIT_S)
-        self.publish_progress(now)
-        self.link.wait(deadline)
+        self.publish_progress(now, resting=True)
+        self.sleep(deadline)
 
     def last_word(self) -> frame_pb2.Frame:
         frame = super().last_word()

@@ -26,6 +26,8 @@ log = logging.getLogger("heron.control")
 
 #: A registration without an answer is repeated after this.
 REGISTER_RETRY_S = 0.5
+#: Heartbeats that say the same before they become rarer.
+CALM_AFTER = 3
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
 
@@ -43,6 +45,7 @@ class ControlThread(threading.Thread):
         report: Callable[[], control.MetricsReport],
         heartbeat_s: float,
         metrics_s: float,
+        silence_max_s: float,
     ) -> None:
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -52,6 +55,12 @@ class ControlThread(threading.Thread):
         self._report = report
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
+        #: While nothing changes, heartbeats and metrics are rarer, up to this pause: idle tasks cost nothing.
+        self._silence_max_s = silence_max_s
+        #: Nothing had changed at the last heartbeats.
+        self.calm = False
+        #: The counters that the last status carried.
+        self.sent: tuple[int, ...] = ()
         self.inbox: deque[tuple[str, Any]] = deque(maxlen=INBOX_MAX)
         self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -89,25 +98,27 @@ class ControlThread(threading.Thread):
     def run(self) -> None:
         context = zmq.Context.instance()
         identity = f"t:{self._register.task_id}:{self._register.epoch}".encode()
-        dealer = configure(context.socket(zmq.DEALER), identity=identity)
+        dealer = configure(context.socket(zmq.DEALER), identity=identity, heartbeat=False)
         monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         dealer.connect(self._stmgr_endpoint)
-        push = configure(context.socket(zmq.PUSH))
+        push = configure(context.socket(zmq.PUSH), heartbeat=False)
         push.connect(self._metrics_endpoint)
         poller = zmq.Poller()
         for source in (dealer, monitor, self._own_in):
             poller.register(source, zmq.POLLIN)
         next_heartbeat = next_metrics = time.monotonic()
+        quiet = 0
         while True:
             now = time.monotonic()
             if not self._registered and now >= self._register_due:
                 self._send_registration(dealer, now)
-            if now >= next_metrics:
-                next_metrics = now + self._metrics_s
-                self._push(push, self._report())
             if now >= next_heartbeat:
-                next_heartbeat = now + self._heartbeat_s
-                self._send_status(dealer)
+                quiet = quiet + 1 if self._send_status(dealer) else 0
+                self.calm = quiet >= CALM_AFTER
+                next_heartbeat = now + self._pause(self._heartbeat_s)
+            if now >= next_metrics:
+                next_metrics = now + self._pause(self._metrics_s)
+                self._push(push, self._report())
             while self._outbox:
                 self._push(push, self._outbox.popleft())
             if self._stopping:
@@ -125,6 +136,10 @@ class ControlThread(threading.Thread):
             if self._own_in in ready:
                 _drain(self._own_in)
                 self._send_status(dealer)
+                quiet, self.calm = 0, False
+                now = time.monotonic()
+                next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
+                next_metrics = min(next_metrics, now + self._metrics_s)
         dealer.disable_monitor()
         monitor.close(linger=0)
         push.close(linger=1000)
@@ -135,9 +150,17 @@ class ControlThread(threading.Thread):
         self._register_due = now + REGISTER_RETRY_S
         _try_send(dealer, wrap(self._register, self._request))
 
-    def _send_status(self, dealer: zmq.Socket) -> None:
-        if self._registered:
-            _try_send(dealer, wrap(control.InstanceStatus(status=self._status())))
+    def _pause(self, interval_s: float) -> float:
+        return max(interval_s, self._silence_max_s) if self.calm else interval_s
+
+    def _send_status(self, dealer: zmq.Socket) -> bool:
+        """Send a status; True when it says the same as the one before."""
+        if not self._registered:
+            return False
+        status = self._status()
+        _try_send(dealer, wrap(control.InstanceStatus(status=status)))
+        before, self.sent = self.sent, activity_of(status)
+        return self.sent == before
 
     def _push(self, push: zmq.Socket, message: Any) -> None:
         if not _try_send(push, wrap(message)):
@@ -181,6 +204,11 @@ class ControlThread(threading.Thread):
         """Put a message into the inbox and wake the loop; also called by signal handlers."""
         self.inbox.append((kind, body))
         _poke(self._wake_out)
+
+
+def activity_of(status: Any) -> tuple[int, ...]:
+    """The counters that move when a task does something; of a TaskStatus."""
+    return (status.emitted, status.executed, status.acked, status.failed, status.state, status.pending)
 
 
 def _try_send(sock: zmq.Socket, envelope: control.Envelope) -> bool:

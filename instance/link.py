@@ -68,6 +68,7 @@ class DataLink:
             hwm=0,
             message_max_bytes=self._frame_max_bytes,
             identity=self._identity,
+            heartbeat=False,
         )
         sock.connect(self._endpoint)
         self.sock, self.fd, self.epoch = sock, sock.getsockopt(zmq.FD), epoch

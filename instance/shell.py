@@ -43,7 +43,7 @@ def run(launch: Any, container: int, task_id: int, epoch: int) -> int:
     setup(instance_id(container, component, task_id), settings_for(launch, "logging").level)
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
-    task.connect(topology, component, settings_for(launch, "stmgr").frame_max_bytes)
+    task.connect(topology, component, settings_for(launch, "stmgr"))
     _install_signals(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
     if problem is not None:

@@ -32,7 +32,7 @@ CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: How fast the pause of an idle spout grows with the time it has been idle.
 IDLE_GROWTH = 0.05
 #: Ids that wait for their immediate ack; next_tuple may emit many at once.
-BLOCKED_WAIT_S = 0.5
+BLOCKED_WAIT_S = 5.0
 
 
 class SpoutTask(Task):
@@ -283,18 +283,18 @@ class SpoutTask(Task):
         """Nothing may be emitted now: wait for a frame, a message or the next timer."""
         if self.exhausted:
             self._show_state()
-        self.publish_progress(now)
+        self.publish_progress(now, resting=True)
         deadline = BLOCKED_WAIT_S
         if self.timeout_s and self.pending.total:
             deadline = min(deadline, max(0.0, self._next_expiry - now))
-        self.link.wait(deadline)
+        self.sleep(deadline)
 
     def _idle(self, now: float, idle_since: float) -> None:
         """next_tuple emitted nothing: sleep in proportion to how long that has been so."""
         shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
         pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
         if pause > IDLE_CREDIT_S:
-            self.publish_progress(now)
+            self.publish_progress(now, resting=True)
             if self.exhausted:
                 self._show_state()
-        self.link.wait(pause)
+        self.sleep(pause)

@@ -34,6 +34,10 @@ log = logging.getLogger("heron.instance")
 ROOT_EPOCH_SHIFT = 40
 #: The loop publishes its progress at least this often while it runs.
 PROGRESS_S = 0.05
+#: Changes are told out of turn at most this often.
+NOTICE_S = 0.05
+#: The longest pause between heartbeats of a task that does nothing.
+SILENCE_MAX_S = 10.0
 #: Credit that was not returned for lack of a quarter window is returned after this idle time.
 IDLE_CREDIT_S = 0.005
 
@@ -52,6 +56,7 @@ class Progress:
     out_bytes: int = 0
     pending: int = 0
     turned_at: float = 0.0
+    resting: bool = False
 
 
 class StopRequested(Exception):
@@ -87,7 +92,7 @@ class Task:
         self.acking = False
         self.finish_requested = False
         self._metrics_s = metrics_s
-        self._next_progress = 0.0
+        self._next_progress = self._next_notice = 0.0
         self.in_capacity = TunedCapacity(
             settings.in_queue_expected_tuples,
             settings.in_queue_tuples_max,
@@ -107,8 +112,9 @@ class Task:
 
     # ---- start --------------------------------------------------------------------------------
 
-    def connect(self, topology: topology_pb2.Topology, component: str, frame_max_bytes: int) -> None:
-        """Start the control thread, which registers this task."""
+    def connect(self, topology: topology_pb2.Topology, component: str, stmgr: Any) -> None:
+        """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
+        self._instance_lost_s = stmgr.instance_lost_s
         self.topology = topology
         self.component = component
         self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
@@ -127,15 +133,23 @@ class Task:
             report=self.report,
             heartbeat_s=self.settings.heartbeat_interval_s,
             metrics_s=self._metrics_s,
+            silence_max_s=self._silence_max_s(),
         )
         self.link = DataLink(
             self.task_id,
             f"t:{self.task_id}:{self.epoch}".encode(),
             f"ipc://{sockets}/stmgr-{self.container}.data",
-            frame_max_bytes,
+            stmgr.frame_max_bytes,
             self.control.wake_fd,
         )
         self.control.start()
+
+    def _silence_max_s(self) -> float:
+        """The longest pause between heartbeats of a task that does nothing: nobody may take it for dead."""
+        limits = [SILENCE_MAX_S, self._instance_lost_s / 3]
+        if self.settings.hang_timeout_s:
+            limits.append(self.settings.hang_timeout_s / 3)
+        return min(limits)
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
@@ -275,8 +289,11 @@ class Task:
             self._next_progress = now + PROGRESS_S
             self.publish_progress(now)
 
-    def publish_progress(self, now: float) -> None:
-        """Copy the counters to where the control thread reads them; sample queues and user metrics."""
+    def publish_progress(self, now: float, resting: bool = False) -> None:
+        """Copy the counters to where the control thread reads them; sample queues and user metrics.
+
+        A task that wakes from calm, or comes to rest after work, says so at once.
+        """
         p, link = self.progress, self.link
         p.emitted = self.emitter.emitted()
         buffered = sum(stream.buffered() for stream in self.emitter.streams.values())
@@ -287,6 +304,22 @@ class Task:
             link.window_tuples = self.in_capacity.current
         self.out_capacity.sample(p.out_tuples, now)
         self.user_metrics.collect(now)
+        if (resting or self.control.calm) and now >= self._next_notice:
+            activity = (p.emitted, p.executed, p.acked, p.failed, self.state, p.pending)
+            if activity != self.control.sent:
+                self._next_notice = now + NOTICE_S
+                self.control.notify()
+
+    def sleep(self, timeout_s: float) -> None:
+        """Wait for a frame, a message or the time; a task that waits is not hung."""
+        self.progress.resting = True
+        self.link.wait(timeout_s)
+        self.progress.resting = False
+
+    def loop_age_s(self) -> float:
+        """Seconds since the loop last made a turn; 0 while it waits."""
+        p = self.progress
+        return 0.0 if p.resting else max(0.0, time.monotonic() - p.turned_at)
 
     def status(self) -> control.TaskStatus:
         """The heartbeat; called by the control thread."""
@@ -308,7 +341,7 @@ class Task:
             out_queue_tuples=p.out_tuples,
             out_queue_bytes=p.out_bytes,
             pending=p.pending,
-            loop_age_s=max(0.0, time.monotonic() - p.turned_at),
+            loop_age_s=self.loop_age_s(),
             error=self.error,
         )
 
@@ -339,7 +372,7 @@ class Task:
             container=self.container,
             epoch=self.epoch,
             pid=_pid(),
-            loop_age_s=max(0.0, time.monotonic() - p.turned_at),
+            loop_age_s=self.loop_age_s(),
             state=self.state,
         )
         metrics.fill(report)

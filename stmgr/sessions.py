@@ -19,6 +19,8 @@ class Session:
     status: control.TaskStatus
     heard_at: float
     lost: bool = False
+    #: The last heartbeat showed progress.
+    moved: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +56,11 @@ class Sessions:
             return False, False
         before = session.status
         changed = session.lost or before.state != status.state or before.plan_version != status.plan_version
+        session.moved = (before.emitted, before.executed, before.acked) != (
+            status.emitted,
+            status.executed,
+            status.acked,
+        )
         session.status, session.heard_at, session.lost = status, now, False
         return True, changed
 

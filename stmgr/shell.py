@@ -37,6 +37,10 @@ log = logging.getLogger("heron.stmgr")
 #: A state change of a task is told to the topology master after this moment, with others of the same moment.
 DEBOUNCE_S = 0.003
 REGISTER_TIMEOUT_S = 2.0
+#: Reports that follow one about a change, and the time between them.
+FOLLOW_UPS = 4
+FOLLOW_UP_S = 0.1
+FOLLOW_UP_PER_TASK_S = 0.002
 #: Backpressure is logged at most this often; the metrics have every episode.
 PRESSURE_LOG_S = 30.0
 #: Credit below a quarter window is returned after this.
@@ -113,6 +117,7 @@ class Stmgr:
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self.exit_code = int(exit_codes.OK)
         self.discarded_reports = 0
+        self._follow_ups = 0
         self._next_pressure_log = 0.0
         self._unlogged_episodes = 0
 
@@ -162,7 +167,10 @@ class Stmgr:
     def _open_sockets(self) -> None:
         sockets = self.launch.sockets_dir
         router = configure(
-            zmq.Context.instance().socket(zmq.ROUTER), hwm=0, message_max_bytes=self.settings.frame_max_bytes
+            zmq.Context.instance().socket(zmq.ROUTER),
+            hwm=0,
+            message_max_bytes=self.settings.frame_max_bytes,
+            heartbeat=False,
         )
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -172,7 +180,7 @@ class Stmgr:
         self._control = ControlServer(
             [f"ipc://{sockets}/{self.name}.control", "tcp://127.0.0.1:*"], self._on_control
         )
-        push = configure(zmq.Context.instance().socket(zmq.PUSH))
+        push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
         push.connect(f"ipc://{sockets}/executor-{self.container}.metrics")
         self._push = push
 
@@ -228,6 +236,8 @@ class Stmgr:
             self._control.send(identity, control.RegisterInstanceReply())
         elif changed:
             self._heartbeat_soon()
+        elif self.sessions.by_task[status.task_id].moved:
+            self._heartbeat_soon(self._follow_up_s())
 
     # ---- control: topology master -------------------------------------------------------------
 
@@ -418,14 +428,28 @@ class Stmgr:
 
     # ---- heartbeats and metrics ---------------------------------------------------------------
 
-    def _heartbeat_soon(self) -> None:
-        if self._heartbeat_timer is None:
-            self._heartbeat_timer = asyncio.get_running_loop().call_later(DEBOUNCE_S, self._heartbeat)
+    def _heartbeat_soon(self, delay_s: float = DEBOUNCE_S, follow_ups: int = FOLLOW_UPS) -> None:
+        """Report out of turn, and a few times more: so the end of work is seen in a moment, not in seconds."""
+        loop = asyncio.get_running_loop()
+        self._follow_ups = max(self._follow_ups, follow_ups)
+        if self._heartbeat_timer is not None:
+            if self._heartbeat_timer.when() <= loop.time() + delay_s:
+                return
+            self._heartbeat_timer.cancel()
+        self._heartbeat_timer = loop.call_later(delay_s, self._heartbeat)
+
+    def _follow_up_s(self) -> float:
+        """Reports of many tasks are large, so they are rarer."""
+        return max(FOLLOW_UP_S, FOLLOW_UP_PER_TASK_S * len(self.sessions.by_task))
 
     def _heartbeat(self) -> None:
         if self._heartbeat_timer is not None:
             self._heartbeat_timer.cancel()
             self._heartbeat_timer = None
+        if self._follow_ups:
+            self._follow_ups -= 1
+            delay_s = self._follow_up_s()
+            self._heartbeat_timer = asyncio.get_running_loop().call_later(delay_s, self._heartbeat)
         if self._tmaster is None or not self._registered:
             return
         now, switch = time.monotonic(), self.switch

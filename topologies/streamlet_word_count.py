@@ -2,8 +2,8 @@
 
     heron submit local topologies/streamlet_word_count.py StreamletWordCount
 
-Counts the words of each ten seconds (or `--window` of them). Delivery is at least once: sources keep what they emitted and
-replay it until it has come through.
+Counts the words of each ten seconds, or of each `--window` seconds. Delivery is at least once:
+sources keep what they emitted and replay it until it has come through.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class TmasterSettings:
         30.0, "An update waits this long for removed tasks to empty their queues."
     )
     progress_interval_s: float = _setting(
-        1.0, "How often the master looks for drained and finished tasks.", low=0.01
+        0.1, "How often the master looks for drained and finished tasks.", low=0.01
     )
 
 

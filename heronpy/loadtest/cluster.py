@@ -179,8 +179,10 @@ def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) 
     out = Path(spec["out"])
     out.mkdir(parents=True)
     (out / "spec").write_text(json.dumps(spec), encoding="utf-8")
+    # Where a user's program would be: `heron submit` leaves what is installed where it is.
+    shutil.copy(program, out / program.name)
     made = Topology(where, spec["name"], out)
-    where.heron("submit", where.target, *flags, str(program), "-", "--spec", str(out / "spec"))
+    where.heron("submit", where.target, *flags, str(out / program.name), "-", "--spec", str(out / "spec"))
     try:
         yield made
     except BaseException:

@@ -148,6 +148,36 @@ def memory_by_role(memory: Sequence[tuple[float, dict[str, Memory]]]) -> dict[st
     return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How memory changed over the steady run."""
+
+    bytes: float
+    seconds: float
+    first: float
+    role: str
+    """The role that grew most."""
+
+
+def growth_of(memory: Sequence[tuple[float, dict[str, Memory]]], start: float, end: float, warmup_s: float) -> Growth | None:
+    """From the first third of the looks to the last third; None when there were too few."""
+    low = start + min(warmup_s, (end - start) / 3)
+    looks = [(at, roles) for at, roles in memory if low <= at <= end]
+    part = len(looks) // 3
+    if not part:
+        return None
+
+    def mean(some: Sequence[tuple[float, dict[str, Memory]]], role: str) -> float:
+        return sum(_size(roles.get(role)) for _, roles in some) / len(some)
+
+    roles = sorted({role for _, found in looks for role in found})
+    before = {role: mean(looks[:part], role) for role in roles}
+    after = {role: mean(looks[-part:], role) for role in roles}
+    seconds = (sum(at for at, _ in looks[-part:]) - sum(at for at, _ in looks[:part])) / part
+    worst = max(roles, key=lambda role: after[role] - before[role])
+    return Growth(sum(after.values()) - sum(before.values()), seconds, sum(before.values()), worst)
+
+
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
     """Backpressure by culprit, from the looks that saw it to the first that did not."""
     found: list[dict[str, Any]] = []

@@ -18,7 +18,7 @@ from heronpy.proto import control_pb2 as control
 
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
-MEMORY_EVERY_S = 2.0
+MEMORY_EVERY_S = 1.0
 #: More processes than this make full memory looks too dear to repeat.
 PROCESSES_MANY = 40
 

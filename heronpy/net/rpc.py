@@ -103,7 +103,7 @@ class ControlServer:
         on_request: OnRequest,
         context: zmq.Context | None = None,
     ) -> None:
-        sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER))
+        sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), heartbeat=False)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self.endpoints = [bind(sock, endpoint) for endpoint in endpoints]
@@ -193,7 +193,11 @@ class ControlClient:
         context: zmq.Context | None = None,
     ) -> None:
         self.endpoint = endpoint
-        sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER), identity=identity)
+        sock = configure(
+            (context or zmq.Context.instance()).socket(zmq.DEALER),
+            identity=identity,
+            heartbeat=not endpoint.startswith("ipc:"),
+        )
         sock.connect(endpoint)
         self._on_message = on_message
         self._ids = itertools.count(1)

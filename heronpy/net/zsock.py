@@ -29,7 +29,10 @@ def configure(
     identity: bytes | None = None,
     heartbeat: bool = True,
 ) -> zmq.Socket:
-    """Set the options that every socket of heronpy shares; returns the socket."""
+    """Set the options that every socket of heronpy shares; returns the socket.
+
+    `heartbeat` is for the connecting side of TCP links; the kernel tells at once when an ipc peer dies.
+    """
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, hwm)
     sock.setsockopt(zmq.RCVHWM, hwm)
@@ -39,6 +42,8 @@ def configure(
     if heartbeat:
         sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        # The other side, which does not ping, gives a silent connection up after as long.
+        sock.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
     if identity is not None:
         sock.setsockopt(zmq.IDENTITY, identity)
     return sock

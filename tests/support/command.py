@@ -180,7 +180,7 @@ class Heron:
 
     def state_nodes(self) -> list[str]:
         root = self.home / "state" / "local"
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lock")
 
     def leftovers(self) -> list[str]:
         """Processes, state nodes and sockets that are there although no topology should be."""

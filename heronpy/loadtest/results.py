@@ -1,0 +1,160 @@
+"""Result documents: their summary over repeated runs, and the comparison with an earlier one (pure).
+
+The JSON is a contract: `schema` grows when a key changes its meaning or goes away.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of the summary."""
+
+    name: str
+    label: str
+    unit: str
+    better: str
+    """more, less, or "" for neither."""
+
+
+FIGURES = (
+    Figure("rate", "rate", "/s", "more"),
+    Figure("cpu_s_per_million", "CPU-s per million, all processes", "s", "less"),
+    Figure("cpu_s_per_million_data_path", "CPU-s per million, tasks and stream managers", "s", "less"),
+    Figure("cpu_in_loops", "CPU per record, in rounds of the calibration loop", "x", "less"),
+    Figure("cpu_cores", "cores used", "", "less"),
+    Figure("latency_p50_ms", "latency, median", "ms", "less"),
+    Figure("latency_p90_ms", "latency, 90 %", "ms", "less"),
+    Figure("latency_p99_ms", "latency, 99 %", "ms", "less"),
+    Figure("latency_p99.9_ms", "latency, 99.9 %", "ms", "less"),
+    Figure("latency_max_ms", "latency, longest", "ms", "less"),
+    Figure("acked_p50_ms", "until acked, median", "ms", "less"),
+    Figure("acked_p99_ms", "until acked, 99 %", "ms", "less"),
+    Figure("uss_bytes", "memory of their own, all processes", "bytes", "less"),
+    Figure("pss_bytes", "memory with their share of what is shared", "bytes", "less"),
+    Figure("memory_growth_per_s", "growth of memory in the steady run, per second", "bytes", "less"),
+    Figure("clamped_s", "spouts held back by backpressure", "s", ""),
+    Figure("submit_s", "submit until every task is ready", "s", "less"),
+    # Of `startup`:
+    Figure("first_tuple_s", "submit until the first tuple at the sink", "s", "less"),
+    Figure("restart_bolt_s", "bolt killed (-9) until its next tuple", "s", "less"),
+    Figure("restart_spout_s", "spout killed (-9) until its next tuple", "s", "less"),
+    Figure("kill_s", "heron kill", "s", "less"),
+    Figure("idle_submit_s", "submit of the idle topology", "s", "less"),
+    Figure("idle_cpu_percent", "idle CPU of all processes, of one core", "%", "less"),
+    Figure("uss_per_task_bytes", "memory of its own per idle task", "bytes", "less"),
+    Figure("pss_per_task_bytes", "memory with its share of what is shared, per idle task", "bytes", "less"),
+    Figure("total_uss_bytes", "memory of their own, all processes of the idle topology", "bytes", "less"),
+    Figure("idle_kill_s", "heron kill of the idle topology", "s", "less"),
+)
+BY_NAME = {figure.name: figure for figure in FIGURES}
+
+
+def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float]:
+    """The figures of one run by name."""
+    if "values" in run:
+        return dict(run["values"])
+    found = {name: run["figures"][name] for name in ("rate", "cpu_s_per_million", "cpu_s_per_million_data_path", "cpu_cores")}
+    found["cpu_in_loops"] = run["figures"]["cpu_s_per_million"] / loop_s_per_million
+    for key, prefix in (("end_to_end", "latency"), ("until_acked", "acked")):
+        for name, value in run["latency"].get(key, {}).items():
+            if f"{prefix}_{name}_ms" in BY_NAME:
+                found[f"{prefix}_{name}_ms"] = value
+    for name in ("uss_bytes", "pss_bytes", "memory_growth_per_s", "clamped_s", "submit_s"):
+        if run[name] is not None:
+            found[name] = run[name]
+    return found
+
+
+def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dict[str, dict[str, float]]:
+    """Median and range of every figure."""
+    rows = [values_of(run, loop_s_per_million) for run in runs]
+    return {
+        name: {
+            "median": statistics.median(row[name] for row in rows),
+            "min": min(row[name] for row in rows),
+            "max": max(row[name] for row in rows),
+        }
+        for name in BY_NAME
+        if all(name in row for row in rows)
+    }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A result document; ConfigError when the file is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict) or content.get("kind") != "load-test":
+        raise ConfigError(f"{path} is no result of a load test; give the JSON file that one has written")
+    if content.get("schema") != SCHEMA:
+        raise ConfigError(f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A figure beside its earlier value."""
+
+    figure: Figure
+    before: float
+    now: float
+    overlap: bool
+    """The ranges of both overlap: the difference may be chance."""
+
+    @property
+    def ratio(self) -> float | None:
+        return self.now / self.before if self.before else None
+
+    @property
+    def verdict(self) -> str:
+        ratio = self.ratio
+        if ratio is None or not self.figure.better or self.overlap or abs(ratio - 1) < 0.02:
+            return "same"
+        return "better" if (ratio > 1) == (self.figure.better == "more") else "worse"
+
+
+def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
+    """Figures of two documents of the same profile, side by side."""
+    if now["profile"] != before["profile"]:
+        raise ConfigError(f"that file is about profile '{before['profile']}', not '{now['profile']}'; compare like with like")
+    changes = []
+    for name, row in now["summary"].items():
+        old = before["summary"].get(name)
+        if old is not None and name in BY_NAME:
+            overlap = row["min"] <= old["max"] and old["min"] <= row["max"]
+            changes.append(Change(BY_NAME[name], old["median"], row["median"], overlap and len(now["runs"]) > 1))
+    return changes
+
+
+def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Options that the two documents were not run alike with."""
+    mine, theirs = now.get("options", {}), before.get("options", {})
+    return [
+        f"{key} {theirs.get(key)} before, {mine.get(key)} now"
+        for key in sorted(mine.keys() | theirs.keys())
+        if mine.get(key) != theirs.get(key)
+    ]
+
+
+def shown(name: str, value: float) -> str:
+    """A figure for people."""
+    unit = BY_NAME[name].unit
+    if unit == "bytes":
+        return f"{value / 2**20:,.1f} MB"
+    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3
+    return f"{value:,.{digits}f}" + (f" {unit}" if unit and unit not in ("/s", "x") else unit)
