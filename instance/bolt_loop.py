@@ -19,6 +19,7 @@ from heronpy.wire import codec
 from heronpy.wire.frames import DATA
 
 from .acks import BoltAcks
+from .emitter import mark_of
 from .routing import schemas_of
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame, make_tuples
@@ -56,33 +57,26 @@ class BoltTask(Task):
         super().build(plan)
         self.decode = codec.decoder(self.user.deserialize, self.settings.allow_pickle)
 
+    def prepare_delegate(self) -> None:
+        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle)
+        delegate = self.user.delegate
+        delegate.emit = self._emit_any
+        delegate.ack = self.acks.acked.append
+        delegate.fail = self._fail
+        delegate.end_of_input = self._no_end_of_input
+
     def bind_emit(self) -> None:
         """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
         from heronpy.api.bolt.base_bolt import BaseBolt
 
-        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle)
         delegate, bolt, acks = self.user.delegate, self.user.object, self.acks
-        default = self.emitter.streams.get("default")
-        acking, context = self.acking, self.user.context
-        emit_special = self._emit_special
-
-        def emit(
-            tup: Any, stream: str = "default", anchors: Any = None, direct_task: Any = None, need_task_ids: bool = False
-        ) -> Any:
-            if direct_task is not None or need_task_ids or context.has_hooks:
-                return emit_special(tup, stream, anchors, direct_task, need_task_ids)
-            mark = _mark_of(anchors) if anchors is not None and acking else None
-            if stream == "default" and default is not None:
-                default.push(tup, mark)
-            else:
-                self.stream_named(stream).push(tup, mark)
-            return None
-
+        context = self.user.context
+        compiled = self.emitter.compile_emit("bolt", self._emit_special, context, _never)
+        emit = compiled or self._emit_any
         hooked = context.has_hooks
         delegate.emit = emit
-        delegate.ack = self._hooked_ack if hooked else acks.acked.append
-        delegate.fail = self._fail
-        delegate.end_of_input = self._no_end_of_input
+        if hooked:
+            delegate.ack = self._hooked_ack
         if getattr(bolt, "delegate", None) is not delegate:
             return
         if type(bolt).emit is BaseBolt.emit:
@@ -92,11 +86,29 @@ class BoltTask(Task):
         if type(bolt).fail is BaseBolt.fail:
             bolt.fail = self._fail
 
-    def _emit_special(self, tup: Any, stream: str, anchors: Any, direct_task: Any, need_task_ids: bool) -> Any:
-        mark = _mark_of(anchors) if anchors is not None and self.acking else None
-        tasks = self.emitter.emit_to(self.stream_named(stream), tup, mark, direct_task)
-        if self.user.context.has_hooks:
-            self.user.context.invoke_hook_emit(tup, stream, tasks)
+    def _emit_any(
+        self,
+        tup: Any,
+        stream: str = "default",
+        anchors: Any = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """`emit` without a fast path, and before it is compiled."""
+        return self._emit_special(tup, stream, anchors, direct_task, need_task_ids)
+
+    def _emit_special(
+        self, tup: Any, stream: str, anchors: Any, direct_task: int | None, need_task_ids: bool
+    ) -> list[int] | None:
+        out = self.stream_named(stream)
+        mark = mark_of(anchors) if anchors is not None and self.acking else None
+        context = self.user.context
+        if direct_task is None and not need_task_ids and not context.has_hooks:
+            self.emitter.push(out, tup, mark)
+            return None
+        tasks = self.emitter.emit_to(out, tup, mark, direct_task)
+        if context.has_hooks:
+            context.invoke_hook_emit(tup, stream, tasks)
         return tasks if need_task_ids else None
 
     def _hooked_ack(self, tup: HeronTuple) -> None:
@@ -312,11 +324,5 @@ class BoltTask(Task):
         return frame
 
 
-def _mark_of(anchors: Any) -> Any:
-    """Anchors as the emitter wants them: None, one tracked tuple, or a list of several."""
-    if type(anchors) is HeronTuple:
-        return anchors if anchors.frame.tracked else None
-    tracked = [anchor for anchor in anchors if anchor.frame.tracked]
-    if len(tracked) == 1:
-        return tracked[0]
-    return tracked or None
+def _never(tup_id: Any) -> None:
+    """Bolts have no ids to ack at once."""

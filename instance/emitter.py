@@ -16,6 +16,7 @@ the order of their emits: a stream is flushed before another stream that shares 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -23,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from heronpy.common.errors import TopologyError
-from heronpy.plan.grouping import Custom, Direct, Fields, LocalOrShuffle, Shuffle
+from heronpy.plan.grouping import Direct, Fields, Lowest, Shuffle
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack32, pack64
 
+from .compiled import compile_emit
 from .pending import PendingRoots
 from .tuples import HeronTuple, InFrame
 
@@ -75,14 +77,25 @@ class OutStream:
         self.shared: Outlet | None = None
         #: Shares a consumer with another stream of this component: order across streams matters.
         self.ordered = False
-        self.push: Callable[[Sequence[Any], Mark], None] = _not_compiled
         self.emitted = 0
+        #: "field", "buffer" or "general", see Emitter._shape.
+        self.shape = "general"
+        #: Key of a fields grouping -> the bound `extend` (and `append` for marks) of its outlet.
+        self.memo: dict[Any, Any] = {}
+        self.left = 0
 
     def outlet(self, task: int) -> Outlet:
         found = self.outlets.get(task)
         if found is None:
             found = self.outlets[task] = Outlet(self.index, [task], self.width)
         return found
+
+    def share(self, dests: list[int]) -> None:
+        """One buffer for all tuples; it stays the same object over plans."""
+        if self.shared is None:
+            self.shared = Outlet(self.index, dests, self.width)
+        else:
+            self.shared.dests = dests
 
     def all_outlets(self) -> Iterable[Outlet]:
         if self.shared is not None:
@@ -91,10 +104,6 @@ class OutStream:
 
     def buffered(self) -> int:
         return sum(map(len, self.all_outlets()))
-
-
-def _not_compiled(tup: Sequence[Any], mark: Mark) -> None:
-    raise TopologyError("emit before the task has its plan; emit from initialize() is not possible")
 
 
 class Emitter:
@@ -132,8 +141,6 @@ class Emitter:
         self._limit = settings.batch_tuples
         #: Ids of tracked tuples that no task takes: complete at once.
         self.unrouted: list[Any] = []
-        for stream in streams:
-            stream.push = self._general(stream)
 
     # ---- plan -------------------------------------------------------------------------------
 
@@ -144,137 +151,135 @@ class Emitter:
         for name, stream in self.streams.items():
             stream.choosers = choosers.get(name, [])
             stream.outlets.clear()
-            stream.shared = None
             tasks_of[name] = {task for chooser in stream.choosers for task in chooser.tasks}
         for name, stream in self.streams.items():
             others = (tasks for other, tasks in tasks_of.items() if other != name)
             stream.ordered = any(tasks & tasks_of[name] for tasks in others)
         for stream in self.streams.values():
-            stream.push = self._compile(stream)
+            stream.shape = self._shape(stream)
+            stream.memo.clear()
+            if stream.shape == "buffer":
+                chooser = stream.choosers[0]
+                dests = chooser.tasks if isinstance(chooser, Shuffle) else chooser.tasks[:1]
+                stream.share(list(dests))
+            stream.left = self._refill(stream)
         self._last_ordered = None
 
-    def _compile(self, stream: OutStream) -> Callable[[Sequence[Any], Mark], None]:
-        if len(stream.choosers) != 1 or stream.ordered or self._serialize or not stream.fields:
-            return self._general(stream)
+    def _shape(self, stream: OutStream) -> str:
+        """How a stream is emitted: by one field, into one buffer, or by the general path.
+
+        It depends on the topology only, not on numbers of tasks, so it holds for the life of the task.
+        """
+        if len(stream.choosers) != 1 or stream.ordered or self._serialize or not stream.fields or stream.direct:
+            return "general"
         chooser = stream.choosers[0]
-        tasks = list(chooser.tasks)
-        if isinstance(chooser, Fields) and len(chooser.indices) == 1 and len(tasks) > 1:
-            return self._by_field(stream, chooser)
-        if isinstance(chooser, Shuffle | LocalOrShuffle):
-            stream.shared = Outlet(stream.index, tasks, stream.width)
-            return self._one_buffer(stream, stream.shared)
-        if len(tasks) == 1 and not isinstance(chooser, Custom | Direct):
-            return self._one_buffer(stream, stream.outlet(tasks[0]))
-        return self._general(stream)
+        if isinstance(chooser, Fields):
+            return "field" if len(chooser.indices) == 1 else "general"
+        return "buffer" if isinstance(chooser, Shuffle | Lowest) else "general"
 
-    # ---- push closures ------------------------------------------------------------------------
+    def compile_emit(self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]) -> Any:
+        """The public `emit` of the task, with its default stream's fast path; None when it has none.
 
-    def _by_field(self, stream: OutStream, chooser: Fields) -> Callable[[Sequence[Any], Mark], None]:
-        """Fields grouping on one field: the memo's value is the destination's bound `extend`."""
-        width, tracked, index = stream.width, self.tracked, chooser.indices[0]
-        memo: dict[Any, Any] = {}
-        memo_max = self.settings.route_memo_keys
-        others = [i for i in range(width) if i != index]
-        slow = self._slow
-        left = self._limit
-        flush = self._flush_stream
-
-        def miss(tup: Sequence[Any]) -> Any:
-            outlet = stream.outlet(chooser.target(tup))
-            found = (outlet.flat.extend, outlet.marks.append) if tracked else outlet.flat.extend
-            key = tup[index]
-            kind = type(key)
-            if kind in _FIXED or (kind is str or kind is bytes) and len(key) <= SMALL:
-                if len(memo) >= memo_max:
-                    memo.clear()
-                memo[key] = found
-                return found
+        `special` takes every call that is out of the ordinary; `immediate` gets ids that are acked at once.
+        """
+        stream = self.streams.get("default")
+        if stream is None or self._shape(stream) == "general":
             return None
+        env: dict[str, Any] = {
+            "FIXED": _FIXED,
+            "SMALL": SMALL,
+            "special": special,
+            "context": context,
+            "immediate": immediate,
+            "mark_of": mark_of,
+            "wrong_width": partial(self._wrong_width, stream),
+            "slow": partial(self._slow_one, stream),
+            "refill": partial(self._refill, stream),
+            "flush": partial(self._flush_and_refill, stream),
+        }
+        index = None
+        if stream.shared is not None:
+            env["extend"], env["mark_append"] = stream.shared.flat.extend, stream.shared.marks.append
+        else:
+            index = stream.choosers[0].indices[0]
+            env["memo"], env["miss"] = stream.memo, partial(self._miss, stream)
+        return compile_emit(
+            kind, tracked=self.tracked is not None, width=len(stream.fields), field_index=index, env=env
+        )
 
-        def push(tup: Sequence[Any], mark: Mark) -> None:
-            nonlocal left
-            if len(tup) != width:
-                raise self._wrong_width(stream, tup)
+    def _refill(self, stream: OutStream) -> int:
+        """Tuples that may be emitted before the stream is flushed."""
+        fan = len(stream.shared.dests) if stream.shared is not None else len(stream.outlets)
+        return self._limit * min(8, max(1, fan))
+
+    def _flush_and_refill(self, stream: OutStream) -> int:
+        self._flush_stream(stream)
+        return self._refill(stream)
+
+    def _miss(self, stream: OutStream, tup: Sequence[Any]) -> Any:
+        """A key that the memo does not hold; None when it is not plain or too large to be remembered."""
+        self._check_sequence(stream, tup)
+        chooser = stream.choosers[0]
+        key = tup[chooser.indices[0]]
+        kind = type(key)
+        if kind not in _FIXED and (kind is not str and kind is not bytes or len(key) > SMALL):
+            return None
+        outlet = stream.outlet(chooser.target(tup))
+        found = (outlet.flat.extend, outlet.marks.append) if self.tracked else outlet.flat.extend
+        memo = stream.memo
+        if len(memo) >= self.settings.route_memo_keys:
+            memo.clear()
+        memo[key] = found
+        return found
+
+    def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
+        """A tuple of a fast stream whose values need a closer look."""
+        self._check_sequence(stream, tup)
+        outlet = stream.shared or stream.outlet(stream.choosers[0].target(tup))
+        self._slow(stream, [outlet], tup, mark)
+
+    def _check_sequence(self, stream: OutStream, tup: Any) -> None:
+        if isinstance(tup, str | bytes | dict | set):
+            raise TopologyError(
+                f"component {self.component} emitted a {type(tup).__name__} on stream {stream.name!r}; "
+                "emit a list of values, such as [value]"
+            )
+
+    def push(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
+        """Emit on any stream; the compiled `emit` takes the default stream's ordinary tuples."""
+        if len(stream.choosers) != 1 or stream.shape == "general":
+            self.emit_to(stream, tup, mark, None)
+            return
+        if len(tup) != stream.width:
+            raise self._wrong_width(stream, tup)
+        for value in tup:
+            kind = type(value)
+            if kind not in _FIXED and (kind is not str and kind is not bytes or len(value) > SMALL):
+                self._slow_one(stream, tup, mark)
+                return
+        outlet = stream.shared
+        if outlet is None:
+            chooser = stream.choosers[0]
             try:
-                found = memo[tup[index]]
-            except (KeyError, TypeError):
-                found = miss(tup)
-                if found is None:
-                    slow(stream, [stream.outlet(chooser.target(tup))], tup, mark)
-                    return
-            for i in others:
-                value = tup[i]
-                kind = type(value)
-                if kind not in _FIXED and not ((kind is str or kind is bytes) and len(value) <= SMALL):
-                    slow(stream, [stream.outlet(chooser.target(tup))], tup, mark)
-                    return
-            if tracked:
+                found = stream.memo[tup[chooser.indices[0]]]
+            except KeyError:
+                found = self._miss(stream, tup)
+            if self.tracked:
                 found[0](tup)
                 found[1](mark)
             else:
                 found(tup)
-            left -= 1
-            if left <= 0:
-                flush(stream)
-                left = self._limit * min(8, max(1, len(stream.outlets)))
-
-        def push_single(tup: Sequence[Any], mark: Mark) -> None:
-            nonlocal left
-            if len(tup) != 1:
-                raise self._wrong_width(stream, tup)
-            try:
-                memo[tup[0]](tup)
-            except (KeyError, TypeError):
-                found = miss(tup)
-                if found is None:
-                    slow(stream, [stream.outlet(chooser.target(tup))], tup, mark)
-                    return
-                found(tup)
-            left -= 1
-            if left <= 0:
-                flush(stream)
-                left = self._limit * min(8, max(1, len(stream.outlets)))
-
-        return push_single if width == 1 and not tracked else push
-
-    def _one_buffer(self, stream: OutStream, outlet: Outlet) -> Callable[[Sequence[Any], Mark], None]:
-        """Shuffle, or a single destination: one buffer takes everything."""
-        width, tracked = stream.width, self.tracked
-        extend, append, mark_append = outlet.flat.extend, outlet.flat.append, outlet.marks.append
-        slow = self._slow
-        left = self._limit
-        flush = self._flush_stream
-        fan = min(8, len(outlet.dests))
-
-        def push(tup: Sequence[Any], mark: Mark) -> None:
-            nonlocal left
-            if len(tup) != width:
-                raise self._wrong_width(stream, tup)
-            for value in tup:
-                kind = type(value)
-                if kind not in _FIXED and not ((kind is str or kind is bytes) and len(value) <= SMALL):
-                    slow(stream, [outlet], tup, mark)
-                    return
-            extend(tup)
-            if tracked:
-                mark_append(mark)
-            left -= 1
-            if left <= 0:
-                flush(stream)
-                left = self._limit * fan
-
-        return push
-
-    def _general(self, stream: OutStream) -> Callable[[Sequence[Any], Mark], None]:
-        """Several consumers, all, direct, custom, other serializers, streams whose order matters."""
-
-        def push(tup: Sequence[Any], mark: Mark) -> None:
-            self.emit_to(stream, tup, mark, None)
-
-        return push
+        else:
+            outlet.flat.extend(tup)
+            if self.tracked:
+                outlet.marks.append(mark)
+        stream.left -= 1
+        if stream.left <= 0:
+            stream.left = self._flush_and_refill(stream)
 
     def emit_to(self, stream: OutStream, tup: Sequence[Any], mark: Mark, direct_task: int | None) -> list[int]:
         """The general path; returns the tasks that get the tuple."""
+        self._check_sequence(stream, tup)
         if len(tup) != len(stream.fields):
             raise self._wrong_width(stream, tup)
         if stream.ordered and self._last_ordered is not stream:
@@ -518,6 +523,17 @@ class Emitter:
             f"component {self.component} emitted {len(tup)} values on stream {stream.name!r}, which declares "
             f"{len(stream.fields)}: {', '.join(stream.fields) or '(none)'}"
         )
+
+
+def mark_of(anchors: Any) -> Mark:
+    """Anchors as the emitter keeps them: None, one tracked tuple, or a list of several."""
+    if type(anchors) is HeronTuple:
+        return anchors if anchors.frame.tracked else None
+    if len(anchors) == 1:
+        anchor = anchors[0]
+        return anchor if anchor.frame.tracked else None
+    tracked = [anchor for anchor in anchors if anchor.frame.tracked]
+    return tracked if len(tracked) > 1 else tracked[0] if tracked else None
 
 
 def _is_none(mark: Mark) -> bool:

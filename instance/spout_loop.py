@@ -61,42 +61,47 @@ class SpoutTask(Task):
         self.timeout_s = timeout if enabled and self.acking else 0.0
         self._expiry_s = max(0.01, self.timeout_s / self.settings.ack_timeout_buckets)
 
+    def prepare_delegate(self) -> None:
+        self.user.delegate.emit = self._emit_any
+        self.user.delegate.end_of_input = self._end_of_input
+
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
         from heronpy.api.spout.base_spout import BaseSpout
 
-        streams, immediate = self.emitter.streams, self._immediate
-        default = streams.get("default")
-        acking = self.acking
-        context = self.user.context
-        emit_special = self._emit_special
-
-        def emit(
-            tup: Any, tup_id: Any = None, stream: str = "default", direct_task: Any = None, need_task_ids: bool = False
-        ) -> Any:
-            if direct_task is not None or need_task_ids or context.has_hooks:
-                return emit_special(tup, tup_id, stream, direct_task, need_task_ids)
-            if stream == "default" and default is not None:
-                default.push(tup, tup_id)
-            else:
-                self.stream_named(stream).push(tup, tup_id)
-            if tup_id is not None and not acking:
-                immediate.append(tup_id)
-            return None
-
+        compiled = self.emitter.compile_emit(
+            "spout", self._emit_special, self.user.context, self._immediate.append
+        )
+        emit = compiled or self._emit_any
         delegate, spout = self.user.delegate, self.user.object
         delegate.emit = emit
-        delegate.end_of_input = self._end_of_input
         if type(spout).emit is BaseSpout.emit and getattr(spout, "delegate", None) is delegate:
             spout.emit = emit
 
-    def _emit_special(self, tup: Any, tup_id: Any, stream: str, direct_task: Any, need_task_ids: bool) -> Any:
+    def _emit_any(
+        self,
+        tup: Any,
+        tup_id: Any = None,
+        stream: str = "default",
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """`emit` without a fast path, and before it is compiled."""
+        return self._emit_special(tup, tup_id, stream, direct_task, need_task_ids)
+
+    def _emit_special(
+        self, tup: Any, tup_id: Any, stream: str, direct_task: int | None, need_task_ids: bool
+    ) -> list[int] | None:
         out = self.stream_named(stream)
-        tasks = self.emitter.emit_to(out, tup, tup_id, direct_task)
         if tup_id is not None and not self.acking:
             self._immediate.append(tup_id)
-        if self.user.context.has_hooks:
-            self.user.context.invoke_hook_emit(tup, stream, tasks)
+        context = self.user.context
+        if direct_task is None and not need_task_ids and not context.has_hooks:
+            self.emitter.push(out, tup, tup_id)
+            return None
+        tasks = self.emitter.emit_to(out, tup, tup_id, direct_task)
+        if context.has_hooks:
+            context.invoke_hook_emit(tup, stream, tasks)
         return tasks if need_task_ids else None
 
     def _end_of_input(self) -> None:

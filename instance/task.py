@@ -171,8 +171,13 @@ class Task:
             serialize=self.user.serialize,
         )
         self.user.construct()
+        self.prepare_delegate()
         self.take_plan(plan)
         self.user.initialize()
+
+    def prepare_delegate(self) -> None:
+        """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
+        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; when the out-queue is full, wait here for credit (H24)."""

@@ -106,7 +106,7 @@ class InstanceSettings:
     spout_idle_min_us: float = _setting(
         50.0, "First pause of a spout that had nothing to emit; it doubles from here."
     )
-    spout_idle_max_ms: float = _setting(50.0, "Longest pause of a spout that has nothing to emit.")
+    spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout that has nothing to emit.")
     heartbeat_interval_s: float = _setting(
         1.0, "How often the instance reports its progress.", low=0.01
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import psutil
 
-USS_INTERVAL_S = 10.0
+USS_INTERVAL_S = 30.0
 
 
 @dataclass(slots=True)

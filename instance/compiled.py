@@ -1,0 +1,99 @@
+"""Compiles `emit` for the default stream of a task: one flat function with everything bound.
+
+A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is
+generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does.
+What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (a fields
+grouping on one field, or one buffer for all), and the width. Everything unusual (another stream, a
+direct task, hooks, a large or unplain value, a wrong width) goes to `special` or `slow`, which decide.
+
+The function stays valid for the life of the task: a new plan clears the memo and changes the buffers'
+destinations in place, so user code may keep a reference to `self.emit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_SIGNATURES = {
+    "spout": "tup, tup_id=None, stream='default', direct_task=None, need_task_ids=False",
+    "bolt": "tup, stream='default', anchors=None, direct_task=None, need_task_ids=False",
+}
+_ARGUMENTS = {
+    "spout": "tup, tup_id, stream, direct_task, need_task_ids",
+    "bolt": "tup, stream, anchors, direct_task, need_task_ids",
+}
+
+_TEMPLATE = """\
+def factory({names}):
+    left = refill()
+    def emit({signature}):
+        nonlocal left
+        if stream != 'default' or direct_task is not None or need_task_ids or context.has_hooks:
+            return special({arguments})
+        if len(tup) != {width}:
+            raise wrong_width(tup)
+{checks}{append}{immediate}        left -= 1
+        if left <= 0:
+            left = flush()
+    return emit
+"""
+
+_CHECK = """\
+        if (kind := type(tup[{i}])) not in FIXED and (kind is not str and kind is not bytes or len(tup[{i}]) > SMALL):
+            return slow(tup, {mark_value})
+"""
+
+_BY_FIELD = """\
+        try:
+            found = memo[tup[{index}]]
+        except (KeyError, TypeError):
+            found = miss(tup)
+            if found is None:
+                return slow(tup, {mark_value})
+"""
+
+
+def compile_emit(
+    kind: str,
+    *,
+    tracked: bool,
+    width: int,
+    field_index: int | None,
+    env: dict[str, Any],
+) -> Callable[..., Any]:
+    """The emit function of a task's default stream.
+
+    `kind` is "spout" or "bolt"; `field_index` is the place of the grouping field, None for one buffer.
+    `env` binds the names that the generated code uses.
+    """
+    mark_value = "None"
+    if tracked and kind == "spout":
+        mark_value = "tup_id"
+    elif tracked:
+        mark_value = "None if anchors is None else mark_of(anchors)"
+    checked = [i for i in range(width) if i != field_index]
+    checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in checked)
+    if field_index is None:
+        append = "        extend(tup)\n"
+        if tracked:
+            append += f"        mark_append({mark_value})\n"
+    else:
+        append = _BY_FIELD.format(index=field_index, mark_value=mark_value)
+        append += f"        found[0](tup)\n        found[1]({mark_value})\n" if tracked else "        found(tup)\n"
+    immediate = ""
+    if kind == "spout" and not tracked:
+        immediate = "        if tup_id is not None:\n            immediate(tup_id)\n"
+    source = _TEMPLATE.format(
+        names=", ".join(env),
+        signature=_SIGNATURES[kind],
+        arguments=_ARGUMENTS[kind],
+        width=width,
+        checks=checks,
+        append=append,
+        immediate=immediate,
+    )
+    scope: dict[str, Any] = {}
+    exec(compile(source, f"<emit of a {kind}>", "exec"), scope)  # noqa: S102 - built from the constants above only
+    emit: Callable[..., Any] = scope["factory"](**env)
+    return emit
