@@ -7,7 +7,7 @@ import logging
 import sys
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.logs import capture_prints, setup
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
         return run(launch, args.container, args.task, args.epoch)
     except HeronError as error:
         logging.getLogger("heron.instance").error("%s", error)
-        return exit_codes.STARTUP_FAILURE
+        return exit_codes.FAILURE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from heronpy.wire.frames import ACK, FAIL, Array64, Frame, pack64
+from heronpy.wire.frames import ACK, FAIL, Array64, Frame, Kind, pack64
 
 from .tuples import HeronTuple, InFrame
 
@@ -22,41 +22,94 @@ _frame_of = attrgetter("frame")
 
 
 class BoltAcks:
-    """Collects acks and fails in the order of the calls; `flush` sends them.
+    """Collects acks and fails; `flush` sends them. The first word on a tuple counts.
 
-    `acked.append` is what the bolt's `ack` is bound to, so an ack costs one list append.
+    `acked.append` is what the bolt's `ack` is bound to, so an ack costs one list append. In a topology
+    without acking they are only counted.
     """
 
-    def __init__(self, task_id: int, send: Callable[[bytes], None], settle: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        task_id: int,
+        send: Callable[[bytes], None],
+        settle: Callable[[], None],
+        acking: bool,
+        count: Callable[[str, str, float], None],
+    ) -> None:
         self._task_id = task_id
         self._send = send
         self._settle = settle
+        self._acking = acking
+        self._metric = count
         self.acked: list[HeronTuple] = []
-        self.failed: list[HeronTuple] = []
+        self._failed: list[HeronTuple] = []
+        #: How many acks had been collected at the time of each fail.
+        self._failed_at: list[int] = []
         self.ack_count = 0
         self.fail_count = 0
 
+    def fail(self, tup: HeronTuple) -> None:
+        """Take a fail."""
+        self._failed.append(tup)
+        self._failed_at.append(len(self.acked))
+
     def flush(self, current: list[HeronTuple] | None = None) -> None:
-        """Send what was collected; `current` are the tuples of the frame just processed."""
-        acked, failed = self.acked, self.failed
+        """Send what was collected; `current` are the tuples of the frame just processed, if all of it was."""
+        acked, failed = self.acked, self._failed
         if failed:
-            self.failed = []
+            if acked:
+                failed = self._not_acked_before()
+            self._failed = []
+            self._failed_at.clear()
+        if not self._acking:
+            for kind, tuples in ((ACK, acked), (FAIL, failed)):
+                if tuples:
+                    self._only_count(kind, tuples)
+            acked.clear()
+            return
+        if failed:
             self._finish(failed, FAIL)
         if not acked:
             return
         self._settle()
         frame = acked[0].frame
-        if current is not None and acked == current and frame.tracked and not frame.touched and frame.done is None:
+        # A frame that came with `skip` has fewer tuples than roots.
+        if (
+            current is not None
+            and len(current) == frame.count
+            and acked == current
+            and frame.tracked
+            and not frame.touched
+            and frame.done is None
+        ):
             self._ack_whole(frame)
         else:
             self._finish(acked, ACK)
         acked.clear()
 
+    def _not_acked_before(self) -> list[HeronTuple]:
+        """The failed tuples whose fail came before any ack of them."""
+        first_ack: dict[int, int] = {}
+        for place, tup in enumerate(self.acked):
+            first_ack.setdefault(id(tup), place)
+        return [
+            tup
+            for tup, place in zip(self._failed, self._failed_at, strict=True)
+            if first_ack.get(id(tup), place) >= place
+        ]
+
+    def fail_frame(self, envelope: Any) -> None:
+        """Fail all tuples of a frame that cannot be opened."""
+        frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
+        frame.track(envelope)
+        frame.unpack()
+        self._send_roots(frame, np.arange(envelope.skip, frame.count), FAIL)
+
     def _ack_whole(self, frame: InFrame) -> None:
         if frame.whole_done:
             return
         frame.whole_done = True
-        self.ack_count += frame.count
+        self._count(ACK, frame, frame.count)
         envelope = frame.envelope
         assert envelope is not None
         if not envelope.root_tasks:
@@ -68,11 +121,11 @@ class BoltAcks:
         frame.unpack()
         self._send_roots(frame, np.arange(frame.count), ACK)
 
-    def _finish(self, tuples: list[HeronTuple], kind: int) -> None:
+    def _finish(self, tuples: list[HeronTuple], kind: Kind) -> None:
         for frame, run in groupby(tuples, key=_frame_of):
             indices = np.fromiter((t.index for t in run), dtype=np.int64)
             if not frame.tracked:
-                self._count(kind, len(indices))
+                self._count(kind, frame, len(indices))
                 continue
             if frame.whole_done:
                 continue
@@ -80,26 +133,33 @@ class BoltAcks:
             indices = _first_of_each(indices[~frame.done[indices]])
             if len(indices):
                 frame.done[indices] = True
-                self._count(kind, len(indices))
+                self._count(kind, frame, len(indices))
                 self._send_roots(frame, indices, kind)
 
-    def _count(self, kind: int, count: int) -> None:
+    def _only_count(self, kind: Kind, tuples: list[HeronTuple]) -> None:
+        if tuples[0].frame is tuples[-1].frame:
+            # Frames are processed one after the other, so those between are of the same.
+            self._count(kind, tuples[0].frame, len(tuples))
+            return
+        for frame, run in groupby(tuples, key=_frame_of):
+            self._count(kind, frame, sum(1 for _ in run))
+
+    def _count(self, kind: Kind, frame: InFrame, count: int) -> None:
         if kind == ACK:
             self.ack_count += count
+            self._metric("__ack-count", f"{frame.component}/{frame.stream}", count)
         else:
             self.fail_count += count
+            self._metric("__fail-count", f"{frame.component}/{frame.stream}", count)
 
-    def _send_roots(self, frame: InFrame, indices: Any, kind: int) -> None:
-        values: Array64 = frame.values_[indices]  # type: ignore[index]
-        if frame.root_counts is None:
-            roots, tasks = frame.roots[indices], frame.root_tasks[indices]
-        else:
-            counts = frame.root_counts[indices]
+    def _send_roots(self, frame: InFrame, indices: Any, kind: Kind) -> None:
+        places = indices
+        if frame.root_counts is not None:
             places = np.concatenate(
-                [np.arange(frame.offsets[i], frame.offsets[i + 1]) for i in indices] or [np.empty(0, dtype=np.int64)]
+                [np.arange(*frame.span(i)) for i in indices] or [np.empty(0, dtype=np.int64)]
             )
-            roots, tasks = frame.roots[places], frame.root_tasks[places]
-            values = np.repeat(values, counts)
+        roots, tasks = frame.roots[places], frame.root_tasks[places]
+        values: Array64 = frame.values_[places]  # type: ignore[index]
         for task in np.unique(tasks).tolist():
             mine = tasks == task
             message = Frame(

@@ -4,24 +4,44 @@ The same frames, acks and flushes as in bolt_loop.py, on an asyncio loop. At mos
 `heron.instance.async_concurrency` coroutines run at once; while that many do, no further tuple is
 taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises fails its
 tuple and restarts the task, as a synchronous `process` does.
+
+Invariants: tuples are started in the order they came; frames are reported as consumed in that order,
+too, unless a slow tuple holds up too much. A tuple that was started is never given to the successor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
-import zmq
-
+from heronpy.net.zsock import readable
 from heronpy.proto import control_pb2 as control
+from heronpy.proto import frame_pb2
 
-from .bolt_loop import IDLE_WAIT_S, BoltTask
-from .task import UserError
-from .tuples import HeronTuple
+from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
+from .link import drain
+from .task import StopRequested, UserError
+from .tuples import HeronTuple, InFrame
+
+log = logging.getLogger("heron.instance")
 
 #: How often progress is published and the socket is looked at again, whatever its descriptor says.
 HOUSEKEEPING_S = 0.05
+
+
+@dataclass(slots=True)
+class OpenFrame:
+    """A frame of which some tuples are not done yet."""
+
+    size: int
+    tuples: int
+    left: int
+    #: It was reported as consumed while tuples of it were still in progress.
+    reported: bool = False
 
 
 class AsyncBoltTask(BoltTask):
@@ -29,11 +49,16 @@ class AsyncBoltTask(BoltTask):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._running: set[asyncio.Task[None]] = set()
-        #: Tuples of a frame that are not done yet, by identity of the frame.
-        self._open_frames: dict[int, tuple[Any, int, int]] = {}
+        self._loop_watched = -1
+        #: The tuple of each running coroutine; None for a tick.
+        self._running: dict[asyncio.Task[None], HeronTuple | None] = {}
+        #: By number of the frame; in `_order` those that were not reported as consumed.
+        self._open: dict[int, OpenFrame] = {}
+        self._order: deque[OpenFrame] = deque()
+        #: Bytes and tuples of frames that are done and wait for an older one.
+        self._held_bytes = self._held_tuples = 0
         self._failure: BaseException | None = None
-        self._awake: asyncio.Event
+        self._ticking = False
 
     def run_loop(self) -> None:
         """Run the asyncio loop until asked to stop."""
@@ -42,36 +67,61 @@ class AsyncBoltTask(BoltTask):
         self.set_state(control.TASK_RUNNING)
         asyncio.run(self._main())
         if self._failure is not None:
-            raise UserError from self._failure
+            if isinstance(self._failure, Exception):
+                raise UserError from self._failure
+            raise self._failure
 
     async def _main(self) -> None:
         loop = asyncio.get_running_loop()
         self._awake = asyncio.Event()
-        loop.add_reader(self.control.wake_fd, self._awake.set)
-        watched = -1
-        while not self.stopping and self._failure is None:
-            self._awake.clear()
-            if self.control.inbox:
-                self.serve_inbox()
-            if self.link.fd != watched:
-                if watched >= 0:
-                    loop.remove_reader(watched)
-                watched = self.link.fd
-                loop.add_reader(watched, self._awake.set)
-            self.link.receive(self.take_frame)
-            now = time.monotonic()
-            self.turn(now)
-            if self._tick_s is not None and now >= self._next_tick:
-                self._next_tick = max(self._next_tick + self._tick_s, now)
-                self._start(self._tick_tuple(now), tick=True)
-            self._take_tuples(now)
-            self.acks.flush()
-            self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
-            self.emitter.flush()
-            if self._idle() and self.finish_requested and not self._finished:
-                await self._finish_async()
-            await self._sleep(now)
+        loop.add_reader(self.control.wake_fd, self._on_wake)
+        try:
+            while not self.stopping and self._failure is None:
+                await self._turn()
+        except (UserError, StopRequested) as error:
+            self._failure = error
         await self._end()
+
+    def _on_wake(self) -> None:
+        drain(self.control.wake_fd)
+        self._awake.set()
+
+    async def _turn(self) -> None:
+        self._awake.clear()
+        if self.control.inbox:
+            self.serve_inbox()
+        self._watch()
+        self.link.receive(self.take_frame)
+        now = time.monotonic()
+        self.turn(now)
+        if self._tick_s is not None and now >= self._next_tick:
+            self._next_tick = max(self._next_tick + self._tick_s, now)
+            if not self._ticking:
+                # Ticks that come while one is in progress are not made up for.
+                self._ticking = True
+                self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
+        self._take_tuples(now)
+        self.acks.flush()
+        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.emitter.flush()
+        if self._idle() and self.finish_requested and not self._finished:
+            await self._finish_async()
+        await self._sleep(now)
+
+    def _watch(self) -> None:
+        """Look after the socket of the present link; a new one may have its predecessor's descriptor."""
+        if self._loop_watched < 0 and self.link.sock is not None:
+            self._loop_watched = self.link.fd
+            asyncio.get_running_loop().add_reader(self._loop_watched, self._awake.set)
+
+    def on_link_lost(self) -> None:
+        if self._loop_watched >= 0:
+            asyncio.get_running_loop().remove_reader(self._loop_watched)
+            self._loop_watched = -1
+        # The current frame is among the open ones.
+        self._stale_frames = len(self.queue) + len(self._order)
+
+    # ---- tuples -------------------------------------------------------------------------------
 
     def _idle(self) -> bool:
         return not self.queue and not self.current and not self._running
@@ -81,50 +131,71 @@ class AsyncBoltTask(BoltTask):
         bound = self.settings.async_concurrency
         while len(self._running) < bound and not self.link.outbox and (self.current or self.queue):
             if not self.current:
-                frame, size = self.queue.popleft()
-                self.current = self.open_frame(frame, now)
-                self._place = frame.skip and 0
-                self._open_frames[id(self.current[0].frame)] = (self.current[0].frame, size, len(self.current))
+                size = self.take_next(now)
+                if not size:
+                    continue
+                entry = OpenFrame(size, len(self.current), len(self.current))
+                self._open[self.current[0].frame.number] = entry
+                self._order.append(entry)
             tup = self.current[self._place]
             self._place += 1
             if self._place >= len(self.current):
                 self.current, self._place = [], 0
-            self._start(tup)
+            self._start(tup, tup)
 
-    def _tick_tuple(self, now: float) -> HeronTuple:
-        from .bolt_loop import TICK_COMPONENT, TICK_STREAM
-        from .tuples import InFrame
-
-        return HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0)
-
-    def _start(self, tup: HeronTuple, tick: bool = False) -> None:
-        task = asyncio.get_running_loop().create_task(self._run_one(tup, tick))
-        self._running.add(task)
+    def _start(self, counted: HeronTuple | None, tup: HeronTuple) -> None:
+        """Run a coroutine for a tuple, or for a tick, which is counted nowhere."""
+        task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None))
+        self._running[task] = counted
         task.add_done_callback(self._done)
 
     async def _run_one(self, tup: HeronTuple, tick: bool) -> None:
         start = time.monotonic()
         try:
             await (self.user.object.process_tick(tup) if tick else self.user.object.process(tup))
+        except (StopRequested, UserError) as error:
+            self._failure = self._failure or error
         except Exception as error:
             if not tick:
-                self.acks.failed.append(tup)
-            if self._failure is None:
-                self._failure = error
-        if tick:
+                self.acks.fail(tup)
+            self._failure = self._failure or error
+        if not tick:
+            self._account(tup, 1, time.monotonic() - start)
+            self._tuple_done(tup)
+
+    def _tuple_done(self, tup: HeronTuple) -> None:
+        number = tup.frame.number
+        entry = self._open[number]
+        entry.left -= 1
+        if entry.left:
             return
-        frame = tup.frame
-        self._account(frame, 1, time.monotonic() - start)
-        _, size, left = self._open_frames[id(frame)]
-        if left > 1:
-            self._open_frames[id(frame)] = (frame, size, left - 1)
-        else:
-            del self._open_frames[id(frame)]
-            self._frame_done(size, frame.count)
+        del self._open[number]
+        if not entry.reported:
+            self._held_bytes += entry.size
+            self._held_tuples += entry.tuples
+            self._report_frames()
+
+    def _report_frames(self) -> None:
+        """Report finished frames in order; frames that are held up by a slow tuple not for ever."""
+        order, link = self._order, self.link
+        while order:
+            entry = order[0]
+            if entry.left and self._held_bytes * 2 < link.window_bytes and self._held_tuples * 2 < link.window_tuples:
+                return
+            order.popleft()
+            if entry.left:
+                entry.reported = True
+            else:
+                self._held_bytes -= entry.size
+                self._held_tuples -= entry.tuples
+            self._frame_done(entry.size, entry.tuples)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        if self._running.pop(task, None) is None:
+            self._ticking = False
         self._awake.set()
+
+    # ---- rest and end -------------------------------------------------------------------------
 
     async def _finish_async(self) -> None:
         self._finished = True
@@ -142,7 +213,7 @@ class AsyncBoltTask(BoltTask):
     async def _sleep(self, now: float) -> None:
         """Wait for a frame, a message, the end of a coroutine or a tick."""
         sock = self.link.sock
-        if sock is not None and sock.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if sock is not None and readable(sock):
             await asyncio.sleep(0)
             return
         deadline = IDLE_WAIT_S if self._idle() else HOUSEKEEPING_S
@@ -152,24 +223,42 @@ class AsyncBoltTask(BoltTask):
             self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))
+        # While a coroutine runs, it may block the loop.
+        self.progress.resting = self._idle()
         try:
             await asyncio.wait_for(self._awake.wait(), deadline)
         except TimeoutError:
             pass
+        self.progress.resting = False
 
     async def _end(self) -> None:
-        """Give running coroutines a moment, then cancel them; their tuples are not acked."""
-        if self._running and self._failure is None:
-            await asyncio.wait(self._running, timeout=self.settings.force_exit_s)
-        for task in list(self._running):
-            task.cancel()
+        """Give running coroutines a moment, then cancel them; their tuples fail.
+
+        Half of the time that the process has: it must still say goodbye.
+        """
+        asyncio.get_running_loop().remove_reader(self.control.wake_fd)
         if self._running:
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await asyncio.wait(self._running, timeout=self.settings.force_exit_s / 2)
+        cancelled = dict(self._running)
+        for task in cancelled:
+            task.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=self.settings.force_exit_s / 4)
+        given_up = [
+            tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())
+        ]
+        if given_up:
+            log.warning("%d tuples were in progress and are given up", len(given_up))
+            self.metrics.count("__cancelled-tuples", "", len(given_up))
+            for tup in given_up:
+                self.acks.fail(tup)
         self.acks.flush()
         self.emitter.flush()
 
-    def last_word(self) -> Any:
-        """Frames with tuples in progress count as not consumed: at least once, not at most once."""
-        frame = super().last_word()
-        frame.skip = 0
-        return frame
+    def last_word(self) -> frame_pb2.Frame:
+        """Every tuple that was started is consumed; the successor gets the rest."""
+        current = self._open.get(self.current[0].frame.number) if self.current else None
+        while self._order and self._order[0] is not current:
+            entry = self._order.popleft()
+            self._frame_done(entry.size, entry.tuples)
+        return super().last_word()

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
+from itertools import islice
 from typing import Any
 
 from heronpy.common.errors import TopologyError, WireError
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA
+from heronpy.wire.frames import DATA, unpack16
 
 from .acks import BoltAcks
 from .emitter import mark_of
 from .routing import schemas_of
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
-from .tuples import HeronTuple, InFrame, make_tuples
+from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
 
 log = logging.getLogger("heron.instance")
 
@@ -43,12 +44,11 @@ class BoltTask(Task):
         self.current: list[HeronTuple] = []
         self._place = 0
         self._current_bytes = 0
-        self._chunk = 64
+        self._chunk = 1
         self._tick_s: float | None = None
         self._next_tick = 0.0
         self._flushed_at = 0.0
         self._finished = False
-        self.malformed_frames = 0
         self.known_tasks: dict[int, str] = {}
 
     # ---- emit, ack ------------------------------------------------------------------------------
@@ -58,7 +58,9 @@ class BoltTask(Task):
         self.decode = codec.decoder(self.user.deserialize, self.settings.allow_pickle)
 
     def prepare_delegate(self) -> None:
-        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle)
+        self.acks = BoltAcks(
+            self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count
+        )
         delegate = self.user.delegate
         delegate.emit = self._emit_any
         delegate.ack = self.acks.acked.append
@@ -69,7 +71,7 @@ class BoltTask(Task):
         """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
         from heronpy.api.bolt.base_bolt import BaseBolt
 
-        delegate, bolt, acks = self.user.delegate, self.user.object, self.acks
+        delegate, bolt = self.user.delegate, self.user.object
         context = self.user.context
         compiled = self.emitter.compile_emit("bolt", self._emit_special, context, _never)
         emit = compiled or self._emit_any
@@ -116,7 +118,7 @@ class BoltTask(Task):
         self.user.context.invoke_hook_bolt_ack(tup, (time.monotonic() - tup.creation_time) * 1e9)
 
     def _fail(self, tup: HeronTuple) -> None:
-        self.acks.failed.append(tup)
+        self.acks.fail(tup)
         if self.user.context.has_hooks:
             self.user.context.invoke_hook_bolt_fail(tup, (time.monotonic() - tup.creation_time) * 1e9)
 
@@ -129,9 +131,10 @@ class BoltTask(Task):
         if frame.kind != DATA:
             return
         self.queue.append((frame, size))
+        tuples = frame.count - frame.skip
         self.link.received_bytes += size
-        self.link.received_tuples += frame.count
-        self.progress.in_tuples += frame.count
+        self.link.received_tuples += tuples
+        self.progress.in_tuples += tuples
         self.progress.in_bytes += size
 
     def on_link_lost(self) -> None:
@@ -150,19 +153,47 @@ class BoltTask(Task):
         """The tuples of a frame."""
         component = self.known_tasks.get(frame.source_task, "")
         streams = self._schemas.get(component, ())
-        if frame.stream >= len(streams):
+        kinds = unpack16(frame.streams) if frame.streams else None
+        if (frame.stream if kinds is None else max(kinds)) >= len(streams):
             raise WireError(f"frame of task {frame.source_task} has unknown stream number {frame.stream}")
         name, width = streams[frame.stream]
         flat = self.decode(frame.payload, frame.codec)
-        if len(flat) != max(1, width) * frame.count:
+        widths = None if kinds is None else [streams[kind][1] for kind in kinds]
+        expected = max(1, width) * frame.count if widths is None else sum(w or 1 for w in widths)
+        if len(flat) != expected or (widths is not None and len(widths) != frame.count):
             raise WireError(
-                f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {width} each"
+                f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
             )
         inner = InFrame(component, name, frame.source_task, frame.count, now)
+        skip = frame.skip
         if frame.tracked and self.acking:
             inner.track(frame)
-        tuples = make_tuples(flat, width, inner)
-        return tuples[frame.skip :] if frame.skip else tuples
+        if kinds is None or widths is None:
+            tuples = make_tuples(flat, width, inner)
+        else:
+            inner.streams = [streams[kind][0] for kind in kinds]
+            tuples = make_mixed_tuples(flat, widths, inner)
+        return tuples[skip:] if skip else tuples
+
+    def take_next(self, now: float) -> int:
+        """Open the next frame of the queue as `current`; returns its size, 0 when it held nothing to do."""
+        frame, size = self.queue.popleft()
+        tuples = frame.count - frame.skip
+        self._place = 0
+        try:
+            self.current = self.open_frame(frame, now)
+        except Exception as error:
+            # Also what a user's own deserializer or unpickled class raises: a restart would not help.
+            log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
+            if not isinstance(error, WireError):
+                self.report_exception(error, startup=False)
+            self.metrics.count("__malformed-tuples", "", tuples)
+            if frame.tracked:
+                self.acks.fail_frame(frame)
+        if self.current:
+            return size
+        self._frame_done(size, tuples)
+        return 0
 
     # ---- the loop -------------------------------------------------------------------------------
 
@@ -171,11 +202,7 @@ class BoltTask(Task):
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control.TASK_RUNNING)
-        while not self.stopping:
-            try:
-                self._turns()
-            except StopRequested:
-                return
+        self._turns()
 
     def _turns(self) -> None:
         link, queue, inbox, emitter = self.link, self.queue, self.control.inbox, self.emitter
@@ -208,37 +235,35 @@ class BoltTask(Task):
     def _step(self, now: float) -> None:
         """Process the next chunk of the current frame."""
         if not self.current:
-            frame, size = self.queue.popleft()
-            try:
-                self.current = self.open_frame(frame, now)
-            except WireError as error:
-                log.error("dropped a frame of %d tuples: %s", frame.count, error)
-                self.malformed_frames += 1
-                self._frame_done(size, frame.count)
+            self._current_bytes = self.take_next(now)
+            if not self._current_bytes:
                 return
-            self._place, self._current_bytes = 0, size
         current, place = self.current, self._place
         whole = place == 0 and len(current) <= self._chunk
         part = current if whole else current[place : place + self._chunk]
-        self._process(part)
+        count = self._process(part)
         after = time.monotonic()
-        count = len(part)
-        self._place = place + count
-        self._account(part[0].frame, count, after - now)
-        self.acks.flush(current if whole else None)
+        self._account(part[0], count, after - now)
+        self.acks.flush(current if whole and count == len(part) else None)
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
         elif took > CHUNK_LONG_S:
             self._chunk = max(1, self._chunk // 2)
-        if self._place >= len(current):
-            self.current = []
-            self._frame_done(self._current_bytes, current[0].frame.count)
+        self._advance(count)
 
-    def _process(self, part: list[HeronTuple]) -> None:
-        bolt = self.user.object
-        process = bolt.process
+    def _advance(self, count: int) -> None:
+        """`count` tuples of the current frame are done."""
+        self._place += count
+        tuples = len(self.current)
+        if self._place >= tuples:
+            self.current, self._place = [], 0
+            self._frame_done(self._current_bytes, tuples)
+
+    def _process(self, part: list[HeronTuple]) -> int:
+        """Process tuples; returns how many, fewer when a message arrived: user code may have become slow."""
+        process, inbox = self.user.object.process, self.control.inbox
         tup = part[0]
         try:
             if self.user.context.has_hooks:
@@ -246,35 +271,42 @@ class BoltTask(Task):
                     start = time.monotonic()
                     process(tup)
                     self.user.context.invoke_hook_bolt_execute(tup, (time.monotonic() - start) * 1e9)
+                    if inbox:
+                        break
             else:
                 for tup in part:
                     process(tup)
-        except StopRequested:
-            self._place += part.index(tup) + 1 if tup in part else 0
+                    if inbox:
+                        break
+        except (StopRequested, UserError):
+            self._broke_off(part.index(tup) + 1)
             raise
         except Exception as error:
-            self._raised(part, tup)
+            self.acks.fail(tup)
+            self._broke_off(part.index(tup) + 1)
             raise UserError from error
+        return len(part) if tup is part[-1] else part.index(tup) + 1
 
-    def _raised(self, part: list[HeronTuple], tup: HeronTuple) -> None:
-        """The tuple fails and counts as processed; what comes after it goes to the next incarnation."""
-        place = next((i for i, t in enumerate(part) if t is tup), len(part) - 1)
-        self._place += place + 1
-        self.progress.executed += place + 1
-        self.acks.failed.append(tup)
+    def _broke_off(self, count: int) -> None:
+        """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
+        self.progress.executed += count
         self.acks.flush()
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
-        frame = tup.frame
-        self.metrics.count("__fail-count", frame.stream, 1)
+        self._advance(count)
 
-    def _account(self, frame: InFrame, count: int, took: float) -> None:
+    def _account(self, first: HeronTuple, count: int, took: float) -> None:
+        """Count `count` tuples from `first` on, which are all of one frame."""
         self.progress.executed += count
-        metrics = self.metrics
-        source = f"{frame.component}/{frame.stream}"
+        metrics, frame = self.metrics, first.frame
         each = took * 1e9 / count
-        metrics.count("__execute-count", source, count)
-        metrics.count("__execute-time-ns", source, took * 1e9)
-        metrics.observe("__execute-latency", source, each, count)
+        streams = {frame.stream: count}
+        if frame.streams is not None:
+            streams = Counter(frame.streams[first.index : first.index + count])
+        for stream, number in streams.items():
+            source = f"{frame.component}/{stream}"
+            metrics.count("__execute-count", source, number)
+            metrics.count("__execute-time-ns", source, each * number)
+            metrics.observe("__execute-latency", source, each, number)
 
     def _frame_done(self, size: int, tuples: int) -> None:
         self.progress.in_tuples -= tuples
@@ -319,7 +351,14 @@ class BoltTask(Task):
 
     def last_word(self) -> frame_pb2.Frame:
         frame = super().last_word()
-        if self.current and not self._stale_frames:
+        if self._stale_frames:
+            # The stream manager they came from is gone, so nobody can send them again.
+            lost = len(self.current) - self._place
+            for waiting, _ in islice(self.queue, self._stale_frames - bool(self.current)):
+                lost += waiting.count - waiting.skip
+            log.warning("%d tuples of an earlier stream manager were not processed", lost)
+            self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
+        elif self.current:
             frame.skip = self._place + (self.current[0].frame.count - len(self.current))
         return frame
 

@@ -44,6 +44,16 @@ _CHECK = """\
             return slow(tup, {mark_value})
 """
 
+#: A text as long as the stream is wide looks like a list of texts of one character.
+_CHECK_FIRST = """\
+        if (kind := type(tup[0])) not in FIXED and (
+            kind is not str and kind is not bytes
+            or (size := len(tup[0])) > SMALL
+            or size == 1 and type(tup) not in SEQUENCES
+        ):
+            return slow(tup, {mark_value})
+"""
+
 _BY_FIELD = """\
         try:
             found = memo[tup[{index}]]
@@ -75,6 +85,9 @@ def compile_emit(
     checked = [i for i in range(width) if i != field_index]
     checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in checked)
     if field_index is None:
+        checks = _CHECK_FIRST.format(mark_value=mark_value) + "".join(
+            _CHECK.format(i=i, mark_value=mark_value) for i in checked[1:]
+        )
         append = "        extend(tup)\n"
         if tracked:
             append += f"        mark_append({mark_value})\n"

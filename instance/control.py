@@ -22,10 +22,16 @@ from heronpy.net.rpc import body_of, parse, wrap
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2 as control
 
+from .link import drain
+
 log = logging.getLogger("heron.control")
 
 #: A registration without an answer is repeated after this.
 REGISTER_RETRY_S = 0.5
+#: A stream manager that was restarted is found again within this.
+RECONNECT_MAX_MS = 100
+#: A loop that has been in user code for so long is asked to come out between two tuples.
+LATE_S = 0.1
 #: Heartbeats that say the same before they become rarer.
 CALM_AFTER = 3
 #: Messages for the loop that wait; the stream manager sends few.
@@ -91,14 +97,23 @@ class ControlThread(threading.Thread):
 
     def drain_wake(self) -> None:
         """Empty the wake pipe; the loop calls it before it reads the inbox."""
-        _drain(self.wake_fd)
+        drain(self.wake_fd)
 
     # ---- the thread -----------------------------------------------------------------------------
 
     def run(self) -> None:
-        context = zmq.Context.instance()
+        try:
+            self._serve()
+        except Exception:
+            # Without heartbeats nobody would know what this task does: let its successor take over.
+            log.exception("the control thread failed")
+            self.deliver("stop_task", control.StopTask(reason="its control thread failed"))
+
+    def _serve(self) -> None:
+        context: zmq.Context[Any] = zmq.Context.instance()
         identity = f"t:{self._register.task_id}:{self._register.epoch}".encode()
         dealer = configure(context.socket(zmq.DEALER), identity=identity, heartbeat=False)
+        dealer.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         dealer.connect(self._stmgr_endpoint)
         push = configure(context.socket(zmq.PUSH), heartbeat=False)
@@ -134,7 +149,7 @@ class ControlThread(threading.Thread):
             if dealer in ready:
                 self._receive(dealer)
             if self._own_in in ready:
-                _drain(self._own_in)
+                drain(self._own_in)
                 self._send_status(dealer)
                 quiet, self.calm = 0, False
                 now = time.monotonic()
@@ -145,7 +160,7 @@ class ControlThread(threading.Thread):
         push.close(linger=1000)
         dealer.close(linger=1000)
 
-    def _send_registration(self, dealer: zmq.Socket, now: float) -> None:
+    def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
         self._request += 1
         self._register_due = now + REGISTER_RETRY_S
         _try_send(dealer, wrap(self._register, self._request))
@@ -153,20 +168,22 @@ class ControlThread(threading.Thread):
     def _pause(self, interval_s: float) -> float:
         return max(interval_s, self._silence_max_s) if self.calm else interval_s
 
-    def _send_status(self, dealer: zmq.Socket) -> bool:
+    def _send_status(self, dealer: zmq.Socket[bytes]) -> bool:
         """Send a status; True when it says the same as the one before."""
         if not self._registered:
             return False
         status = self._status()
         _try_send(dealer, wrap(control.InstanceStatus(status=status)))
+        if status.in_queue_tuples and status.loop_age_s > LATE_S:
+            self.deliver("late", None)
         before, self.sent = self.sent, activity_of(status)
         return self.sent == before
 
-    def _push(self, push: zmq.Socket, message: Any) -> None:
+    def _push(self, push: zmq.Socket[bytes], message: Any) -> None:
         if not _try_send(push, wrap(message)):
             self.discarded_reports += 1
 
-    def _monitor(self, monitor: zmq.Socket) -> None:
+    def _monitor(self, monitor: zmq.Socket[bytes]) -> None:
         """A new connection means a new stream manager process: register with it."""
         while monitor.poll(0):
             event = recv_monitor_message(monitor)["event"]
@@ -176,7 +193,7 @@ class ControlThread(threading.Thread):
             elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._registered:
                 self._register_due = 0.0
 
-    def _receive(self, dealer: zmq.Socket) -> None:
+    def _receive(self, dealer: zmq.Socket[bytes]) -> None:
         while True:
             try:
                 parts = dealer.recv_multipart(zmq.DONTWAIT)
@@ -211,7 +228,7 @@ def activity_of(status: Any) -> tuple[int, ...]:
     return (status.emitted, status.executed, status.acked, status.failed, status.state, status.pending)
 
 
-def _try_send(sock: zmq.Socket, envelope: control.Envelope) -> bool:
+def _try_send(sock: zmq.Socket[bytes], envelope: control.Envelope) -> bool:
     try:
         sock.send(envelope.SerializeToString(), zmq.DONTWAIT)
     except zmq.Again:
@@ -222,13 +239,5 @@ def _try_send(sock: zmq.Socket, envelope: control.Envelope) -> bool:
 def _poke(fd: int) -> None:
     try:
         os.write(fd, b"!")
-    except BlockingIOError:
-        pass
-
-
-def _drain(fd: int) -> None:
-    try:
-        while os.read(fd, 4096):
-            pass
     except BlockingIOError:
         pass

@@ -11,13 +11,15 @@ Invariants: `sent_bytes - credited_bytes` is what the stream manager has not con
 
 from __future__ import annotations
 
+import os
 import select
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import zmq
 
-from heronpy.net.zsock import configure
+from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import CREDIT, LINK_HEADER, LINK_OPEN, Frame
 
@@ -34,8 +36,8 @@ class DataLink:
         self._endpoint = endpoint
         self._frame_max_bytes = frame_max_bytes
         self._wake_fd = wake_fd
-        self._context = zmq.Context.instance()
-        self.sock: zmq.Socket | None = None
+        self._context: zmq.Context[Any] = zmq.Context.instance()
+        self.sock: zmq.Socket[bytes] | None = None
         self.fd = -1
         self.epoch = 0
         self._send_seq = 0
@@ -71,7 +73,7 @@ class DataLink:
             heartbeat=False,
         )
         sock.connect(self._endpoint)
-        self.sock, self.fd, self.epoch = sock, sock.getsockopt(zmq.FD), epoch
+        self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
         self.received_bytes = self.received_tuples = 0
@@ -118,6 +120,24 @@ class DataLink:
             self.sent_frames += 1
             self._transmit(data)
 
+    def send_all(self) -> None:
+        """The last word: send the whole outbox, whatever the credit; the stream manager takes it."""
+        self.granted_out = max(self.granted_out, self.sent_bytes + self.outbox_bytes + 1)
+        if self.sock is not None:
+            self.pump()
+
+    def withdraw(self, unwanted: Callable[[bytes], bool]) -> None:
+        """Drop frames from the outbox; their tuples count as lost."""
+        kept: deque[tuple[bytes, int]] = deque()
+        for data, tuples in self.outbox:
+            if unwanted(data):
+                self.outbox_bytes -= len(data)
+                self.outbox_tuples -= tuples
+                self.lost_tuples += tuples
+            else:
+                kept.append((data, tuples))
+        self.outbox = kept
+
     def blocked(self) -> bool:
         """Nothing more can be sent now."""
         return self.sent_bytes >= self.granted_out or bool(self.outbox)
@@ -142,8 +162,7 @@ class DataLink:
         sock = self.sock
         if sock is None:
             return 0
-        # Looking at EVENTS costs a third of an EAGAIN.
-        if not sock.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        if not readable(sock):
             return 0
         count = 0
         while count < budget:
@@ -207,12 +226,17 @@ class DataLink:
         """Sleep until a frame comes, somebody writes to the wake descriptor, or the time is over.
 
         The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it.
-        select() is used for its microseconds; poll() rounds up to milliseconds.
+        select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
+        emptied here: its message may have been read before the byte was written, and a byte that stays
+        would keep an idle task awake for ever.
         """
+        woken: list[int] = []
         if self.sock is None:
-            _sleep_on([self._wake_fd], timeout_s)
-        elif not self.sock.getsockopt(zmq.EVENTS) & zmq.POLLIN:
-            _sleep_on([self.fd, self._wake_fd], timeout_s)
+            woken = _sleep_on([self._wake_fd], timeout_s)
+        elif not readable(self.sock):
+            woken = _sleep_on([self.fd, self._wake_fd], timeout_s)
+        if self._wake_fd in woken:
+            drain(self._wake_fd)
 
     def close(self) -> None:
         """Close after giving ZeroMQ a moment to pass on what was sent."""
@@ -221,11 +245,20 @@ class DataLink:
             self.sock = None
 
 
-def _sleep_on(fds: list[int], timeout_s: float) -> None:
+def drain(fd: int) -> None:
+    """Empty a pipe that does not block."""
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _sleep_on(fds: list[int], timeout_s: float) -> list[int]:
+    """The descriptors that can be read, once there is one or the time is over."""
     if max(fds) < 1024:
-        select.select(fds, [], [], timeout_s)
-        return
+        return select.select(fds, [], [], timeout_s)[0]
     poller = select.poll()
     for fd in fds:
         poller.register(fd, select.POLLIN)
-    poller.poll(timeout_s * 1000)
+    return [fd for fd, _ in poller.poll(timeout_s * 1000)]

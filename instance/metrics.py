@@ -6,7 +6,9 @@ with its weight, so that measuring costs nothing per tuple. The control thread o
 
 from __future__ import annotations
 
+import gc
 import logging
+import resource
 from bisect import bisect_left
 from typing import Any
 
@@ -66,6 +68,18 @@ class TaskMetrics:
         if histogram is None:
             histogram = self.histograms[name, label] = Histogram()
         histogram.observe(value, weight)
+
+    def sample_process(self) -> None:
+        """CPU, memory and garbage collection of this process."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
+        self.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            pages = int(statm.read().split()[1])
+        self.gauge("__py-physical-memory-byte", "", pages * resource.getpagesize())
+        for index, (stats, threshold) in enumerate(zip(gc.get_stats(), gc.get_threshold(), strict=True), 1):
+            self.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
+            self.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)
 
     def fill(self, report: Any) -> None:
         """Append all samples to a control.MetricsReport. Called from another thread: copies first."""

@@ -97,14 +97,16 @@ class PendingRoots:
         """Take every batch emitted before `older_than`."""
         while self._bases:
             batch = self._batches.get(self._bases[0])
-            if batch is not None:
-                if batch.emitted_at >= older_than:
-                    return
-                del self._batches[batch.base]
-                ids = [i for i in batch.ids if i is not GONE]
-                self.total -= len(ids)
-                yield ids, batch
+            if batch is None:
+                self._bases.popleft()
+                continue
+            if batch.emitted_at >= older_than:
+                return
             self._bases.popleft()
+            del self._batches[batch.base]
+            ids = [i for i in batch.ids if i is not GONE]
+            self.total -= len(ids)
+            yield ids, batch
 
     def oldest(self) -> float | None:
         """When the oldest pending batch was emitted."""

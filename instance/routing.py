@@ -15,7 +15,8 @@ GroupingKey = tuple[str, str, str]
 
 def components_of(topology: topology_pb2.Topology) -> dict[str, Any]:
     """The Spout or Bolt message of each component."""
-    return {part.comp.name: part for part in (*topology.spouts, *topology.bolts)}
+    parts: list[Any] = [*topology.spouts, *topology.bolts]
+    return {part.comp.name: part for part in parts}
 
 
 def output_streams(topology: topology_pb2.Topology, component: str) -> list[tuple[str, list[str], bool]]:

@@ -8,7 +8,10 @@ import logging
 import resource
 import signal
 import sys
+import threading
 from typing import Any
+
+import zmq
 
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
@@ -18,18 +21,20 @@ from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2
-from heronpy.statemgr import open_state, paths
+from heronpy.statemgr import open_state_of, paths
 
 from .async_loop import AsyncBoltTask
 from .bolt_loop import BoltTask
 from .routing import components_of
 from .spout_loop import SpoutTask
-from .task import Task, UserError
+from .task import StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
 
 #: Collections of the youngest generation are rarer: tuples die young and are not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
+#: How long the end of the process waits for ZeroMQ.
+EXIT_LINGER_S = 1.0
 
 
 def run(launch: Any, container: int, task_id: int, epoch: int) -> int:
@@ -46,9 +51,21 @@ def run(launch: Any, container: int, task_id: int, epoch: int) -> int:
     task.connect(topology, component, settings_for(launch, "stmgr"))
     _install_signals(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
-    if problem is not None:
-        return _startup_failed(task, problem)
-    return _run_task(task)
+    try:
+        return _startup_failed(task, problem) if problem is not None else _run_task(task)
+    finally:
+        _let_zeromq_finish(EXIT_LINGER_S)
+
+
+def _let_zeromq_finish(timeout_s: float) -> None:
+    """Wait until ZeroMQ has handed over what was sent: the process may end without asking it.
+
+    User code may hold sockets of the same context open, so the wait has an end.
+    """
+    context: zmq.Context[Any] = zmq.Context.instance()
+    ending = threading.Thread(target=context.term, name="zmq-term", daemon=True)
+    ending.start()
+    ending.join(timeout_s)
 
 
 def _run_task(task: Task) -> int:
@@ -56,21 +73,25 @@ def _run_task(task: Task) -> int:
     if plan is None:
         log.info("stopped before the plan came%s", f": {task.error}" if task.error else "")
         task.control.stop(1.0)
+        task.link.close()
         return exit_codes.FENCED if task.error else exit_codes.OK
-    try:
-        task.build(plan)
-        task.bind_emit()  # type: ignore[attr-defined]
-    except Exception as error:
-        return _startup_failed(task, error)
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     code = int(exit_codes.OK)
     try:
-        task.run_loop()  # type: ignore[attr-defined]
-    except UserError as error:
-        cause = error.__cause__ or error
-        task.report_exception(cause, startup=False)
+        try:
+            task.build(plan)
+            task.bind_emit()
+        except UserError as error:
+            return _startup_failed(task, error.__cause__ or error)
+        except Exception as error:
+            return _startup_failed(task, error)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        task.run_loop()
+    except StopRequested:
+        pass
+    except (UserError, HeronError) as error:
+        task.report_exception(error.__cause__ or error, startup=False)
         code = exit_codes.USER_EXCEPTION
     if task.error:
         log.error("refused: %s", task.error)
@@ -96,7 +117,7 @@ def _own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, st
     """The topology, and the component that the packing plan gives to this task."""
     from heronpy.proto import plan_pb2
 
-    state = open_state(launch.state_type, launch.state_root)
+    state = open_state_of(launch)
     try:
         found = state.get(paths.topology(launch.topology))
         packed = state.get(paths.packing_plan(launch.topology))

@@ -21,7 +21,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
 
-from .pending import PendingRoots
+from .pending import Batch, PendingRoots
 from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
@@ -47,6 +47,8 @@ class SpoutTask(Task):
         self.exhausted = False
         self._activated = True
         self._completed: list[frame_pb2.Frame] = []
+        #: Batches whose acker is gone.
+        self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
 
@@ -116,14 +118,17 @@ class SpoutTask(Task):
             self.clamped = frame.on
 
     def on_link_lost(self) -> None:
-        """A new stream manager knows nothing of our roots; they time out and are failed."""
+        """The acker of our pending roots is gone: they fail now, and what of them was not sent stays here."""
         self.clamped = False
+        if self.acking and self.pending.total:
+            self._given_up += self.pending.expire(float("inf"))
+            self.link.withdraw(_is_tracked)
 
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
-        if self.state == control.TASK_STARTING:
-            return
-        self._switch_active()
+        # While user code waits in an emit it is not called; the loop does it when that is over.
+        if self.state != control.TASK_STARTING and not self._waiting:
+            self._switch_active()
 
     def _switch_active(self) -> None:
         if self.active == self._activated:
@@ -142,6 +147,9 @@ class SpoutTask(Task):
     # ---- acks ---------------------------------------------------------------------------------
 
     def _deliver_completed(self, now: float) -> None:
+        given_up, self._given_up = self._given_up, []
+        for ids, batch in given_up:
+            self._fail_ids(ids, batch, now, "__fail-latency")
         completed, self._completed = self._completed, []
         for frame in completed:
             for first, length in zip(frame.first, frame.length, strict=True):
@@ -203,11 +211,7 @@ class SpoutTask(Task):
         self._activated = True
         self._switch_active()
         self._show_state()
-        while not self.stopping:
-            try:
-                self._turns()
-            except StopRequested:
-                return
+        self._turns()
 
     def _turns(self) -> None:
         """Turns of the loop until something asks to stop."""
@@ -222,10 +226,14 @@ class SpoutTask(Task):
                 self.serve_inbox()
                 if self.stopping:
                     return
+            if self.active != self._activated:
+                self._switch_active()
             link.receive(self.take_frame)
-            now = monotonic()
-            if self._completed:
+            now = emitter.batches.now = monotonic()
+            if self._completed or self._given_up:
                 self.guard(self._deliver_completed, now)
+            if self._immediate or emitter.unrouted:
+                self.guard(self._deliver_immediate)
             if self.timeout_s and now >= self._next_expiry:
                 self.guard(self._expire, now)
             self.progress.pending = self.pending.total
@@ -236,7 +244,6 @@ class SpoutTask(Task):
                 self._rest(now)
                 flushed_at = idle_since = monotonic()
                 continue
-            emitter.now = now
             self._call_user(calls)
             after = monotonic()
             total = emitter.emitted()
@@ -263,8 +270,7 @@ class SpoutTask(Task):
         if not self.active or self.clamped or self.exhausted or self.link.blocked():
             return 0
         if self.max_pending:
-            waiting = sum(stream.buffered() for stream in self.emitter.streams.values())
-            return max(0, min(chunk, self.max_pending - self.pending.total - waiting))
+            return max(0, min(chunk, self.max_pending - self.pending.total - self.emitter.buffered()))
         return chunk
 
     def _call_user(self, calls: int) -> None:
@@ -277,8 +283,6 @@ class SpoutTask(Task):
                     next_tuple()
                     if self.exhausted:
                         break
-            if self._immediate or self.emitter.unrouted:
-                self._deliver_immediate()
         except (StopRequested, UserError):
             raise
         except Exception as error:
@@ -303,3 +307,7 @@ class SpoutTask(Task):
             if self.exhausted:
                 self._show_state()
         self.sleep(pause)
+
+
+def _is_tracked(data: bytes) -> bool:
+    return bool(Frame.FromString(data).tracked)

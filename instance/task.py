@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import zmq
@@ -21,9 +22,10 @@ from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import LEAVE, Frame
 
 from .control import ControlThread
-from .emitter import Emitter, OutStream
+from .emitter import Emitter
 from .link import DataLink
 from .metrics import TaskMetrics, UserMetrics
+from .outlets import OutStream
 from .queues import TunedCapacity
 from .routing import choosers_for, component_of, output_streams
 from .user_code import UserCode
@@ -38,6 +40,8 @@ PROGRESS_S = 0.05
 NOTICE_S = 0.05
 #: The longest pause between heartbeats of a task that does nothing.
 SILENCE_MAX_S = 10.0
+#: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
+STOP_OVERSHOOT = 8
 #: Credit that was not returned for lack of a quarter window is returned after this idle time.
 IDLE_CREDIT_S = 0.005
 
@@ -59,11 +63,12 @@ class Progress:
     resting: bool = False
 
 
-class StopRequested(Exception):
-    """The task was asked to stop while it waited."""
+# Both pass through user code on their way out, so an `except Exception` there must not hold them up.
+class StopRequested(BaseException):
+    """The task was asked to stop, and user code emits on and on."""
 
 
-class UserError(Exception):
+class UserError(BaseException):
     """User code raised; `__cause__` is what it raised."""
 
 
@@ -91,6 +96,9 @@ class Task:
         self.user_metrics = UserMetrics(self.metrics)
         self.acking = False
         self.finish_requested = False
+        self.leaving = False
+        self._waiting = False
+        self._next_plan: plan_pb2.PhysicalPlan | None = None
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
         self.in_capacity = TunedCapacity(
@@ -115,6 +123,7 @@ class Task:
     def connect(self, topology: topology_pb2.Topology, component: str, stmgr: Any) -> None:
         """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
         self._instance_lost_s = stmgr.instance_lost_s
+        self._frame_max_bytes = stmgr.frame_max_bytes
         self.topology = topology
         self.component = component
         self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
@@ -149,7 +158,7 @@ class Task:
         limits = [SILENCE_MAX_S, self._instance_lost_s / 3]
         if self.settings.hang_timeout_s:
             limits.append(self.settings.hang_timeout_s / 3)
-        return min(limits)
+        return float(min(limits))
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
@@ -169,40 +178,61 @@ class Task:
             tracked=self.tracked_as if self.acking else None,
             pending=getattr(self, "pending", None),
             serialize=self.user.serialize,
+            room=self.wait_for_room,
+            frame_max_bytes=self._frame_max_bytes,
         )
+        self.emitter.batches.now = time.monotonic()
         self.user.construct()
         self.prepare_delegate()
         self.take_plan(plan)
         self.user.initialize()
+
+    def bind_emit(self) -> None:
+        """Make the fast `emit`, once the task is initialised."""
+        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
+
+    def run_loop(self) -> None:
+        """Run until asked to stop; raises UserError when user code raises."""
+        raise NotImplementedError  # pragma: no cover - each loop has its own
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
         raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
-        """Send a frame; when the out-queue is full, wait here for credit (H24)."""
-        if not tuples:
+        """Send a frame; what there is no credit for waits in the out-queue."""
+        if tuples:
+            self.link.send(data, tuples)
+        else:
             self.link.send_control(data)
-            return
-        link = self.link
-        link.send(data, tuples)
-        if link.outbox and (
-            link.outbox_bytes > self.settings.out_queue_bytes_max or link.outbox_tuples > self.out_capacity.current
-        ):
-            self.metrics.count("__out-queue-full-count", "", 1)
-            self.wait_for_credit()
 
-    def wait_for_credit(self) -> None:
-        """Block the emitting code until the outbox is empty; control messages are still served."""
-        while self.link.outbox:
-            self.turn(time.monotonic())
-            if self.control.inbox:
-                self.serve_inbox()
-            self.link.receive(self.take_frame)
-            if self.link.outbox:
-                if self.stopping:
-                    raise StopRequested
-                self.link.wait(0.1)
+    def wait_for_room(self) -> None:
+        """While the out-queue is too full, block the emitting code until it is empty (H24).
+
+        Control messages are served in that time, so that a rescale never waits for data (H36). A task
+        that is to stop waits no more: its current call may finish, so that no tuple is half processed.
+        """
+        link = self.link
+        if not link.outbox or self._waiting:
+            return
+        bytes_max = self.settings.out_queue_bytes_max
+        if link.outbox_bytes <= bytes_max and link.outbox_tuples <= self.out_capacity.current:
+            return
+        self.metrics.count("__out-queue-full-count", "", 1)
+        self._waiting = True
+        try:
+            while link.outbox and not self.stopping:
+                now = self.emitter.batches.now = time.monotonic()
+                self.turn(now)
+                if self.control.inbox:
+                    self.serve_inbox()
+                link.receive(self.take_frame)
+                if link.outbox and not self.stopping:
+                    self.sleep(0.1)
+        finally:
+            self._waiting = False
+        if self.stopping and not self.leaving and link.outbox_bytes > STOP_OVERSHOOT * bytes_max:
+            raise StopRequested
 
     # ---- plan ---------------------------------------------------------------------------------
 
@@ -215,7 +245,9 @@ class Task:
         self.components = component_of(plan)
         active = plan.topology.state != topology_pb2.PAUSED and self.task_id in self.components
         self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, self.user.custom_groupings))
-        self.user.plan_changed(plan, self.components)
+        self.guard(self.user.plan_changed, plan, self.components)
+        if self.plan is not plan:
+            return  # user code emitted, and a newer plan came while it waited
         self.apply_active(active)
         self.control.notify()
 
@@ -276,7 +308,7 @@ class Task:
                 elif kind in ("stop_task", "refused"):
                     self.error = body if kind == "refused" else ""
                     self.stopping = True
-            plan = getattr(self, "_next_plan", None)
+            plan = self._next_plan
             if plan is not None and any(i.task_id == self.task_id for i in plan.instances):
                 return plan
         return None
@@ -301,8 +333,7 @@ class Task:
         """
         p, link = self.progress, self.link
         p.emitted = self.emitter.emitted()
-        buffered = sum(stream.buffered() for stream in self.emitter.streams.values())
-        p.out_tuples = link.out_tuples() + buffered
+        p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now
         if self.in_capacity.sample(p.in_tuples, now):
@@ -369,7 +400,7 @@ class Task:
         if self.plan is not None:
             for stream in list(self.emitter.streams.values()):
                 counters["__emit-count", stream.name] = stream.emitted
-        _process_metrics(metrics)
+        metrics.sample_process()
         report = control.MetricsReport(
             process=self.instance_id,
             task_id=self.task_id,
@@ -383,7 +414,7 @@ class Task:
         metrics.fill(report)
         return report
 
-    def set_state(self, state: int) -> None:
+    def set_state(self, state: control.TaskState) -> None:
         """Change the state and tell the stream manager at once."""
         if self.state != state:
             self.state = state
@@ -436,16 +467,27 @@ class Task:
         )
 
     def leave(self) -> None:
-        """Flush, say goodbye to the stream manager and close; never raises."""
+        """Flush, say goodbye to the stream manager and close; never raises.
+
+        Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
+        """
+        self.stopping = self.leaving = True
         try:
             if self.plan is not None and self.link.epoch:
                 self.link.receive(self.take_frame)
                 self.emitter.flush()
-                self.link.pump()
-                self.link.send_control(self.last_word().SerializeToString())
-        except (HeronError, StopRequested, zmq.ZMQError) as error:
+        except (HeronError, zmq.ZMQError) as error:
             log.warning("could not flush everything before exit: %s", error)
-        self.publish_progress(time.monotonic()) if self.plan is not None else None
+        try:
+            if self.plan is not None and self.link.epoch:
+                self.link.send_all()
+                self.link.send_control(self.last_word().SerializeToString())
+        except zmq.ZMQError as error:
+            log.warning("could not say goodbye to the stream manager: %s", error)
+        if self.plan is not None:
+            now = time.monotonic()
+            self.user_metrics.collect(now, force=True)
+            self.publish_progress(now)
         self.control.stop(timeout_s=1.0)
         self.link.close()
 
@@ -468,20 +510,4 @@ def _pid() -> int:
 
 def _random_bits() -> Any:
     """A source of 64-bit edges, seeded from the system, also in a forked child."""
-    return lambda bits=random.Random(random.SystemRandom().getrandbits(128)).getrandbits: bits(64)
-
-
-def _process_metrics(metrics: TaskMetrics) -> None:
-    """CPU, memory and garbage collection of this process."""
-    import gc
-    import resource
-
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    metrics.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
-    metrics.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        pages = int(statm.read().split()[1])
-    metrics.gauge("__py-physical-memory-byte", "", pages * resource.getpagesize())
-    for index, (stats, threshold) in enumerate(zip(gc.get_stats(), gc.get_threshold(), strict=True), 1):
-        metrics.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
-        metrics.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)
+    return partial(random.Random(random.SystemRandom().getrandbits(128)).getrandbits, 64)

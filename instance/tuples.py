@@ -13,24 +13,33 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from heronpy.wire.frames import Array32, Array64, edges_of, frame_pb2, root_tasks_of, roots_of
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
+
+
+_numbers = count(1)
 
 
 class InFrame:
     """What the tuples of one received frame share; holds the acking state of a tracked frame.
 
-    Invariants: `values_[i]` is the XOR of tuple i's own edge and of all edges of tuples anchored to
-    it that were settled so far; a tuple whose `done` bit is set was acked or failed for good.
+    Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of
+    the edges of tuples anchored to it that were settled so far and count for this root; a tuple whose
+    `done` bit is set was acked or failed for good.
     """
 
     __slots__ = (
-        "component", "stream", "task", "count", "tracked", "created", "whole_done", "touched",
-        "roots", "root_tasks", "root_counts", "offsets", "values_", "done", "envelope",
+        "number", "component", "stream", "streams", "task", "count", "tracked", "created", "whole_done", "touched",
+        "roots", "root_tasks", "root_counts", "offsets", "values_", "done", "envelope", "many_roots",
     )  # fmt: skip
 
     def __init__(self, component: str, stream: str, task: int, size: int, created: float) -> None:
+        #: Counts the frames of this process.
+        self.number = next(_numbers)
         self.component = component
         self.stream = stream
+        #: The stream of each tuple, when they differ.
+        self.streams: list[str] | None = None
         self.task = task
         self.count = size
         self.created = created
@@ -40,15 +49,16 @@ class InFrame:
         #: Somebody anchored to a tuple of this frame.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
+        #: Some tuple has more than one root, or none.
+        self.many_roots = False
         self.values_: Array64 | None = None
         self.done: Any = None
 
     def track(self, envelope: frame_pb2.Frame) -> None:
-        """Take the roots and edges of a tracked frame; the payload is dropped from the copy."""
-        own = frame_pb2.Frame()
-        own.CopyFrom(envelope)
-        own.ClearField("payload")
-        self.envelope = own
+        """Take over a tracked frame for its roots and edges; its payload is dropped."""
+        envelope.ClearField("payload")
+        self.envelope = envelope
+        self.many_roots = bool(envelope.root_counts)
         self.tracked = True
 
     def unpack(self) -> None:
@@ -56,7 +66,7 @@ class InFrame:
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope
-        self.values_ = edges_of(envelope)
+        self.values_ = values_of(envelope)
         self.roots: Array64 = roots_of(envelope)
         self.root_tasks: Array32 = root_tasks_of(envelope, len(self.roots))
         if envelope.root_counts:
@@ -73,15 +83,22 @@ class InFrame:
         self.unpack()
         if self.root_counts is None:
             return [(int(self.root_tasks[index]), int(self.roots[index]))]
-        low, high = self.offsets[index], self.offsets[index + 1]
+        low, high = self.span(index)
         return [(int(t), int(r)) for t, r in zip(self.root_tasks[low:high], self.roots[low:high], strict=True)]
+
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Where the roots of tuple `index` lie: from, to. Of an unpacked frame."""
+        if self.root_counts is None:
+            return index, index + 1
+        return int(self.offsets[index]), int(self.offsets[index + 1])
 
 
 class HeronTuple(msgspec.Struct, gc=False, eq=False):
     """A tuple given to `process`: `values`, `component`, `stream`, `task` (the sender's), `id`."""
 
     values: list[Any]
-    frame: Any
+    frame: InFrame
     index: int = 0
 
     @property
@@ -90,7 +107,8 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
 
     @property
     def stream(self) -> str:
-        return self.frame.stream
+        streams = self.frame.streams
+        return self.frame.stream if streams is None else streams[self.index]
 
     @property
     def task(self) -> int:
@@ -100,7 +118,10 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
     @property
     def id(self) -> str:
         """Unique within the task that received the tuple."""
-        return f"{self.frame.task}-{id(self.frame):x}-{self.index}"
+        frame = self.frame
+        # Only tuples of tracked frames know their place; all tuples of a frame are made at once.
+        place = self.index if frame.tracked else id(self)
+        return f"{frame.task}-{frame.number:x}-{place:x}"
 
     @property
     def creation_time(self) -> float:
@@ -120,6 +141,16 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
             f"Tuple(id={self.id!r}, component={self.component!r}, stream={self.stream!r}, "
             f"task={self.task!r}, values={self.values!r})"
         )
+
+
+def make_mixed_tuples(flat: list[Any], widths: list[int], frame: InFrame) -> list[HeronTuple]:
+    """Regroup the values of a frame of several streams; `widths` are those of its tuples, one by one."""
+    rows, place = [], 0
+    for width in widths:
+        rows.append(flat[place : place + width])
+        # A stream without fields has one placeholder per tuple.
+        place += width or 1
+    return list(map(HeronTuple, rows, repeat(frame), count()))
 
 
 def make_tuples(flat: list[Any], width: int, frame: InFrame) -> list[HeronTuple]:

@@ -5,14 +5,18 @@ the copy is sent and again when it is acked; when the number is zero the tree is
 Heron; heronpy-api.md 2.6). Roots are consecutive numbers, so the trees are a ring of uint64 indexed by
 root, and a whole frame is registered or acknowledged by one vectorised XOR on a slice.
 
+Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that
+still wait for credit. One acker sees the roots of one incarnation of its spout task only.
+
 Invariants: `live[slot]` is true exactly while the root of that slot is registered and neither
-complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie within one
-ring length, else the ring grows. Pure.
+complete, failed nor forgotten; `value[slot]` is zero when it is not live; live roots lie in
+[low, next), which is never longer than the ring. Pure.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import Array64, edges_of, ranges_of, roots_of, values_of
@@ -34,7 +38,7 @@ class Acker:
         self._mask = RING_MIN - 1
         #: Roots below are not live.
         self._low = 0
-        #: The next root that was never registered.
+        #: Roots from here on were never registered.
         self._next = 0
         self.live_roots = 0
         #: Acks and fails for roots that are not live: late, repeated, or of an earlier incarnation.
@@ -46,10 +50,10 @@ class Acker:
 
     def register(self, frame: frame_pb2.Frame) -> Ranges:
         """Take the roots of a frame from the spout; returns roots to fail because the ring is full."""
-        if frame.roots:
-            return self._register_many(roots_of(frame), values_of(frame))
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
+        if base < self._low:
+            return self._too_old(base, count, failed)
         start = base & self._mask
         if start + count <= len(self._value):
             self._value[start : start + count] = edges_of(frame) if frame.derived_edges else frame.edge
@@ -61,42 +65,35 @@ class Acker:
         self.live_roots += count
         return failed
 
-    def _register_many(self, roots: Array64, values: Array64) -> Ranges:
-        failed = self._make_room(int(roots.min()), int(roots.max()) + 1)
-        slots = roots & np.uint64(self._mask)
-        fresh = np.unique(slots)
-        self.live_roots += int((~self._live[fresh]).sum())
-        self._live[fresh] = True
-        np.bitwise_xor.at(self._value, slots, values)
-        return failed
-
     def _make_room(self, first: int, end: int) -> Ranges:
-        """Let the ring hold every root below `end`; a new incarnation starts afresh."""
+        """Let the ring hold the roots first .. end-1 beside the live ones; returns roots to fail."""
+        if not self.live_roots:
+            self._low, self._next = first, first
         failed: Ranges = NOTHING
-        if not self.live_roots and first > self._next or first < self._low:
-            self._value[:] = 0
-            self._live[:] = False
-            self.live_roots = 0
-            self._low = first
-        elif first > self._next + RING_MAX:
-            failed = self._drop_below(first)
-        self._next = max(self._next if self.live_roots else first, end)
-        if end - self._low > len(self._value):
-            self._advance(first)
-            if end - self._low > RING_MAX:
-                failed = self._drop_below(end - RING_MAX // 2)
-            while end - self._low > len(self._value):
+        low, after = min(self._low, first), max(self._next, end)
+        if after - low > len(self._value):
+            self._advance()
+            low = min(self._low, first)
+            if after - low > RING_MAX:
+                failed = self._drop_below(after - RING_MAX // 2)
+                # The roots that come may be the old ones; those below `low` are not taken.
+                low = self._low
+            while after - low > len(self._value):
                 self._grow()
+        self._low, self._next = low, after
         return failed
 
-    def _advance(self, first: int) -> None:
-        """Move `low` up to the oldest live root, or to `first`, the next one to come alive."""
-        if not self.live_roots:
-            self._low = first
-            return
-        roots = self._roots_from_low()
-        live = self._live[roots & np.uint64(self._mask)]
-        self._low = int(roots[int(np.argmax(live))])
+    def _advance(self) -> None:
+        """Move `low` up to the oldest live root."""
+        if self.live_roots:
+            roots = self._roots_from_low()
+            live = self._live[roots & np.uint64(self._mask)]
+            self._low = int(roots[int(np.argmax(live))])
+
+    def _too_old(self, base: int, count: int, failed: Ranges) -> Ranges:
+        """Roots so far behind the newest that the ring has no room for them: they fail."""
+        self.overflowed_roots += count
+        return failed[0] + [base], failed[1] + [count]
 
     def _roots_from_low(self) -> Array64:
         end = min(self._next, self._low + len(self._value))
@@ -108,7 +105,8 @@ class Acker:
         gone = roots[self._live[roots & np.uint64(self._mask)]]
         self.overflowed_roots += len(gone)
         self._clear(gone)
-        self._low = root
+        self._low = max(self._low, root)
+        self._next = max(self._next, self._low)
         return ranges_of(gone)
 
     def _grow(self) -> None:
@@ -166,9 +164,9 @@ class Acker:
         self._clear(done)
         return ranges_of(done)
 
-    def _known(self, roots: Array64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def _known(self, roots: Array64) -> NDArray[np.bool_]:
         inside = (roots >= np.uint64(self._low)) & (roots < np.uint64(self._next))
-        known = inside & self._live[roots & np.uint64(self._mask)]
+        known: NDArray[np.bool_] = inside & self._live[roots & np.uint64(self._mask)]
         self.unknown_roots += len(roots) - int(known.sum())
         return known
 

@@ -3,6 +3,9 @@
 A stream manager that cannot get rid of frames for a task announces it to all, naming the culprit;
 every stream manager clamps its local spouts while any announcement is valid. An announcement is a
 lease: it is renewed each second and expires after three, so a dead announcer never stops the world.
+
+It never flaps: after an episode a link rests before its next one may begin. In that time its senders
+are held by credit alone (stmgr/links.py); a queue past twice the high mark ends the rest.
 Pure: `now` is given, and what to tell whom is returned.
 """
 
@@ -15,6 +18,8 @@ from heronpy.proto import control_pb2 as control
 
 #: Finished episodes that are remembered for the totals only.
 ACTIVE_MAX = 10_000
+#: A link's next episode begins this long after its last one at the earliest: below one toggle a second.
+REST_S = 2.0
 
 
 @dataclass(slots=True)
@@ -48,6 +53,8 @@ class Backpressure:
         self.remote: dict[str, Remote] = {}
         self.clamped = False
         self._episodes = 0
+        #: Until when a link rests.
+        self._rest: dict[str, float] = {}
         self._announced = False
         self._next_renewal = 0.0
         #: Seconds per culprit task that this stream manager has announced, finished episodes only.
@@ -63,6 +70,8 @@ class Backpressure:
         if episode is None:
             if queued_bytes <= self.high:
                 return False
+            if queued_bytes <= 2 * self.high and now < self._rest.get(link, 0.0):
+                return False
             self._episodes += 1
             self.episodes_started += 1
             self.local[link] = Episode(self._episodes, link, top_task()[0], now, queued_bytes)
@@ -71,10 +80,12 @@ class Backpressure:
         if queued_bytes > self.low:
             return False
         self._close(episode, now)
+        self._rest[link] = now + REST_S
         return True
 
     def forget(self, link: str, now: float) -> bool:
         """A link is gone for good."""
+        self._rest.pop(link, None)
         episode = self.local.get(link)
         if episode is None:
             return False

@@ -1,11 +1,15 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3).
 
 ZeroMQ hides its queues, so what a peer has not granted credit for waits here, counted. A link knows
-what it sent and what the peer consumed, keeps local tasks' unconsumed frames until then, and says when
-the sender of a frame is to get its credit back. Pure: `transmit` is given.
+what it sent and what the peer consumed, keeps unconsumed frames until then, and says when the sender of
+a frame is to get its credit back. Pure: `transmit` is given.
 
-Invariants: `queued_bytes` is the sum over `queue`; `sent_* - consumed_*` is in flight; `retained`
-holds exactly the frames in flight to a local task.
+The credit between two stream managers always flows: one slow task must not hold up the frames of others
+behind its own, or two containers could wait for each other for ever. A stream manager whose queue for a
+task is too full asks its peers to `hold` the frames of that task instead.
+
+Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
+exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ _pack_header = LINK_HEADER.pack
 
 #: transmit(header, data) -> False when the peer cannot be reached
 Transmit = Callable[[bytes, bytes], bool]
+#: Control frames that wait for a peer's link to open, in bytes.
+KEPT_MAX_BYTES = 4 << 20
 
 
 class Source:
@@ -33,9 +39,10 @@ class Source:
     __slots__ = (
         "name", "task", "epoch", "window", "seq", "received_bytes", "received_tuples", "absorbed_bytes",
         "absorbed_tuples", "absorbed_frames", "reported_bytes", "granted", "gaps", "stale_frames", "reply",
+        "holding",
     )  # fmt: skip
 
-    def __init__(self, name: str, task: int, epoch: int, window: int, reply: Callable[[bytes], None]) -> None:
+    def __init__(self, name: str, task: int, epoch: int, window: int, reply: Callable[[bytes], object]) -> None:
         self.name = name
         self.task = task
         self.epoch = epoch
@@ -46,6 +53,8 @@ class Source:
         self.reported_bytes = self.granted = 0
         self.gaps = self.stale_frames = 0
         self.reply = reply
+        #: Tasks whose frames this peer was asked to hold.
+        self.holding: set[int] = set()
 
     def accept(self, epoch: int, seq: int) -> bool:
         """Check a frame's header; a stale epoch is refused, a gap is counted."""
@@ -56,6 +65,10 @@ class Source:
             self.gaps += max(1, seq - self.seq - 1)
         self.seq = seq
         return True
+
+    def mute(self) -> None:
+        """Its link is over: frames of it that still wait here earn nobody credit."""
+        self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
         """A data frame of this peer has left our hands."""
@@ -79,6 +92,10 @@ class Source:
         self.reply(credit.SerializeToString())
 
 
+def _no_reply(data: bytes) -> None:
+    """The reply function of a link that is over."""
+
+
 @dataclass(slots=True)
 class Waiting:
     """A data frame on its way through: its bytes, and whom to credit once it is gone."""
@@ -96,19 +113,23 @@ class Link:
     __slots__ = (
         "name", "task", "epoch", "seq", "queue", "queued_bytes", "queued_tuples", "sent_bytes", "sent_tuples",
         "sent_frames", "granted_bytes", "granted_tuples", "consumed_bytes", "consumed_tuples", "consumed_frames",
-        "retained", "retain", "open", "transmit", "total_tuples", "total_bytes",
+        "retained", "held", "open", "transmit", "total_tuples", "total_bytes", "total_consumed", "_kept", "_kept_bytes",
     )  # fmt: skip
 
-    def __init__(self, name: str, task: int, transmit: Transmit, retain: bool) -> None:
+    def __init__(self, name: str, task: int, transmit: Transmit) -> None:
         self.name = name
+        #: The task at the other end; 0 for a peer.
         self.task = task
         self.transmit = transmit
-        #: Frames are kept until consumed, so that an orderly restart of a task loses nothing.
-        self.retain = retain
         self.queue: deque[Waiting] = deque()
+        #: Frames for tasks that the peer cannot take more for now.
+        self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
-        self.total_tuples = self.total_bytes = 0
+        #: Over all incarnations of the link.
+        self.total_tuples = self.total_bytes = self.total_consumed = 0
         self.open = False
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
         self._zero(0)
 
     def _zero(self, epoch: int) -> None:
@@ -117,11 +138,14 @@ class Link:
         self.sent_bytes = self.sent_tuples = self.sent_frames = 0
         self.granted_bytes = self.granted_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
+        #: Frames in flight: an orderly restart sends them again, else their roots fail at once.
         self.retained: deque[Waiting] = deque()
 
     def start(self, epoch: int) -> list[Waiting]:
         """A new incarnation of the peer; returns what was in flight to the old one."""
-        lost = list(self.retained)
+        lost = self.close()
+        for task in list(self.held):
+            self.release(task)
         self._zero(epoch)
         self.open = True
         return lost
@@ -130,11 +154,18 @@ class Link:
         """The peer is gone: what is queued waits for its next incarnation; returns what was in flight."""
         lost = list(self.retained)
         self.retained.clear()
+        self.sent_tuples, self.sent_bytes = self.consumed_tuples, self.consumed_bytes
         self.open = False
         return lost
 
-    def put_back(self, frames: list[Waiting]) -> None:
-        """Queue frames again, before everything else."""
+    def put_back(self, frames: list[Waiting], skip: int) -> None:
+        """Queue frames again, before everything else; the first `skip` tuples of the first are done."""
+        if frames and skip:
+            first = frames[0]
+            rest = Frame.FromString(first.data).count - skip
+            self.total_consumed += first.tuples - rest
+            first.data += skip_bytes(skip)
+            first.tuples = rest
         for waiting in reversed(frames):
             self.queue.appendleft(waiting)
             self.queued_bytes += len(waiting.data)
@@ -145,31 +176,52 @@ class Link:
         return self.open and self.sent_bytes < self.granted_bytes and self.sent_tuples < self.granted_tuples
 
     def send_control(self, data: bytes) -> bool:
-        """Send a frame that needs no credit."""
+        """Send a frame that needs no credit; False when it is lost.
+
+        For a peer it waits until the link opens: acks come before the mesh is complete.
+        """
         if not self.open:
-            return False
+            return not self.task and self._keep(data)
         self.seq += 1
         return self.transmit(_pack_header(self.epoch, self.seq), data)
 
-    def _send(self, waiting: Waiting) -> None:
+    def _keep(self, data: bytes) -> bool:
+        if self._kept_bytes + len(data) > KEPT_MAX_BYTES:
+            return False
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        return True
+
+    def send_kept(self) -> None:
+        """The link has opened: send the control frames that waited for it."""
+        while self._kept:
+            self.send_control(self._kept.popleft())
+        self._kept_bytes = 0
+
+    def _send(self, waiting: Waiting) -> bool:
+        """Send a data frame; False when the peer has just died: the frame then waits for its successor."""
         data = waiting.data
+        self.seq += 1
+        if not self.transmit(_pack_header(self.epoch, self.seq), data):
+            self.open = False
+            return False
         self.sent_bytes += len(data)
         self.sent_tuples += waiting.tuples
         self.sent_frames += 1
         self.total_tuples += waiting.tuples
         self.total_bytes += len(data)
-        if self.retain:
-            waiting.creditor = None
-            self.retained.append(waiting)
-        self.seq += 1
-        self.transmit(_pack_header(self.epoch, self.seq), data)
+        waiting.creditor = None
+        self.retained.append(waiting)
+        return True
 
     def put(self, waiting: Waiting, hold_above: int) -> None:
         """Send or queue a frame. While the queue is past `hold_above` bytes, its sender's credit waits, too."""
         creditor = waiting.creditor
         size, tuples = len(waiting.data), waiting.tuples
-        if not self.queue and self._can_send():
-            self._send(waiting)
+        queue = self.queue
+        if self.held and waiting.dest_task in self.held:
+            queue = self.held[waiting.dest_task]
+        elif not queue and self._can_send() and self._send(waiting):
             if creditor is not None:
                 creditor.absorbed(size, tuples)
             return
@@ -178,18 +230,34 @@ class Link:
         if creditor is not None and self.queued_bytes <= hold_above:
             creditor.absorbed(size, tuples)
             waiting.creditor = None
-        self.queue.append(waiting)
+        queue.append(waiting)
+
+    def hold(self, task: int) -> None:
+        """Keep the frames of a task back until `release`."""
+        if task not in self.held:
+            self.held[task] = deque(waiting for waiting in self.queue if waiting.dest_task == task)
+            if self.held[task]:
+                self.queue = deque(waiting for waiting in self.queue if waiting.dest_task != task)
+
+    def release(self, task: int) -> None:
+        self.queue.extend(self.held.pop(task, ()))
+
+    def waiting(self) -> list[Waiting]:
+        """All frames that wait, in the order of each task's."""
+        return [*self.queue, *(waiting for held in self.held.values() for waiting in held)]
 
     def pump(self) -> bool:
         """Send from the queue as far as the credit goes; True when something was sent."""
         queue = self.queue
         sent = False
         while queue and self._can_send():
-            waiting = queue.popleft()
+            waiting = queue[0]
             creditor, size, tuples = waiting.creditor, len(waiting.data), waiting.tuples
+            if not self._send(waiting):
+                break
+            queue.popleft()
             self.queued_bytes -= size
             self.queued_tuples -= tuples
-            self._send(waiting)
             if creditor is not None:
                 creditor.absorbed(size, tuples)
             sent = True
@@ -204,12 +272,21 @@ class Link:
 
     def consumed(self, frame: frame_pb2.Frame) -> None:
         """Take the totals of a CREDIT or LEAVE; consumed frames are let go."""
-        if self.retain:
-            for _ in range(min(frame.consumed_frames - self.consumed_frames, len(self.retained))):
-                self.retained.popleft()
-        self.consumed_bytes = max(self.consumed_bytes, frame.consumed_bytes)
-        self.consumed_tuples = max(self.consumed_tuples, frame.consumed_tuples)
-        self.consumed_frames = max(self.consumed_frames, frame.consumed_frames)
+        retained = self.retained
+        frames = frame.consumed_frames - self.consumed_frames
+        if frames <= 0:
+            return
+        if frames > len(retained):
+            # A peer cannot have consumed what was not sent; believe what was sent.
+            frames = len(retained)
+        tuples = 0
+        for _ in range(frames):
+            waiting = retained.popleft()
+            tuples += waiting.tuples
+            self.consumed_bytes += len(waiting.data)
+        self.consumed_frames += frames
+        self.consumed_tuples += tuples
+        self.total_consumed += tuples
 
     def in_flight(self) -> int:
         """Tuples sent that the peer has not reported as consumed."""
@@ -218,14 +295,14 @@ class Link:
     def top_task(self) -> tuple[int, int]:
         """(destination task, bytes) that fills most of the queue."""
         per_task: dict[int, int] = {}
-        for waiting in self.queue:
+        for waiting in self.waiting():
             per_task[waiting.dest_task] = per_task.get(waiting.dest_task, 0) + len(waiting.data)
         return max(per_task.items(), key=lambda item: (item[1], -item[0]), default=(self.task, 0))
 
 
 def skip_bytes(skip: int) -> bytes:
     """`Frame.skip` as bytes to append to a serialized frame (protobuf: the last value wins)."""
-    return Frame(skip=skip).SerializeToString() if skip else b""
+    return Frame(skip=skip).SerializeToString()
 
 
 def parse_frame(data: bytes, into: Any) -> bool:

@@ -9,13 +9,16 @@ from typing import Any
 
 from heronpy.proto import control_pb2 as control
 
+from .sessions import Sessions
 from .switch import Switch
 
 _STARTED = time.monotonic()
 COUNTER, GAUGE = control.Sample.COUNTER, control.Sample.GAUGE
 
 
-def report(switch: Switch, name: str, container: int, epoch: int, instance_ids: dict[int, str]) -> Any:
+def report(
+    switch: Switch, sessions: Sessions, name: str, container: int, epoch: int, instance_ids: dict[int, str]
+) -> Any:
     """All samples of one stream manager."""
     message = control.MetricsReport(process=name, container=container, epoch=epoch, pid=os.getpid())
 
@@ -25,9 +28,13 @@ def report(switch: Switch, name: str, container: int, epoch: int, instance_ids: 
     counts = switch.counts
     add("__tuples_from_workers", counts["tuples_from_workers"])
     add("__tuples_from_stmgrs", counts["tuples_from_stmgrs"])
-    add("__tuples_to_workers", sum(t.link.total_tuples for t in switch.tasks.values()))
+    workers = [task.link for task in switch.tasks.values()]
+    add("__tuples_to_workers", counts["tuples_to_workers"] + sum(link.total_tuples for link in workers))
     add("__tuples_to_stmgrs", sum(p.link.total_tuples for p in switch.peers.values()))
-    add("__bytes_to_workers", sum(t.link.total_bytes for t in switch.tasks.values()))
+    add("__tuples_consumed_by_workers", counts["tuples_consumed"] + sum(link.total_consumed for link in workers))
+    add("__tuples_queued", switch.queued()[1], kind=GAUGE)
+    add("__tuples_in_flight", switch.in_flight(), kind=GAUGE)
+    add("__bytes_to_workers", counts["bytes_to_workers"] + sum(link.total_bytes for link in workers))
     add("__bytes_to_stmgrs", sum(p.link.total_bytes for p in switch.peers.values()))
     add("__ack_tuples_from_workers", counts["ack_tuples"])
     add("__fail_tuples_from_workers", counts["fail_tuples"])
@@ -36,14 +43,15 @@ def report(switch: Switch, name: str, container: int, epoch: int, instance_ids: 
         add("__instance_dropped_tuples", tuples, reason)
     for what in ("garbage", "stale_frames", "fenced_links"):
         add(f"__stmgr_{what}", counts[what])
-    add("__stmgr_link_gaps", sum(source.gaps for source in switch.sources.values()))
+    add("__stmgr_fenced_tasks", sessions.fenced)
+    add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
     add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)
     now = time.monotonic()
     pressure = switch.backpressure
     running = now - pressure._clamped_since if pressure.clamped else 0.0
     add("__time_spent_back_pressure_aggr", (pressure.clamped_s + running) * 1000)
-    for task, seconds in pressure.spent(now).items():
-        add("__time_spent_back_pressure_by_compid", seconds * 1000, instance_ids.get(task, f"task {task}"))
+    for culprit, seconds in pressure.spent(now).items():
+        add("__time_spent_back_pressure_by_compid", seconds * 1000, instance_ids.get(culprit, f"task {culprit}"))
     for task in switch.tasks.values():
         label = instance_ids.get(task.task, f"task {task.task}")
         add("__connection_buffer_by_instanceid/bytes", task.link.queued_bytes, label, GAUGE)

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
@@ -26,10 +25,12 @@ from heronpy.net.zsock import LoopSocket, configure
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
-from heronpy.statemgr import open_state, paths
+from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr.off_loop import get_off_loop
 
 from . import metrics
-from .sessions import Sessions
+from .peers import PeerConnection
+from .sessions import Session, Sessions
 from .switch import NEVER, Switch
 
 log = logging.getLogger("heron.stmgr")
@@ -49,47 +50,6 @@ CREDIT_DELAY_S = 0.02
 LINK_EPOCH_SHIFT = 24
 
 
-class PeerConnection:
-    """Sockets to one incarnation of another stream manager."""
-
-    def __init__(self, shell: Stmgr, record: plan_pb2.StmgrRecord) -> None:
-        self.record = record
-        self._shell = shell
-        context = zmq.Context.instance()
-        identity = f"s:{shell.name}:{shell.epoch}".encode()
-        sock = configure(
-            context.socket(zmq.DEALER),
-            hwm=0,
-            message_max_bytes=shell.settings.frame_max_bytes,
-            identity=identity,
-        )
-        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(shell.settings.peer_reconnect_max_s * 1000))
-        monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-        sock.connect(record.data_endpoint)
-        self._data_sock = sock
-        self.data = LoopSocket(sock, self._on_data, budget=shell.settings.frames_per_turn)
-        self._monitor = LoopSocket(monitor, self._on_event)
-        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity)
-
-    def _on_data(self, parts: list[bytes]) -> None:
-        if len(parts) == 2:
-            self._shell.switch.peer_credit(self.record.id, parts[0], parts[1])
-
-    def _on_event(self, parts: list[bytes]) -> None:
-        """Each new connection is a new link: ZeroMQ may have lost frames of the one before."""
-        if parse_monitor_message(parts)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._shell.switch.open_peer(self.record.id, self._shell.next_link_epoch())
-
-    def transmit(self, header: bytes, data: bytes) -> bool:
-        return self.data.send([header, data])
-
-    def close(self) -> None:
-        self._data_sock.disable_monitor()
-        self._monitor.close()
-        self.data.close()
-        self.control.close()
-
-
 class Stmgr:
     """One stream manager."""
 
@@ -103,6 +63,7 @@ class Stmgr:
         self.switch = Switch(self.settings, self._send_data, time.monotonic)
         self.switch.on_pressure = self._pressure
         self.switch.on_credit_owed = self._settle_credit_later
+        self.switch.on_removed = self._on_removed
         self.sessions = Sessions(self.settings.instance_lost_s)
         self.plan: plan_pb2.PhysicalPlan | None = None
         self._connections: dict[str, PeerConnection] = {}
@@ -112,6 +73,7 @@ class Stmgr:
         self._tmaster_found: plan_pb2.TmasterLocation | None = None
         self._registered = False
         self._stop = asyncio.Event()
+        self._planned = asyncio.Event()
         self._location_changed = asyncio.Event()
         self._pressure_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
@@ -134,11 +96,12 @@ class Stmgr:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         self._open_sockets()
-        self._state = open_state(self.launch.state_type, self.launch.state_root)
-        watch = self._state.watch(
-            paths.tmaster(self.launch.topology),
-            lambda _path: loop.call_soon_threadsafe(self._location_changed.set),
-        )
+        self._state = open_state_of(self.launch)
+
+        def located(path: str) -> None:
+            loop.call_soon_threadsafe(self._location_changed.set)
+
+        watch = self._state.watch(paths.tmaster(self.launch.topology), located)
         jobs = [
             loop.create_task(self._guard(job), name=job.__name__)
             for job in (self._follow_tmaster, self._housekeeping, self._export)
@@ -211,23 +174,36 @@ class Stmgr:
             return None
         raise RpcError(f"{self.name} does not take {field}")
 
-    def _on_register(self, identity: bytes, message: control.RegisterInstance) -> control.RegisterInstanceReply:
-        self.sessions.register(identity, message, time.monotonic())
-        spouts = {s.comp.name for s in self.plan.topology.spouts} if self.plan else self._spout_names()
+    def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
+        session = self.sessions.register(identity, message, time.monotonic())
+        self._heartbeat_soon()
+        if self.plan is None:
+            return self._attach_later(session, message)
+        return self._attach(session, message)
+
+    async def _attach_later(
+        self, session: Session, message: control.RegisterInstance
+    ) -> control.RegisterInstanceReply | None:
+        """A task gets no link before there is a plan: its tuples and acks would have nowhere to go."""
+        await self._planned.wait()
+        if self.sessions.by_task.get(message.task_id) is not session:
+            # It registered again in the meantime, or another incarnation did.
+            return None
+        return self._attach(session, message)
+
+    def _attach(self, session: Session, message: control.RegisterInstance) -> control.RegisterInstanceReply:
+        assert self.plan is not None
+        spouts = {spout.comp.name for spout in self.plan.topology.spouts}
         task = self.switch.add_task(message.task_id, message.component, message.component in spouts)
         link_epoch = self.next_link_epoch()
-        self.switch.attach(task, identity, message.epoch, link_epoch)
+        self.switch.attach(task, session.identity, message.epoch, link_epoch)
         log.info("%s registered, pid %d, epoch %d", message.instance_id, message.pid, message.epoch)
-        self._heartbeat_soon()
         return control.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
 
-    def _spout_names(self) -> set[str]:
-        from heronpy.proto import topology_pb2
-
-        found = self._state.get(paths.topology(self.launch.topology))
-        if found is None:
-            raise RpcError(f"topology {self.launch.topology} is not in the state manager")
-        return {s.comp.name for s in topology_pb2.Topology.FromString(found[0]).spouts}
+    def _on_removed(self, task_id: int) -> None:
+        """A task that is not in the plan has left."""
+        self.sessions.by_task.pop(task_id, None)
+        self._heartbeat_soon()
 
     def _on_status(self, identity: bytes, status: control.TaskStatus) -> None:
         known, changed = self.sessions.heard(identity, status, time.monotonic())
@@ -245,7 +221,7 @@ class Stmgr:
         """Keep a registration with whoever is topology master now."""
         while True:
             self._location_changed.clear()
-            found = self._state.get(paths.tmaster(self.launch.topology))
+            found = await get_off_loop(self._state, paths.tmaster(self.launch.topology))
             if found is not None:
                 location = plan_pb2.TmasterLocation.FromString(found[0])
                 if location.epoch > self._tmaster_epoch or not self._registered:
@@ -316,6 +292,7 @@ class Stmgr:
         log.info("physical plan %d: %d tasks in %d containers", plan.version, len(plan.instances), len(plan.stmgrs))
         self._take_tasks(plan)
         self._take_peers(plan)
+        self._planned.set()
         for session in self.sessions.by_task.values():
             self._control.send(session.identity, control.NewPlan(plan=plan))
         self._heartbeat_soon()
@@ -323,14 +300,11 @@ class Stmgr:
     def _take_tasks(self, plan: plan_pb2.PhysicalPlan) -> None:
         switch = self.switch
         spouts = {spout.comp.name for spout in plan.topology.spouts}
-        mine = {i.task_id for i in plan.instances if i.container == self.container}
-        switch.remote = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
-        for instance in plan.instances:
-            if instance.task_id in mine:
-                switch.add_task(instance.task_id, instance.component, instance.component in spouts)
-        for task_id, task in list(switch.tasks.items()):
-            task.in_plan = task_id in mine
-            if not task.in_plan and task_id not in self.sessions.by_task:
+        mine = {i.task_id: i.component for i in plan.instances if i.container == self.container}
+        elsewhere = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
+        switch.take_places(mine, spouts, elsewhere)
+        for task_id in [task for task in switch.tasks if task not in mine]:
+            if task_id not in self.sessions.by_task:
                 switch.remove_task(task_id)
         high = self.settings.backpressure_high_bytes
         switch.hold_above = NEVER if LogicalPlan.from_topology(plan.topology).cycle() else high
@@ -351,10 +325,11 @@ class Stmgr:
                 known.close()
                 self.switch.backpressure.lost(name)
             self.switch.peer_epochs[name] = max(record.epoch, self.switch.peer_epochs.get(name, 0))
-            connection = PeerConnection(self, record)
+            self.switch.close_peer(name)
+            identity = f"s:{self.name}:{self.epoch}".encode()
+            connection = PeerConnection(record, identity, self.switch, self.settings, self.next_link_epoch)
             self._connections[name] = connection
-            peer = self.switch.add_peer(name, record.epoch, connection.transmit)
-            peer.link.open = False
+            self.switch.add_peer(name, record.epoch, connection.transmit)
         self._pressure(False)
 
     # ---- backpressure -------------------------------------------------------------------------
@@ -454,17 +429,12 @@ class Stmgr:
             return
         now, switch = time.monotonic(), self.switch
         queued_bytes, queued_tuples = switch.queued()
-        for link, task in ((t.link, t) for t in switch.tasks.values()):
-            session = self.sessions.by_task.get(task.task)
-            if session is not None:
-                # What waits here for a task is part of its queue.
-                session.status.in_queue_bytes = max(session.status.in_queue_bytes, link.queued_bytes)
         self._tmaster.send(
             control.StmgrHeartbeat(
                 stmgr_id=self.name,
                 epoch=self.epoch,
                 plan_version=self.plan.version if self.plan else 0,
-                tasks=[session.status for session in self.sessions.by_task.values()],
+                tasks=[self._status_of(session) for session in self.sessions.by_task.values()],
                 queued_bytes=queued_bytes,
                 queued_tuples=queued_tuples,
                 in_flight_tuples=switch.in_flight(),
@@ -476,26 +446,38 @@ class Stmgr:
             )
         )
 
+    def _status_of(self, session: Session) -> control.TaskStatus:
+        """What a task said last; what waits here for it is part of its queue."""
+        task = self.switch.tasks.get(session.status.task_id)
+        waiting = task.link.queued_bytes if task is not None else 0
+        if waiting <= session.status.in_queue_bytes:
+            return session.status
+        status = control.TaskStatus()
+        status.CopyFrom(session.status)
+        status.in_queue_bytes = waiting
+        return status
+
     async def _housekeeping(self) -> None:
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval_s)
             for task in self.sessions.expire(time.monotonic()):
-                log.warning("task %d is silent; its tuples wait for its restart", task)
-                self.switch.detach(task)
+                known = self.switch.tasks.get(task)
+                if known is not None and not known.in_plan:
+                    self.switch.remove_task(task)
+                else:
+                    log.warning("task %d is silent; its tuples wait for it or its successor", task)
             self._heartbeat()
 
     async def _export(self) -> None:
         while True:
             await asyncio.sleep(self._metrics_s)
-            message = metrics.report(self.switch, self.name, self.container, self.epoch, self._instance_ids())
+            message = metrics.report(
+                self.switch, self.sessions, self.name, self.container, self.epoch, self._instance_ids()
+            )
             try:
                 self._push.send(wrap(message).SerializeToString(), zmq.DONTWAIT)
             except zmq.Again:
                 self.discarded_reports += 1
-
-
-def _nothing(envelope: control.Envelope) -> None:
-    """Peers send nothing on the control connection that we opened."""
 
 
 def run(launch: Any, container: int, epoch: int) -> int:

@@ -3,8 +3,8 @@
 Called directly by the shell, once per frame; tuples never become events. The payload is never read.
 Pure but for the `transmit` functions that links carry and the counters it keeps.
 
-Invariant (H07): every tuple of every accepted data frame is, at any time, queued, in flight to a
-peer, delivered, or counted in `discarded`.
+Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
+consumed, or counted in `discarded` (H07); a sender whose frames have all left our hands soon learns it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from heronpy.wire.frames import (
 
 from .acker import Acker, Ranges
 from .backpressure import Backpressure
-from .links import Link, Source, Waiting, parse_frame, skip_bytes
+from .links import Link, Source, Waiting, parse_frame
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
@@ -45,7 +45,9 @@ _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 class LocalTask:
     """A task of this container: its link, its source, and the incarnation they belong to."""
 
-    __slots__ = ("task", "component", "is_spout", "identity", "epoch", "link", "source", "farewell", "in_plan")
+    __slots__ = (
+        "task", "component", "is_spout", "identity", "epoch", "link", "source", "farewell", "in_plan", "held_by",
+    )  # fmt: skip
 
     def __init__(self, task: int, component: str, is_spout: bool, link: Link) -> None:
         self.task = task
@@ -58,6 +60,8 @@ class LocalTask:
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
         self.in_plan = False
+        #: Links of peers that were asked to hold the frames of this task.
+        self.held_by: list[Source] = []
 
 
 class Peer:
@@ -98,8 +102,12 @@ class Switch:
         self._credit_owed = False
         #: Called when announcements or clamps may have changed.
         self.on_pressure: Callable[[bool], None] = _ignore
+        #: Called when a task that is not in the plan has gone.
+        self.on_removed: Callable[[int], None] = _ignore_task
         #: The highest incarnation seen of each peer, for fencing (D13).
         self.peer_epochs: dict[str, int] = {}
+        #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
+        self._ready = False
         self._frame = Frame()
 
     # ---- frames in ----------------------------------------------------------------------------
@@ -127,7 +135,11 @@ class Switch:
         elif kind == CREDIT:
             self._task_credit(source, frame)
         elif kind in ACKER_KINDS:
-            self._for_acker(frame, data)
+            try:
+                self._for_acker(frame, data)
+            except (ValueError, IndexError):
+                # Arrays of roots and values that do not fit each other.
+                self.counts["garbage"] += 1
         elif kind == LEAVE:
             self._leave(source, frame)
 
@@ -150,12 +162,19 @@ class Switch:
             self.counts["fenced_links"] += 1
             return
         self.peer_epochs[name] = incarnation
-        for old in [i for i, s in self.sources.items() if s.name == name and i != identity]:
-            del self.sources[old]
+        for old in [i for i, s in self.sources.items() if s.name == name]:
+            self._end_source(old)
         source = Source(name, 0, epoch, self.settings.link_window_bytes, self._replier(identity, epoch))
         source.seq = 1
         self.sources[identity] = source
-        source.grant()
+        if self._ready:
+            source.grant()
+
+    def _end_source(self, identity: bytes) -> None:
+        source = self.sources.pop(identity, None)
+        if source is not None:
+            source.mute()
+            self.counts["link_gaps"] += source.gaps
 
     def _replier(self, identity: bytes, epoch: int) -> Callable[[bytes], None]:
         seq = 0
@@ -177,20 +196,30 @@ class Switch:
             if acker is not None and not frame.roots:
                 self._completed(source.task, acker.register(frame), failed=True)
         dest = frame.dest_task
+        waiting = Waiting(data, count, dest, frame.tracked, source)
         local = self.tasks.get(dest)
         if local is not None:
             link = local.link
+            # A peer gets its credit at once (see links.py) and is asked to hold the task's frames instead.
+            link.put(waiting, self.hold_above if source.task else NEVER)
+            if link.queued_bytes > self.hold_above and not source.task and dest not in source.holding:
+                source.holding.add(dest)
+                local.held_by.append(source)
+                source.reply(Frame(kind=CLAMP, dest_task=dest, on=True).SerializeToString())
         else:
             peer = self.peers.get(self.remote.get(dest, ""))
             if peer is None:
-                self._discard("no such task", count)
-                self.fail_roots(frame)
-                source.absorbed(len(data), count)
+                self._lose([waiting], "no such task")
                 return
             link = peer.link
-        link.put(Waiting(data, count, dest, frame.tracked, source), self.hold_above)
+            link.put(waiting, self.hold_above)
         if link.queued_bytes > self.backpressure.high:
             self._observe(link)
+        if not self._credit_owed:
+            self._owe_credit()
+
+    def _owe_credit(self) -> None:
+        """Some sender may be owed less than a quarter window; it gets that in a moment."""
         if not self._credit_owed:
             self._credit_owed = True
             self.on_credit_owed()
@@ -206,7 +235,10 @@ class Switch:
         if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now()):
             self.on_pressure(True)
 
-    def _pumped(self, link: Link) -> None:
+    def _pump(self, link: Link) -> None:
+        """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
+        if link.pump():
+            self._owe_credit()
         if link.name in self.backpressure.local:
             self._observe(link)
 
@@ -214,11 +246,20 @@ class Switch:
         task = self.tasks.get(source.task)
         if task is not None:
             task.link.credit(frame)
-            task.link.pump()
-            self._pumped(task.link)
+            self._pump(task.link)
+            if task.held_by and task.link.queued_bytes <= self.backpressure.low:
+                self._release(task)
+
+    def _release(self, task: LocalTask) -> None:
+        """Peers may send frames of this task again."""
+        message = Frame(kind=CLAMP, dest_task=task.task, on=False).SerializeToString()
+        for source in task.held_by:
+            source.holding.discard(task.task)
+            source.reply(message)
+        task.held_by.clear()
 
     def peer_credit(self, stmgr_id: str, header: bytes, data: bytes) -> None:
-        """What a peer answers on our own socket to it: credits."""
+        """What a peer answers on our own socket to it: credits, and which tasks are too full."""
         peer = self.peers.get(stmgr_id)
         if peer is None or len(header) != LINK_HEADER.size or not parse_frame(data, self._frame):
             self.counts["garbage"] += 1
@@ -226,10 +267,15 @@ class Switch:
         if LINK_HEADER.unpack(header)[0] != peer.link.epoch:
             self.counts["stale_frames"] += 1
             return
-        if self._frame.kind == CREDIT:
-            peer.link.credit(self._frame)
-            peer.link.pump()
-            self._pumped(peer.link)
+        frame = self._frame
+        if frame.kind == CREDIT:
+            peer.link.credit(frame)
+            self._pump(peer.link)
+        elif frame.kind == CLAMP and frame.on:
+            peer.link.hold(frame.dest_task)
+        elif frame.kind == CLAMP:
+            peer.link.release(frame.dest_task)
+            self._pump(peer.link)
 
     # ---- acking -------------------------------------------------------------------------------
 
@@ -271,11 +317,26 @@ class Switch:
 
     # ---- tasks --------------------------------------------------------------------------------
 
+    def take_places(self, mine: dict[int, str], spouts: set[str], elsewhere: dict[int, str]) -> None:
+        """A new plan: the component of each task here, and the stream manager of each other task."""
+        for task_id, component in mine.items():
+            self.add_task(task_id, component, component in spouts)
+            self.remote.pop(task_id, None)
+        # Senders that have not applied the plan yet still send to tasks that it removes.
+        self.remote.update(elsewhere)
+        for task_id, task in self.tasks.items():
+            task.in_plan = task_id in mine
+        # Peers that connected before the first plan may send now.
+        self._ready = True
+        for source in self.sources.values():
+            if not source.granted:
+                source.grant()
+
     def add_task(self, task_id: int, component: str, is_spout: bool) -> LocalTask:
         """Know a task of this container; frames for it queue until it registers."""
         task = self.tasks.get(task_id)
         if task is None:
-            link = Link(f"task-{task_id}", task_id, self._no_peer, retain=True)
+            link = Link(f"task-{task_id}", task_id, self._no_peer)
             task = self.tasks[task_id] = LocalTask(task_id, component, is_spout, link)
             if is_spout:
                 self.ackers[task_id] = Acker()
@@ -286,23 +347,31 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """A (new) incarnation of a task registered; settle what its predecessor left."""
-        self.sources.pop(task.identity, None)
-        if task.is_spout and epoch != task.epoch:
+        """A (new) link of a task begins; settle what the one before left.
+
+        The spout's side has given up all its pending roots by now, whether it is a new process or not.
+        """
+        self._end_source(task.identity)
+        if task.source is not None:
+            task.source.mute()
+        if task.is_spout:
             self.ackers[task.task] = Acker()
         task.identity, task.epoch = identity, epoch
         farewell, task.farewell = task.farewell, None
+        self._settle_unconsumed(task, farewell)
         window = self.settings.instance_out_window_bytes
         reply = task.link.send_control
         task.source = Source(f"task-{task.task}", task.task, link_epoch, window, reply)
         task.link.transmit = lambda header, data: self._send(identity, header, data)
-        lost = task.link.start(link_epoch)
-        if farewell is not None and lost and not task.is_spout:
-            lost[0].data += skip_bytes(farewell.skip)
-            lost[0].tuples -= farewell.skip
-            task.link.put_back(lost)
+        task.link.start(link_epoch)
+
+    def _settle_unconsumed(self, task: LocalTask, farewell: frame_pb2.Frame | None) -> None:
+        """What was in flight to a task: sent again after an orderly exit, else lost."""
+        frames = task.link.close()
+        if farewell is not None and not task.is_spout:
+            task.link.put_back(frames, farewell.skip)
         else:
-            self._lose(lost, "task died")
+            self._lose(frames, "task died")
 
     def _leave(self, source: Source, frame: frame_pb2.Frame) -> None:
         task = self.tasks.get(source.task)
@@ -315,29 +384,35 @@ class Switch:
         if not task.in_plan:
             self.remove_task(task.task)
 
-    def detach(self, task_id: int) -> None:
-        """A task went silent: hold its frames until its next incarnation."""
-        task = self.tasks.get(task_id)
-        if task is not None:
-            task.link.open = False
-
     def remove_task(self, task_id: int) -> None:
-        """A task is gone for good: what waits for it is discarded, and counted."""
+        """A task is gone for good, or lives elsewhere now: forward what waits for it, or discard and count it."""
         task = self.tasks.pop(task_id, None)
         if task is None:
             return
-        self.sources.pop(task.identity, None)
+        self._end_source(task.identity)
+        self._release(task)
         self.ackers.pop(task_id, None)
-        lost = task.link.close()
-        self._lose(lost + list(task.link.queue), "task removed")
+        self._settle_unconsumed(task, task.farewell)
+        peer = self.peers.get(self.remote.get(task_id, ""))
+        self.counts["tuples_to_workers"] += task.link.total_tuples
+        self.counts["tuples_consumed"] += task.link.total_consumed
+        self.counts["bytes_to_workers"] += task.link.total_bytes
+        if peer is None:
+            self._lose(task.link.waiting(), "task removed")
+        else:
+            for waiting in task.link.waiting():
+                peer.link.put(waiting, self.hold_above)
+            self._owe_credit()
         if self.backpressure.forget(task.link.name, self._now()):
             self.on_pressure(True)
+        self.on_removed(task_id)
 
     def _lose(self, frames: list[Waiting], reason: str) -> None:
         for waiting in frames:
             self._discard(reason, waiting.tuples)
             if waiting.creditor is not None:
                 waiting.creditor.absorbed(len(waiting.data), waiting.tuples)
+                self._owe_credit()
             if waiting.tracked:
                 self.fail_roots(Frame.FromString(waiting.data))
 
@@ -350,23 +425,35 @@ class Switch:
         """Know a peer, or a new incarnation of it; what is queued for it stays queued."""
         peer = self.peers.get(stmgr_id)
         if peer is None:
-            peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit, retain=False))
+            peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit))
         peer.epoch = epoch
         peer.link.transmit = transmit
         return peer
 
+    def close_peer(self, stmgr_id: str) -> None:
+        """The connection to a peer broke: what was in flight is lost, what comes waits for the next one.
+
+        A frame counted as lost may have arrived: then its roots fail although it was processed, which
+        at least once allows, and acks off it is counted once too often.
+        """
+        peer = self.peers.get(stmgr_id)
+        if peer is not None:
+            self._lose(peer.link.close(), "peer lost")
+
     def open_peer(self, stmgr_id: str, link_epoch: int) -> None:
-        """Start a link to a peer; frames in flight over the one before are lost, and counted."""
-        link = self.peers[stmgr_id].link
-        self._discard("peer lost", link.in_flight())
-        link.start(link_epoch)
-        link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
+        """Start a link to a peer."""
+        peer = self.peers.get(stmgr_id)
+        if peer is None:
+            return
+        self.close_peer(stmgr_id)
+        peer.link.start(link_epoch)
+        peer.link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
+        peer.link.send_kept()
 
     def remove_peer(self, stmgr_id: str) -> None:
         """A peer left the plan."""
         peer = self.peers.pop(stmgr_id)
-        self._discard("peer removed", peer.link.in_flight())
-        self._lose(list(peer.link.queue), "peer removed")
+        self._lose(peer.link.close() + peer.link.waiting(), "peer removed")
         self.backpressure.lost(stmgr_id)
         if self.backpressure.forget(stmgr_id, self._now()):
             self.on_pressure(True)
@@ -402,4 +489,8 @@ def _nothing() -> None:
 
 
 def _ignore(changed: bool) -> None:
+    return None
+
+
+def _ignore_task(task_id: int) -> None:
     return None

@@ -18,7 +18,7 @@ LINK_OPEN: Kind
 REGISTER: Kind
 
 class Frame(_message.Message):
-    __slots__ = ["codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "skip", "source_task", "stream", "tracked", "values"]
+    __slots__ = ["codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "skip", "source_task", "stream", "streams", "tracked", "values"]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FRAMES_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Frame(_message.Message):
     ROOT_TASK_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     TRACKED_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
@@ -73,9 +74,10 @@ class Frame(_message.Message):
     skip: int
     source_task: int
     stream: int
+    streams: bytes
     tracked: bool
     values: bytes
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

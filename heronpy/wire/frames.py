@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 from heronpy.proto import frame_pb2
 
 Frame = frame_pb2.Frame
-DATA: int = frame_pb2.DATA
-CREDIT: int = frame_pb2.CREDIT
-ACK: int = frame_pb2.ACK
-FAIL: int = frame_pb2.FAIL
-COMPLETE: int = frame_pb2.COMPLETE
-CLAMP: int = frame_pb2.CLAMP
-LINK_OPEN: int = frame_pb2.LINK_OPEN
-FORGET: int = frame_pb2.FORGET
-REGISTER: int = frame_pb2.REGISTER
-LEAVE: int = frame_pb2.LEAVE
+Kind = frame_pb2.Kind
+DATA = frame_pb2.DATA
+CREDIT = frame_pb2.CREDIT
+ACK = frame_pb2.ACK
+FAIL = frame_pb2.FAIL
+COMPLETE = frame_pb2.COMPLETE
+CLAMP = frame_pb2.CLAMP
+LINK_OPEN = frame_pb2.LINK_OPEN
+FORGET = frame_pb2.FORGET
+REGISTER = frame_pb2.REGISTER
+LEAVE = frame_pb2.LEAVE
 
 #: Kinds whose `dest_task` is the spout task that owns the roots.
 ACKER_KINDS = frozenset((ACK, FAIL, FORGET, REGISTER))
@@ -35,6 +36,7 @@ LINK_HEADER = struct.Struct("<QQ")
 
 U64 = np.dtype("<u8")
 U32 = np.dtype("<u4")
+U16 = np.dtype("<u2")
 Array64 = NDArray[np.uint64]
 Array32 = NDArray[np.uint32]
 
@@ -98,6 +100,17 @@ def values_of(frame: frame_pb2.Frame) -> Array64:
 def pack64(values: Array64 | list[int]) -> bytes:
     """uint64 values as little-endian bytes."""
     return np.asarray(values, dtype=U64).tobytes()
+
+
+def pack16(values: list[int]) -> bytes:
+    """uint16 values as little-endian bytes."""
+    return np.asarray(values, dtype=U16).tobytes()
+
+
+def unpack16(data: bytes) -> list[int]:
+    """What pack16 made bytes of."""
+    values: list[int] = np.frombuffer(data, dtype=U16).tolist()
+    return values
 
 
 def pack32(values: Array32 | list[int]) -> bytes:

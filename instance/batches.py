@@ -1,0 +1,308 @@
+"""Frames out of outlets: payload, roots and edges of a batch (data-plane.md).
+
+A frame stays far below what a link takes: a batch that turns out too large is cut in two, so no tuple
+that was accepted at emit ever harms the link (H35).
+
+Pure but for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
+of edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from heronpy.common.errors import TopologyError
+from heronpy.wire import codec
+from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
+
+from .outlets import Mark, Outlet, OutStream
+from .pending import PendingRoots
+from .tuples import HeronTuple, InFrame
+
+_frame_of = attrgetter("frame")
+_JUST_TUPLES = {HeronTuple}
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+#: send(dest_task, frame_bytes, tuples); no tuples: a control frame
+Send = Callable[[int, bytes, int], None]
+
+
+class Batches:
+    """Builds and sends the frames of one task.
+
+    `tracked` is None (no acking), "spout" or "bolt".
+    """
+
+    def __init__(
+        self,
+        component: str,
+        task_id: int,
+        streams: list[OutStream],
+        settings: Any,
+        send: Send,
+        bits: Callable[[], int],
+        tracked: str | None,
+        pending: PendingRoots | None,
+        codec_id: int,
+        frame_max_bytes: int,
+    ) -> None:
+        self.component = component
+        self.task_id = task_id
+        self.streams = streams
+        self.tracked = tracked
+        self.pending = pending
+        self.now = 0.0
+        #: Flush every outlet after this many tuples; adapts to the size of the tuples.
+        self.limit: int = settings.batch_tuples
+        self._limit_max: int = settings.batch_tuples
+        self._batch_bytes: int = settings.batch_bytes
+        #: A batch of several tuples is cut above this. Acks of a batch may need a third more than its roots.
+        self._cut_above = frame_max_bytes // 3
+        self._send = send
+        self._bits = bits
+        self._codec = codec_id
+        self._frame = Frame()
+
+    # ---- batches ------------------------------------------------------------------------------
+
+    def flush(self, outlet: Outlet) -> None:
+        """Send what an outlet holds: one frame per destination (and per run of tracked tuples)."""
+        total = len(outlet)
+        if not total:
+            return
+        if self.tracked == "bolt":
+            self.settle(outlet)
+        flat, marks, kinds, width = outlet.flat, outlet.marks, outlet.kinds, outlet.width
+        if kinds is None:
+            self.streams[outlet.stream].emitted += total
+        else:
+            for kind in set(kinds):
+                self.streams[kind].emitted += kinds.count(kind)
+        start = 0
+        for dest, size in outlet.shares(total):
+            values = flat if size == total else flat[start * width : (start + size) * width]
+            if not self.tracked:
+                self._send_run(outlet, dest, values, kinds, size, None, start)
+            else:
+                self._send_runs(outlet, dest, values, kinds, marks[start : start + size], start)
+            start += size
+        outlet.clear()
+
+    def _send_runs(
+        self,
+        outlet: Outlet,
+        dest: int,
+        values: list[Any],
+        kinds: list[int] | None,
+        marks: list[Mark],
+        start: int,
+    ) -> None:
+        """Tracked and untracked tuples go in frames of their own."""
+        if None not in marks:
+            self._send_run(outlet, dest, values, kinds, len(marks), marks, start)
+            return
+        place = 0
+        for untracked, run in groupby(marks, key=_is_none):
+            run_marks = list(run)
+            end = place + len(run_marks)
+            part, part_kinds = self._part(outlet, values, kinds, place, end)
+            self._send_run(
+                outlet, dest, part, part_kinds, end - place, None if untracked else run_marks, start + place
+            )
+            place = end
+
+    def _part(
+        self, outlet: Outlet, values: list[Any], kinds: list[int] | None, low: int, high: int
+    ) -> tuple[list[Any], list[int] | None]:
+        """The values and streams of the tuples low .. high-1."""
+        if kinds is None:
+            return values[low * outlet.width : high * outlet.width], None
+        streams = self.streams
+        before = sum(streams[kind].width for kind in kinds[:low])
+        part_kinds = kinds[low:high]
+        return values[before : before + sum(streams[kind].width for kind in part_kinds)], part_kinds
+
+    def _send_run(
+        self,
+        outlet: Outlet,
+        dest: int,
+        values: list[Any],
+        kinds: list[int] | None,
+        size: int,
+        marks: list[Mark] | None,
+        start: int,
+    ) -> None:
+        payload = codec.encode(values)
+        frame = self._new_frame(outlet.stream, dest, size)
+        heavy = len(payload)
+        if marks is not None and self.tracked == "bolt":
+            self._put_roots(frame, marks)
+            heavy = max(heavy, len(frame.roots) + len(frame.root_tasks))
+            if heavy > self._cut_above and size == 1 and heavy != len(payload):
+                raise TopologyError(
+                    f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} tuples of "
+                    "spouts, more than one frame can name; anchor it to fewer"
+                )
+        if heavy > self._cut_above and size > 1:
+            middle = size // 2
+            for low, high in ((0, middle), (middle, size)):
+                part, part_kinds = self._part(outlet, values, kinds, low, high)
+                part_marks = None if marks is None else marks[low:high]
+                self._send_run(outlet, dest, part, part_kinds, high - low, part_marks, start + low)
+            return
+        if kinds is not None:
+            frame.stream = kinds[0]
+            if kinds.count(kinds[0]) != size:
+                frame.streams = pack16(kinds)
+        if marks is not None:
+            frame.tracked = True
+            if self.tracked == "spout":
+                assert self.pending is not None
+                frame.root_base = self.pending.add(marks, self.now, frame.stream)
+                frame.root_task = self.task_id
+                frame.edge = self._bits() or 1
+            else:
+                frame.edge = (outlet.seed + start) & _MASK
+                frame.derived_edges = True
+        frame.payload = payload
+        # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the tuples weigh.
+        limit = self._batch_bytes * size // (len(payload) + 1)
+        self.limit = max(16, min(self._limit_max, limit))
+        self._send(dest, frame.SerializeToString(), size)
+
+    def _new_frame(self, stream: int, dest: int, size: int) -> Any:
+        frame = self._frame
+        frame.Clear()
+        frame.kind = DATA
+        frame.source_task = self.task_id
+        frame.dest_task = dest
+        frame.stream = stream
+        frame.count = size
+        frame.codec = self._codec
+        return frame
+
+    # ---- tracked spout tuples with several copies -----------------------------------------------
+
+    def send_copies(self, stream: OutStream, outlets: list[Outlet], frozen: list[Any], mark: Mark) -> None:
+        """A tracked spout tuple with several copies is sent at once, behind its REGISTER.
+
+        The acker must know the XOR of all copies before the first copy can be acked, or a quick ack
+        would complete the tree while other copies are still on their way.
+        """
+        assert self.pending is not None
+        for outlet in outlets:
+            self.flush(outlet)
+        base = self.pending.add([mark], self.now, stream.index)
+        edges = [self._bits() or 1 for _ in outlets]
+        total = 0
+        for edge in edges:
+            total ^= edge
+        if not total:
+            edges[0] ^= 2
+            total = 2
+        register = Frame(
+            kind=REGISTER, source_task=self.task_id, dest_task=self.task_id, count=1, root_base=base,
+            root_task=self.task_id, edge=total,
+        )  # fmt: skip
+        self._send(self.task_id, register.SerializeToString(), 0)
+        payload = codec.encode(frozen)
+        stream.emitted += len(outlets)
+        for outlet, edge in zip(outlets, edges, strict=True):
+            frame = self._new_frame(stream.index, outlet.dests[0], 1)
+            frame.tracked = frame.registered = True
+            frame.root_base, frame.root_task, frame.edge = base, self.task_id, edge
+            frame.payload = payload
+            self._send(outlet.dests[0], frame.SerializeToString(), 1)
+
+    # ---- anchors ------------------------------------------------------------------------------
+
+    def settle(self, outlet: Outlet) -> None:
+        """XOR the edges of the buffered anchored tuples into the tuples they are anchored to."""
+        marks, first = outlet.marks, outlet.settled
+        if first == len(marks):
+            return
+        if not outlet.seed:
+            outlet.seed = self._bits() or 1
+        edges = derived_edges(outlet.seed + first, len(marks) - first)
+        outlet.settled = len(marks)
+        fresh = marks[first:] if first else marks
+        if not _one_root_each(fresh):
+            for mark, edge in zip(fresh, edges, strict=True):
+                _settle_one(mark, edge)
+            return
+        place = 0
+        for frame, run in groupby(fresh, key=_frame_of):
+            indices = [anchor.index for anchor in run]
+            np.bitwise_xor.at(_touch(frame).values_, indices, edges[place : place + len(indices)])
+            place += len(indices)
+
+    def _put_roots(self, frame: Any, marks: list[Mark]) -> None:
+        """The union of the anchors' roots of each tuple."""
+        if _one_root_each(marks):
+            roots, tasks = _single_roots(marks)
+        else:
+            pairs = [
+                sorted({pair for anchor in _anchors(mark) for pair in anchor.frame.roots_at(anchor.index)})
+                for mark in marks
+            ]
+            frame.root_counts = pack32([len(p) for p in pairs])
+            tasks = np.array([task for p in pairs for task, _ in p], dtype=np.uint32)
+            roots = np.array([root for p in pairs for _, root in p], dtype=np.uint64)
+        frame.roots = pack64(roots)
+        if len(tasks) and (tasks == tasks[0]).all():
+            frame.root_task = int(tasks[0])
+        else:
+            frame.root_tasks = pack32(tasks)
+
+
+def _is_none(mark: Mark) -> bool:
+    return mark is None
+
+
+def _one_root_each(marks: list[Mark]) -> bool:
+    """Is each tuple anchored to exactly one tuple, which has exactly one root?"""
+    return set(map(type, marks)) == _JUST_TUPLES and not any(f.many_roots for f in set(map(_frame_of, marks)))
+
+
+def _anchors(mark: Mark) -> Sequence[HeronTuple]:
+    if mark is None:
+        return ()
+    return (mark,) if type(mark) is HeronTuple else mark
+
+
+def _touch(frame: InFrame) -> Any:
+    frame.unpack()
+    frame.touched = True
+    return frame
+
+
+def _settle_one(mark: Mark, edge: Any) -> None:
+    """XOR the edge of one tuple into its anchors: for each root into exactly one of them.
+
+    The tuple's own ack will XOR its edge once into every root, so the acks of its anchors must do so
+    once, too; anchors that share a root would cancel each other out.
+    """
+    taken: set[tuple[int, int]] = set()
+    for anchor in _anchors(mark):
+        frame = _touch(anchor.frame)
+        low, _ = frame.span(anchor.index)
+        for place, pair in enumerate(frame.roots_at(anchor.index), low):
+            if pair not in taken:
+                taken.add(pair)
+                frame.values_[place] ^= edge
+
+
+def _single_roots(marks: list[HeronTuple]) -> tuple[Array64, Any]:
+    """Roots and their tasks of tuples with one anchor that has one root."""
+    roots, tasks = [], []
+    for frame, run in groupby(marks, key=_frame_of):
+        indices = [anchor.index for anchor in run]
+        frame.unpack()
+        roots.append(frame.roots[indices])
+        tasks.append(frame.root_tasks[indices])
+    return np.concatenate(roots), np.concatenate(tasks)

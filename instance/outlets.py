@@ -1,0 +1,128 @@
+"""Output streams of a task and their buffers.
+
+An outlet is a *flat* list of values for one destination; the receiver regroups them by the width of the
+stream. Streams of one component that share a consumer share their outlets, too, because tuples from one
+task to one task keep the order of their emits: such an outlet also keeps the stream of each tuple.
+
+Invariants of an outlet: `flat` holds `width` values per tuple, or the width of each tuple's own stream
+when `kinds` is kept; `marks` (ids of a tracked spout, anchors of a tracked bolt) and `kinds` have one
+entry per tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+#: What a tracked tuple is known by: its id at a spout; its anchor or anchors at a bolt.
+Mark = Any
+
+
+class Outlet:
+    """A buffer of tuples for one destination, or of one stream for several that share it (shuffle)."""
+
+    __slots__ = ("big_bytes", "dests", "flat", "kinds", "marks", "seed", "settled", "stream", "turn", "width")
+
+    def __init__(self, stream: int, dests: list[int], width: int, turn: int = 0, mixed: bool = False) -> None:
+        self.stream = stream
+        self.dests = dests
+        self.width = width
+        self.flat: list[Any] = []
+        self.marks: list[Mark] = []
+        #: Index of each tuple's stream, in an outlet of several streams.
+        self.kinds: list[int] | None = [] if mixed else None
+        self.big_bytes = 0
+        #: Edges of anchored tuples are splitmix64(seed + position); drawn when the first one comes.
+        self.seed = 0
+        self.settled = 0
+        self.turn = turn
+
+    def __len__(self) -> int:
+        return len(self.flat) // self.width if self.kinds is None else len(self.kinds)
+
+    def clear(self) -> None:
+        self.flat.clear()
+        self.marks.clear()
+        if self.kinds is not None:
+            self.kinds.clear()
+        self.big_bytes = self.seed = self.settled = 0
+
+    def shares(self, total: int) -> list[tuple[int, int]]:
+        """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.
+
+        The destination that comes first moves on with each flush, so that small flushes spread evenly.
+        """
+        dests = self.dests
+        count = len(dests)
+        if count == 1:
+            return [(dests[0], total)]
+        share, rest = divmod(total, count)
+        turn = self.turn % count
+        self.turn = (turn + rest) % count
+        return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
+
+
+class OutStream:
+    """One declared output stream with its consumers."""
+
+    def __init__(self, name: str, index: int, fields: Sequence[str], direct: bool) -> None:
+        self.name = name
+        self.index = index
+        self.fields = list(fields)
+        #: Values per tuple in a buffer; a stream without fields has a placeholder.
+        self.width = max(1, len(self.fields))
+        self.direct = direct
+        self.choosers: list[Any] = []
+        #: By destination; the same dict in all streams that share a consumer.
+        self.outlets: dict[int, Outlet] = {}
+        self.shared: Outlet | None = None
+        #: Shares its outlets with other streams of this component.
+        self.mixed = False
+        #: Tuples that have left the buffers, copies counted singly.
+        self.emitted = 0
+        #: "field", "buffer" or "general", see Emitter._shape.
+        self.shape = "general"
+        #: Key of a fields grouping -> what takes the tuple (see Emitter._miss).
+        self.memo: dict[Any, Any] = {}
+        self.left = 0
+
+    def outlet(self, task: int) -> Outlet:
+        found = self.outlets.get(task)
+        if found is None:
+            found = self.outlets[task] = Outlet(self.index, [task], self.width, mixed=self.mixed)
+        return found
+
+    def share(self, dests: list[int], turn: int) -> None:
+        """One buffer for all tuples; it stays the same object over plans."""
+        if self.shared is None:
+            self.shared = Outlet(self.index, dests, self.width, turn)
+        else:
+            self.shared.dests = dests
+
+    def all_outlets(self) -> Iterable[Outlet]:
+        if self.shared is not None:
+            yield self.shared
+        yield from self.outlets.values()
+
+
+def share_outlets(streams: Iterable[OutStream], tasks_of: dict[str, set[int]]) -> list[OutStream]:
+    """Give each set of streams that (also indirectly) share a consumer one dict of outlets.
+
+    Returns one stream per set: its outlets are those of the whole set.
+    """
+    sets: list[tuple[set[int], list[OutStream]]] = []
+    for stream in streams:
+        tasks, members = set(tasks_of[stream.name]), [stream]
+        apart = []
+        for other_tasks, other_members in sets:
+            if other_tasks & tasks:
+                tasks |= other_tasks
+                members = other_members + members
+            else:
+                apart.append((other_tasks, other_members))
+        sets = [*apart, (tasks, members)]
+    for _, members in sets:
+        outlets: dict[int, Outlet] = {}
+        for stream in members:
+            stream.outlets, stream.mixed = outlets, len(members) > 1
+    return [members[0] for _, members in sets]

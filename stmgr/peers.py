@@ -1,0 +1,94 @@
+"""The sockets of a stream manager to one other: a DEALER for data, watched by a monitor, and control."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from heronpy.net.rpc import ControlClient
+from heronpy.net.zsock import LoopSocket, configure
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+
+from .switch import Switch
+
+
+class PeerConnection:
+    """Sockets to one incarnation of another stream manager.
+
+    Each connection is a new link over a new socket: ZeroMQ keeps what it has not sent when a
+    connection breaks, and would send it over the next one, which we have counted as lost by then.
+    """
+
+    def __init__(
+        self,
+        record: plan_pb2.StmgrRecord,
+        identity: bytes,
+        switch: Switch,
+        settings: Any,
+        next_link_epoch: Callable[[], int],
+    ) -> None:
+        self.record = record
+        self._identity = identity
+        self._switch = switch
+        self._settings = settings
+        self._next_link_epoch = next_link_epoch
+        self._closed = self._reconnecting = False
+        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity)
+        self._connect()
+
+    def _connect(self) -> None:
+        settings = self._settings
+        sock = configure(
+            zmq.Context.instance().socket(zmq.DEALER),
+            hwm=0,
+            message_max_bytes=settings.frame_max_bytes,
+            identity=self._identity,
+        )
+        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(settings.peer_reconnect_max_s * 1000))
+        monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        sock.connect(self.record.data_endpoint)
+        self._data_sock = sock
+        self.data = LoopSocket(sock, self._on_data, budget=settings.frames_per_turn)
+        self._monitor = LoopSocket(monitor, self._on_event)
+
+    def _on_data(self, parts: list[bytes]) -> None:
+        if len(parts) == 2:
+            self._switch.peer_credit(self.record.id, parts[0], parts[1])
+
+    def _on_event(self, parts: list[bytes]) -> None:
+        event = parse_monitor_message(parts)["event"]
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._switch.open_peer(self.record.id, self._next_link_epoch())
+        elif event == zmq.EVENT_DISCONNECTED:
+            self._switch.close_peer(self.record.id)
+            if not self._reconnecting:
+                self._reconnecting = True
+                asyncio.get_running_loop().call_soon(self._reconnect)
+
+    def _reconnect(self) -> None:
+        self._reconnecting = False
+        if not self._closed:
+            self._close_data()
+            self._connect()
+
+    def transmit(self, header: bytes, data: bytes) -> bool:
+        return self.data.send([header, data])
+
+    def _close_data(self) -> None:
+        self._data_sock.disable_monitor()
+        self._monitor.close()
+        self.data.close()
+
+    def close(self) -> None:
+        self._closed = True
+        self._close_data()
+        self.control.close()
+
+
+def _nothing(envelope: control.Envelope) -> None:
+    """Peers send nothing on the control connection that we opened."""
