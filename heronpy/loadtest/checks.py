@@ -66,17 +66,18 @@ def memory_flat(growth: Growth | None) -> list[Check]:
 def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: str) -> Check:
     """The sentence about exactness: with replays, duplicates are allowed and counted."""
     if ok and got == expected:
-        return Check("exact", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
+        return Check("counts", True, f"exact: {got:,} of {expected:,} {unit}{detail}")
     if ok:
-        return Check("exact", True, f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}")
-    return Check("exact", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
+        return Check(
+            "counts", True, f"at least once: {got:,} for {expected:,} {unit}, {replayed:,} emitted again{detail}"
+        )
+    return Check("counts", False, f"WRONG: {got:,} instead of {expected:,} {unit}{detail}")
 
 
 def exact_words(load: Load, reports: Reports, out: Path) -> Check:
     """Every word has the count that it must have."""
     p = load.parameters
     messages: Any = word_list(p["distinct"], p["words"], p["zipf"])
-    words_of: Callable[[int], int] = lambda sent: sent
     if p["split_bolts"]:
         messages = sentences(messages)
     expected: Counter[str] = Counter()
@@ -92,7 +93,9 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
     split = [word for word, tasks in homes.items() if tasks > 1]
     short = [word for word in wrong if got[word] < expected[word]]
     ok = not split and (not wrong or (bool(reports.replayed) and not short))
-    detail = f", {len(expected):,} different ones" + ("" if ok else f"; {len(wrong):,} words wrong, {len(split)} in two tasks")
+    detail = f", {len(expected):,} different ones" + (
+        "" if ok else f"; {len(wrong):,} words wrong, {len(split)} in two tasks"
+    )
     return _exact(ok, got.total(), expected.total(), "words", reports.replayed, detail)
 
 
@@ -209,8 +212,12 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
         None,
     )
     held = resumed is not None and resumed < RESUME_MAX_S
-    text = "the spout never emitted fast again" if resumed is None else f"{resumed * 1000:.0f} ms after the bolt was fast"
+    text = (
+        "the spout never emitted fast again" if resumed is None else f"{resumed * 1000:.0f} ms after the bolt was fast"
+    )
     found.append(Check("resume", held, text))
     longest = max((episode["to"] - episode["from"] for episode in episodes(seen.statuses)), default=0.0)
-    found.append(Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s"))
+    found.append(
+        Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s")
+    )
     return found

@@ -69,7 +69,7 @@ class Cluster:
         except subprocess.TimeoutExpired:
             raise LoadTestError(f"'heron {words[0]}' was not done after {timeout_s:g} s") from None
         if done.returncode:
-            said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+            said = (done.stderr or done.stdout).strip().removeprefix("error: ") or f"exit code {done.returncode}"
             raise LoadTestError(f"'heron {words[0]}' failed: {said}")
         return done.stdout
 

@@ -36,7 +36,7 @@ def highest_of(bucket: int) -> int:
 class Histogram:
     """Counts per bucket; also count, sum, smallest and largest value."""
 
-    __slots__ = ("buckets", "count", "sum", "min", "max")
+    __slots__ = ("buckets", "count", "max", "min", "sum")
 
     def __init__(self) -> None:
         self.buckets: dict[int, int] = {}

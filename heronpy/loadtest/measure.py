@@ -7,6 +7,7 @@ between exactly these two. A run that is too short for that is measured as a who
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -159,7 +160,9 @@ class Growth:
     """The role that grew most."""
 
 
-def growth_of(memory: Sequence[tuple[float, dict[str, Memory]]], start: float, end: float, warmup_s: float) -> Growth | None:
+def growth_of(
+    memory: Sequence[tuple[float, dict[str, Memory]]], start: float, end: float, warmup_s: float
+) -> Growth | None:
     """From the first third of the looks to the last third; None when there were too few."""
     low = start + min(warmup_s, (end - start) / 3)
     looks = [(at, roles) for at, roles in memory if low <= at <= end]
@@ -204,19 +207,12 @@ def series(
     zero = reports.start()
     times = np.array([look.at for look in cpu])
     rate = np.diff(reports.counted_at(times)) / np.maximum(np.diff(times), 1e-9) if len(times) > 1 else np.array([])
-    roles = sorted({role for look in cpu for role in look.by_role})
-    steps = list(zip(cpu, cpu[1:], strict=False))
     return {
         "rate": {"t": _since(times[1:], zero), "values": [round(float(value), 1) for value in rate]},
         "cpu": {
             "t": _since(times[1:], zero),
-            "values": {
-                role: [
-                    round(max(0.0, after.by_role.get(role, 0.0) - before.by_role.get(role, 0.0)) / (after.at - before.at), 4)
-                    for before, after in steps
-                ]
-                for role in roles
-            },
+            "values": _cores([(look.at, look.by_role) for look in cpu]),
+            "processes": _cores([(look.at, look.by_process) for look in cpu]),
         },
         "memory": {
             "t": _since([at for at, _ in memory], zero),
@@ -239,6 +235,18 @@ def series(
             {**episode, "from": round(episode["from"] - zero, 3), "to": round(episode["to"] - zero, 3)}
             for episode in episodes(statuses)
         ],
+    }
+
+
+def _cores(looks: Sequence[tuple[float, dict[str, float]]]) -> dict[str, list[float]]:
+    """Cores used between two looks each, by name."""
+    steps = list(itertools.pairwise(looks))
+    return {
+        name: [
+            round(max(0.0, after.get(name, 0.0) - before.get(name, 0.0)) / max(then - at, 1e-9), 4)
+            for (at, before), (then, after) in steps
+        ]
+        for name in sorted({name for _, found in looks for name in found})
     }
 
 

@@ -40,11 +40,18 @@ def role_of(title: str) -> tuple[str, bool]:
     return OTHER, False
 
 
+def name_of(title: str, role: str) -> str:
+    """What tells a process from others of its role."""
+    text = title.strip("\0 ")
+    return text.removeprefix("heron: ") if text.startswith("heron: ") else role
+
+
 @dataclass(slots=True)
 class Seen:
     """One process."""
 
     process: psutil.Process
+    name: str
     role: str
     data_path: bool
     cpu_s: float = 0.0
@@ -87,14 +94,15 @@ class Tree:
                 continue
             try:
                 # A forked child gets its title a moment after its birth.
-                role, data_path = role_of(" ".join(process.cmdline()))
+                title = " ".join(process.cmdline())
+                role, data_path = role_of(title)
             except psutil.Error:
                 continue
             if known is not None and known.process == process:
-                known.role, known.data_path = role, data_path
+                known.name, known.role, known.data_path = name_of(title, role), role, data_path
             else:
                 self._bury(process.pid)
-                self.seen[process.pid] = Seen(process, role, data_path)
+                self.seen[process.pid] = Seen(process, name_of(title, role), role, data_path)
 
     def _bury(self, pid: int) -> None:
         old = self.seen.pop(pid, None)
@@ -113,6 +121,10 @@ class Tree:
         for one in self.seen.values():
             total[one.role] = total.get(one.role, 0.0) + one.cpu_s
         return total
+
+    def cpu_by_process(self) -> dict[str, float]:
+        """CPU seconds by process, as `cpu` last saw them."""
+        return {one.name: one.cpu_s for one in self.seen.values()}
 
     def memory(self, full: bool = True) -> dict[str, Memory]:
         """Memory by role; without `full` only resident sizes, which cost less to read."""

@@ -119,7 +119,9 @@ def check(profile: Load) -> Load:
     if profile.mode not in MODES:
         raise ConfigError(f"mode '{profile.mode}' cannot be measured; choose {' or '.join(MODES)}")
     if not program_of(profile).is_file():
-        raise ConfigError(f"load profile '{profile.name}' names the topology '{profile.topology}', which does not exist")
+        raise ConfigError(
+            f"load profile '{profile.name}' names the topology '{profile.topology}', which does not exist"
+        )
     return profile
 
 

@@ -65,7 +65,9 @@ def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float
     """The figures of one run by name."""
     if "values" in run:
         return dict(run["values"])
-    found = {name: run["figures"][name] for name in ("rate", "cpu_s_per_million", "cpu_s_per_million_data_path", "cpu_cores")}
+    found = {
+        name: run["figures"][name] for name in ("rate", "cpu_s_per_million", "cpu_s_per_million_data_path", "cpu_cores")
+    }
     found["cpu_in_loops"] = run["figures"]["cpu_s_per_million"] / loop_s_per_million
     for key, prefix in (("end_to_end", "latency"), ("until_acked", "acked")):
         for name, value in run["latency"].get(key, {}).items():
@@ -102,7 +104,9 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("kind") != "load-test":
         raise ConfigError(f"{path} is no result of a load test; give the JSON file that one has written")
     if content.get("schema") != SCHEMA:
-        raise ConfigError(f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again")
+        raise ConfigError(
+            f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again"
+        )
     return content
 
 
@@ -131,7 +135,9 @@ class Change:
 def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     """Figures of two documents of the same profile, side by side."""
     if now["profile"] != before["profile"]:
-        raise ConfigError(f"that file is about profile '{before['profile']}', not '{now['profile']}'; compare like with like")
+        raise ConfigError(
+            f"that file is about profile '{before['profile']}', not '{now['profile']}'; compare like with like"
+        )
     changes = []
     for name, row in now["summary"].items():
         old = before["summary"].get(name)

@@ -27,7 +27,8 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
     calibration = result["calibration"]
     console.print(
         Text(
-            f"  {calibration['text']}; the calibration loop needs {calibration['loop_s_per_million']:.4f} CPU-s per million",
+            f"  {calibration['text']}; the calibration loop needs"
+            f" {calibration['loop_s_per_million']:.4f} CPU-s per million",
             style="yellow" if calibration["noisy"] else "dim",
         )
     )
@@ -38,7 +39,10 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
 def _line(result: dict[str, Any]) -> str:
     host, options = result["host"], result["options"]
     parts = [f"{key} {_plain(value)}" for key, value in options.items() if value not in ({}, "", 0, 0.0, None)]
-    return f"heronpy {result['heronpy']}, Python {result['python']}, {host['cores']} cores, {result['date']}\n" + ", ".join(parts)
+    return (
+        f"heronpy {result['heronpy']}, Python {result['python']}, {host['cores']} cores, {result['date']}\n"
+        + ", ".join(parts)
+    )
 
 
 def _plain(value: Any) -> str:
@@ -69,7 +73,13 @@ def _figures(result: dict[str, Any]) -> Table:
 def _roles(result: dict[str, Any]) -> Table:
     """CPU and memory by role, of the last run."""
     run = result["runs"][-1]
-    grid = _grid(("role", "left"), ("processes", "right"), ("CPU-s per million", "right"), ("own memory", "right"), ("with shared", "right"))
+    grid = _grid(
+        ("role", "left"),
+        ("processes", "right"),
+        ("CPU-s per million", "right"),
+        ("own memory", "right"),
+        ("with shared", "right"),
+    )
     for role, cpu in run["figures"]["cpu"].items():
         memory = run["memory"].get(role, {"processes": 0, "uss": 0, "pss": 0})
         grid.add_row(
@@ -87,7 +97,9 @@ def print_comparison(console: Console, now: dict[str, Any], before: dict[str, An
     changes = compare(now, before)
     for text in different_options(now, before):
         console.print(Text(f"  not run alike: {text}", style="yellow"))
-    grid = _grid(("against the earlier run", "left"), ("before", "right"), ("now", "right"), ("ratio", "right"), ("", "left"))
+    grid = _grid(
+        ("against the earlier run", "left"), ("before", "right"), ("now", "right"), ("ratio", "right"), ("", "left")
+    )
     for change in changes:
         grid.add_row(*_cells(change))
     console.print(grid)

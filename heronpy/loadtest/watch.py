@@ -29,6 +29,7 @@ class CpuLook:
 
     at: float
     by_role: dict[str, float]
+    by_process: dict[str, float]
     machine_s: float
     driver_s: float
 
@@ -60,7 +61,8 @@ class Watch:
 
     def look_cpu(self) -> None:
         own = psutil.Process().cpu_times()
-        self.cpu.append(CpuLook(time.monotonic(), self.tree.cpu(), machine_busy_s(), own.user + own.system))
+        at, by_role = time.monotonic(), self.tree.cpu()
+        self.cpu.append(CpuLook(at, by_role, self.tree.cpu_by_process(), machine_busy_s(), own.user + own.system))
 
     def look_memory(self) -> None:
         full = len(self.tree.seen) <= PROCESSES_MANY

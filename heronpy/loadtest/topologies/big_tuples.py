@@ -1,11 +1,12 @@
 """Payloads of many sizes, up to megabytes; the sink compares every byte.
 
-    heron submit local big_tuples.py - --spec spec.json
+heron submit local big_tuples.py - --spec spec.json
 """
 
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
@@ -18,7 +19,7 @@ def payload_of(size: int) -> bytes:
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
-def sizes_of(spec) -> list[int]:
+def sizes_of(spec: dict[str, Any]) -> list[int]:
     """The sizes that take turns: doubling from the smallest to the largest, or the one asked for."""
     if spec["payload_bytes"]:
         return [spec["payload_bytes"]]
@@ -35,7 +36,7 @@ class BigSpout(LoadSpout):
 
     outputs = ["size", "payload"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         self.payloads = [(size, payload_of(size)) for size in sizes_of(spec)]
@@ -45,10 +46,10 @@ class BigSpout(LoadSpout):
         self.end_at = 0.0
         self.start_acks()
 
-    def message(self, number):
+    def message(self, number: int) -> list[Any]:
         return list(self.payloads[number % len(self.payloads)])
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         now = time.monotonic()
         if not self.end_at:
             self.end_at = now + self.duration_s
@@ -73,22 +74,22 @@ class BigSpout(LoadSpout):
 class CompareBolt(Bolt):
     """Compares every payload with what it must be."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
         self.expected = {size: payload_of(size) for size in sizes_of(self.report.spec)}
         self.received = self.bytes = self.wrong = 0
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         size, payload = tup.values
         self.wrong += payload != self.expected[size]
         self.received += 1
         self.bytes += len(payload)
         self.ack(tup)
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Any) -> None:
         self.report.mark(self.received)
 
-    def finish(self):
+    def finish(self) -> None:
         self.report.write(self.received, bytes=self.bytes, wrong=self.wrong)
 
 

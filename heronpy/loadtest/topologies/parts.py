@@ -195,6 +195,7 @@ class LoadSpout(Spout):
 
     def start_acks(self) -> None:
         """Prepare for acks and fails."""
+        self.tracked = acked(self.report.spec)
         self.again: list[int] = []
 
     def message(self, number: int) -> list[Any]:
@@ -217,7 +218,7 @@ class LoadSpout(Spout):
         """Called while there is nothing new to emit."""
         if self.again:
             self.replay()
-        elif self.acked_count >= self.sent:
+        elif not self.tracked or self.acked_count >= self.sent:
             self.end(**facts)
         else:
             self.note_end()
@@ -233,7 +234,5 @@ class LoadSpout(Spout):
     def end(self, **facts: Any) -> None:
         """Report, and say that nothing will follow."""
         self.note_end()
-        self.report.write(
-            self.sent, acked=self.acked_count, replayed=self.replayed, ended_at=self.ended_at, **facts
-        )
+        self.report.write(self.sent, acked=self.acked_count, replayed=self.replayed, ended_at=self.ended_at, **facts)
         self.end_of_input()

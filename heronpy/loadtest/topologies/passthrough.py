@@ -30,7 +30,7 @@ class PacedSpout(LoadSpout):
 
     outputs = ["number", "due_ns", "payload"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         p = spec["parameters"]
@@ -42,7 +42,6 @@ class PacedSpout(LoadSpout):
         if self.pace is not None and not spec["tuples"]:
             self.left = self.pace.total(self.duration_s)
         self.limited = bool(self.left)
-        self.tracked = acked(spec)
         self.due: dict[int, int] = {}
         self.ack_latencies = Latencies()
         self.started_ns = 0
@@ -55,10 +54,10 @@ class PacedSpout(LoadSpout):
             self.pace.start_ns = self.started_ns
         self.report.mark(0)
 
-    def message(self, number):
+    def message(self, number: int) -> list[Any]:
         return [number, self.due[number], self.payload]
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         now = time.monotonic_ns()
         if not self.started_ns:
             self.start()
@@ -82,17 +81,11 @@ class PacedSpout(LoadSpout):
             self.due_ns = self.pace.due_ns(number + 1)
         self.report.mark(number + 1, now / 1e9)
 
-    def ack(self, tup_id):
+    def ack(self, tup_id: int) -> None:
         self.acked_count += 1
         self.ack_latencies.record(time.monotonic_ns() - self.due.pop(tup_id))
         if len(self.ack_latencies.fresh) > 10_000:
             self.ack_latencies.fold()
-
-    def finish_when_acked(self, **facts: Any) -> None:
-        if not self.tracked:
-            self.end(**facts)
-        else:
-            super().finish_when_acked(**facts)
 
     def facts(self) -> dict[str, Any]:
         """What the report holds beside the counts."""
@@ -105,7 +98,7 @@ class Relay(Bolt):
 
     outputs = ["number", "due_ns", "payload"]
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         self.emit(tup.values)
 
 
@@ -114,7 +107,7 @@ class AckedRelay(Relay):
 
     outputs = ["number", "due_ns", "payload"]
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         self.emit(tup.values, anchors=[tup])
         self.ack(tup)
 
@@ -122,29 +115,29 @@ class AckedRelay(Relay):
 class LatencySink(Bolt):
     """Measures each tuple's latency and adds the numbers up."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
         self.latencies = Latencies()
         self.received = 0
         self.numbers = 0
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         self.latencies.record(time.monotonic_ns() - tup.values[1])
         self.received += 1
         self.numbers += tup.values[0]
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Any) -> None:
         self.report.mark(self.received)
         self.latencies.fold()
 
-    def finish(self):
+    def finish(self) -> None:
         self.report.write(self.received, numbers=self.numbers, latency=self.latencies.as_json())
 
 
 class AckedLatencySink(LatencySink):
     """The same at least once."""
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         super().process(tup)
         self.ack(tup)
 

@@ -10,6 +10,7 @@ capacity means that backpressure starved the bolt.
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
@@ -21,7 +22,7 @@ class FirehoseSpout(LoadSpout):
 
     outputs = ["number", "payload"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         self.payload = "x" * spec["payload_bytes"]
@@ -29,10 +30,10 @@ class FirehoseSpout(LoadSpout):
         self.started_at = 0.0
         self.start_acks()
 
-    def message(self, number):
+    def message(self, number: int) -> list[Any]:
         return [number, self.payload]
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         now = time.monotonic()
         if not self.started_at:
             self.started_at = now
@@ -50,7 +51,7 @@ class FirehoseSpout(LoadSpout):
 class SlowBolt(Bolt):
     """Serves `capacity` tuples a second for a time, then as fast as it can."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
         p = self.report.spec["parameters"]
         self.service_s = 1.0 / p["capacity"]
@@ -60,7 +61,7 @@ class SlowBolt(Bolt):
         self.starved_s = 0.0
         self.slow_count = 0
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         self.received += 1
         self.numbers += tup.values[0]
         if not self.fast_at:
@@ -83,10 +84,10 @@ class SlowBolt(Bolt):
         if self.free_at > now:
             time.sleep(self.free_at - now)
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Any) -> None:
         self.report.mark(self.received)
 
-    def finish(self):
+    def finish(self) -> None:
         self.report.write(
             self.received,
             numbers=self.numbers,

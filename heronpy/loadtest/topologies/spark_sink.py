@@ -1,11 +1,12 @@
 """Rows at a fixed rate into Spark, at least once; the table is counted afterwards.
 
-    heron submit local spark_sink.py - --spec spec.json
+heron submit local spark_sink.py - --spec spec.json
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from heronpy.api.stream import Grouping
 from heronpy.connectors.spark import SparkSink
@@ -15,7 +16,7 @@ from heronpy.loadtest.topologies.passthrough import PacedSpout
 TABLE = "spark-table"
 
 
-def write_rows(spark, df, batch):
+def write_rows(spark: Any, df: Any, batch: Any) -> None:
     """Called in PySpark once per batch: keep every row."""
     batch.write_parquet(df.select("number", "due_ns"), batch.options["output"])
 
@@ -37,7 +38,7 @@ def main() -> None:
             par=p["sinks"],
             inputs={rows: Grouping.SHUFFLE},
             aggregate=write_rows,
-            schema={"number": "long", "due_ns": "long", "payload": "binary"},
+            schema={"number": "int64", "due_ns": "int64", "payload": "binary"},
             batch_rows=p["batch_rows"],
             batch_interval_s=p["batch_interval_s"],
             output=str(Path(spec["out"]) / TABLE),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
@@ -23,11 +24,11 @@ class BeatSpout(Spout):
 
     outputs = ["pid"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.beating = config[KEY]["parameters"]["beat"]
         self.due = 0.0
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         now = time.monotonic()
         if self.beating and now >= self.due:
             self.due = now + 0.001
@@ -37,11 +38,11 @@ class BeatSpout(Spout):
 class FirstBolt(Bolt):
     """Writes a file for the first tuple of each pair of incarnations: spout's pid, own pid."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.out = Path(config[KEY]["out"])
         self.known: set[int] = set()
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         pid = tup.values[0]
         if pid not in self.known:
             self.known.add(pid)

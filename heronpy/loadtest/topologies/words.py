@@ -14,7 +14,17 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
-from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, acked, builder, config_of, passes, read_spec, share
+from heronpy.loadtest.topologies.parts import (
+    LoadSpout,
+    Pace,
+    Report,
+    acked,
+    builder,
+    config_of,
+    passes,
+    read_spec,
+    share,
+)
 from heronpy.loadtest.vocabulary import sentences, word_list
 
 
@@ -23,7 +33,7 @@ class WordSpout(LoadSpout):
 
     outputs = ["word"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
         p = spec["parameters"]
@@ -49,10 +59,10 @@ class WordSpout(LoadSpout):
             self.report.mark(number + 1)
             self.report.emitted = number + 1
 
-    def message(self, number):
+    def message(self, number: int) -> list[Any]:
         return [self.messages[number % len(self.messages)]]
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         word = next(self.values, None)
         if word:
             self.emit([word])
@@ -66,7 +76,7 @@ class AckedWordSpout(WordSpout):
 
     outputs = ["word"]
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         word = next(self.values, None)
         if word:
             self.emit([word], self.sent)
@@ -82,10 +92,10 @@ class PayloadWordSpout(AckedWordSpout):
 
     outputs = ["word", "payload"]
 
-    def message(self, number):
+    def message(self, number: int) -> list[Any]:
         return [*super().message(number), self.payload]
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         word = next(self.values, None)
         if word:
             self.emit([word, self.payload], self.sent)
@@ -101,7 +111,7 @@ class SplitBolt(Bolt):
 
     outputs = ["word"]
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         for word in tup.values[0].split():
             self.emit([word])
 
@@ -111,7 +121,7 @@ class AckedSplitBolt(Bolt):
 
     outputs = ["word"]
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         for word in tup.values[0].split():
             self.emit([word], anchors=[tup])
         self.ack(tup)
@@ -120,25 +130,25 @@ class AckedSplitBolt(Bolt):
 class CountBolt(Bolt):
     """Counts words, one by one."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
         self.counts: dict[str, int] = {}
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         word = tup.values[0]
         self.counts[word] = self.counts.get(word, 0) + 1
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Any) -> None:
         self.report.mark(sum(self.counts.values()))
 
-    def finish(self):
+    def finish(self) -> None:
         self.report.write(sum(self.counts.values()), counts=self.counts)
 
 
 class AckedCountBolt(CountBolt):
     """The same at least once."""
 
-    def process(self, tup):
+    def process(self, tup: Any) -> None:
         word = tup.values[0]
         self.counts[word] = self.counts.get(word, 0) + 1
         self.ack(tup)

@@ -1,0 +1,155 @@
+"""How fast things start, restart and end, and what idle tasks cost.
+
+The first tuple is what counts: the sink notes the monotonic time at which each of its incarnations met
+its first tuple of each incarnation of the spout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from heronpy.loadtest import calibration
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.cluster import POLL_S, Cluster, LoadTestError, Topology, submitted
+from heronpy.loadtest.processes import Tree
+from heronpy.loadtest.results import SCHEMA, summary_of
+from heronpy.loadtest.run import Say, facts
+from heronpy.proto import control_pb2 as control
+
+PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
+FIRST_S = 30.0
+#: After the start everything settles for so long before idleness is measured.
+SETTLE_S = 3.0
+IDLE_S = 10.0
+#: Tasks per container when the user does not say.
+PER_CONTAINER = 50
+
+
+def run_startup(where: Cluster, tasks: int, containers: int | None, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document."""
+    containers = containers or max(1, -(-tasks // PER_CONTAINER))
+    calibrations = [calibration.calibrate()]
+    runs: list[dict[str, Any]] = []
+    for number in range(1, repeat + 1):
+        values, checks = _quick(where, number)
+        idle, idle_checks = _idle(where, tasks, containers, number)
+        runs.append({"values": {**values, **idle}, "checks": [check.as_json() for check in [*checks, *idle_checks]]})
+        say(
+            f"run {number} of {repeat}: first tuple after {values['first_tuple_s']:.2f} s,"
+            f" {tasks} idle tasks use {idle['idle_cpu_percent']:.1f} % of a core"
+        )
+        calibrations.append(calibration.calibrate())
+    verdict = calibration.verdict(calibrations, [])
+    return {
+        "schema": SCHEMA,
+        "kind": "load-test",
+        "profile": "startup",
+        "about": f"submit, restart and kill of 2 tasks; {tasks} idle tasks in {containers} containers",
+        "unit": "tuples",
+        "options": {"tasks": tasks, "containers": containers},
+        **facts(),
+        "calibration": verdict,
+        "runs": runs,
+        "summary": summary_of(runs, verdict["loop_s_per_million"]),
+        "ok": all(check["ok"] for run in runs for check in run["checks"]),
+    }
+
+
+def _spec(name: str, out: Path, tasks: int, containers: int, beat: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "out": str(out),
+        "containers": containers,
+        "mode": "ATMOST_ONCE",
+        "max_spout_pending": 100,
+        "message_timeout_s": 30,
+        "parameters": {"tasks": tasks, "beat": beat},
+        "settings": {},
+    }
+
+
+def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
+    """Start, restarts and end of a topology of two tasks."""
+    out = where.scratch / f"startup-{number}"
+    began = time.monotonic()
+    with submitted(where, PROGRAM, _spec(f"load-startup-{number}", out, 2, 1, beat=True)) as topology:
+        submit_s = time.monotonic() - began
+        first_at = _first(out, lambda name: True)
+        restarts = {what: _restart(topology, out, what) for what in ("sink", "beat")}
+        kill_s = topology.kill()
+    values = {
+        "submit_s": submit_s,
+        "first_tuple_s": first_at - began,
+        "restart_bolt_s": restarts["sink"],
+        "restart_spout_s": restarts["beat"],
+        "kill_s": kill_s,
+    }
+    return values, [Check("restarts", True, "tuples flow again after the kill -9 of the bolt, and of the spout")]
+
+
+def _first(out: Path, wanted: Callable[[str], bool]) -> float:
+    """When the first tuple of a pair of incarnations arrived; LoadTestError when none does."""
+    deadline = time.monotonic() + FIRST_S
+    while time.monotonic() < deadline:
+        times = [
+            float(path.read_text(encoding="ascii"))
+            for path in out.glob("first-*")
+            if not path.suffix and wanted(path.name)
+        ]
+        if times:
+            return min(times)
+        time.sleep(POLL_S)
+    raise LoadTestError(f"no tuple arrived at the sink within {FIRST_S:g} s")
+
+
+def _restart(topology: Topology, out: Path, component: str) -> float:
+    """Kill one task; the seconds until its next incarnation takes part in a tuple."""
+    status = topology.ask(control.GetStatus())
+    pid = next(task.pid for task in status.tasks if task.component == component)
+    known = {path.name for path in out.glob("first-*")}
+    began = time.monotonic()
+    psutil.Process(pid).kill()
+    return _first(out, lambda name: name not in known and str(pid) not in name.split("-")) - began
+
+
+def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dict[str, float], list[Check]]:
+    """What idle tasks cost."""
+    out = where.scratch / f"idle-{number}"
+    began = time.monotonic()
+    with submitted(where, PROGRAM, _spec(f"load-idle-{number}", out, tasks, containers, beat=False)) as topology:
+        submit_s = time.monotonic() - began
+        time.sleep(SETTLE_S)
+        tree = Tree(topology.scheduler())
+        tree.refresh()
+        before, before_at = tree.cpu(), time.monotonic()
+        time.sleep(IDLE_S)
+        after, seconds = tree.cpu(), time.monotonic() - before_at
+        memory = tree.memory()
+        status = topology.ask(control.GetStatus())
+        kill_s = topology.kill()
+    own = [memory[role] for role in memory if role.startswith("task ")]
+    count = sum(role.processes for role in own)
+    used = sum(after.values()) - sum(before.values())
+    up = sum(task.state == control.TASK_RUNNING for task in status.tasks)
+    values = {
+        "idle_submit_s": submit_s,
+        "idle_cpu_percent": used / seconds * 100,
+        "uss_per_task_bytes": sum(role.uss for role in own) / max(count, 1),
+        "pss_per_task_bytes": sum(role.pss for role in own) / max(count, 1),
+        "total_uss_bytes": float(sum(role.uss for role in memory.values())),
+        "idle_kill_s": kill_s,
+    }
+    shares = ", ".join(
+        f"{role} {(after[role] - before.get(role, 0.0)) / seconds * 100:.1f} %"
+        for role in sorted(after)
+        if after[role] > 0
+    )
+    return values, [
+        Check("all tasks run", up == tasks and count == tasks, f"{up} of {tasks} tasks run"),
+        Check("idle CPU by role", True, shares),
+    ]

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""Counts the same words with heronpy and its peers, on this machine, in one run, and prints what came of it.
+
+    scripts/compare_peers.py                          everything, three rounds
+    scripts/compare_peers.py --only pipe,heronpy      without the peers that must be installed
+    scripts/compare_peers.py --markdown docs/peers.md --plot docs/peers.svg
+
+One method for all: each contender counts a small and a large number of words; the difference in CPU
+seconds of all its processes, and in wall time, divided by the difference in words, is free of start-up.
+Rounds alternate the order of the contenders. Every count of every word is checked. Peers are installed
+from PyPI, pinned, each into a virtual environment of its own below --cache; what cannot be installed or
+does not run is reported with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+import psutil  # noqa: E402
+
+from heronpy.common.errors import HeronError  # noqa: E402
+from heronpy.loadtest import calibration, plots, profiles  # noqa: E402
+from heronpy.loadtest.cluster import cluster  # noqa: E402
+from heronpy.loadtest.processes import Tree  # noqa: E402
+from heronpy.loadtest.run import facts, run_once  # noqa: E402
+from heronpy.loadtest.vocabulary import expected_counts, word_list  # noqa: E402
+
+PEERS = Path(__file__).with_name("peers")
+DISTINCT, LENGTH = 5000, 10_000
+#: The large count is this many times the small one.
+SPREAD = 5
+TIMEOUT_S = 600
+POLL_S = 0.05
+INSTALL_S = 1800
+
+
+class Unavailable(Exception):
+    """A contender that cannot take part; the text is the reason."""
+
+
+@dataclass(slots=True)
+class Contender:
+    """One row of the table."""
+
+    name: str
+    label: str
+    run: Callable[[int], tuple[float, float]]
+    """Counts so many words; (CPU seconds, wall seconds) of everything. Raises Unavailable."""
+    words: int
+    """How many at most: about ten seconds' worth."""
+    version: str = ""
+    colour: int = 1
+    cpu: list[float] = field(default_factory=list)
+    rate: list[float] = field(default_factory=list)
+    reason: str = ""
+
+
+# ---- heronpy -------------------------------------------------------------------------------------
+
+
+def heronpy(name: str, label: str, containers: int, mode: str, words: int) -> Contender:
+    def run(count: int) -> tuple[float, float]:
+        load = profiles.changed(
+            profiles.load("word_count"),
+            {"containers": containers, "mode": mode, "tuples": count},
+            [f"distinct={DISTINCT}", f"words={LENGTH}"],
+        )
+        try:
+            with cluster() as where:
+                result = run_once(where, load, 1)
+        except HeronError as error:
+            raise Unavailable(str(error).splitlines()[0]) from None
+        if not result["checks"][0]["ok"]:
+            raise Unavailable(result["checks"][0]["text"])
+        # From the release of the spouts to the last count; what runs before is the same for every count.
+        series = result["series"]["cpu"]
+        times = [0.0, *series["t"]]
+        cpu = sum(
+            cores * (after - before)
+            for cores_of in series["values"].values()
+            for cores, before, after in zip(cores_of, times, series["t"], strict=False)
+        )
+        return cpu, result["tuples"] / result["figures"]["whole_rate"]
+
+    return Contender(name, label, run, words, facts()["heronpy"], colour=0)
+
+
+# ---- everything else: a program in its own interpreter ---------------------------------------------
+
+
+def measured(command: Sequence[str]) -> tuple[float, float]:
+    """Run a program to its end; CPU seconds of its whole tree, wall seconds."""
+    with tempfile.TemporaryFile() as log:
+        began = time.monotonic()
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=tempfile.gettempdir()
+        )
+        tree = Tree(psutil.Process(child.pid))
+        cpu = 0.0
+        while child.poll() is None:
+            tree.refresh()
+            cpu = max(cpu, sum(tree.cpu().values()))
+            if time.monotonic() - began > TIMEOUT_S:
+                for process in [*tree.root.children(recursive=True), tree.root]:
+                    process.kill()
+                child.wait()
+                raise Unavailable(f"was not done after {TIMEOUT_S} s")
+            time.sleep(POLL_S)
+        wall = time.monotonic() - began
+        if child.returncode:
+            log.seek(0)
+            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+            telling = [line for line in lines if "Caused by" in line or "Error:" in line] or lines
+            raise Unavailable(f"failed: {_shortened(telling[-1]) if telling else f'exit code {child.returncode}'}")
+    return cpu, wall
+
+
+def _shortened(text: str) -> str:
+    return text.strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")[:200]
+
+
+class Peers:
+    """Virtual environments of the peers."""
+
+    def __init__(self, cache: Path, words: Sequence[str], scratch: Path) -> None:
+        self.cache = cache
+        self.words = words
+        self.words_file = scratch / "words.json"
+        self.words_file.write_text(json.dumps(words), encoding="utf-8")
+        self.scratch = scratch
+
+    def python(self, package: str, version: str) -> str:
+        """The interpreter of a peer, installed when it is not; Unavailable with pip's reason."""
+        folder = self.cache / f"{package}-{version}-py{sys.version_info.major}{sys.version_info.minor}"
+        python = folder / "bin" / "python"
+        if not (folder / "installed").is_file():
+            print(f"installing {package} {version} ...", file=sys.stderr)
+            venv.create(folder, with_pip=True, clear=True)
+            command = [str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S)
+            if done.returncode:
+                lines = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip failed"]
+                raise Unavailable(f"cannot be installed: {_shortened(lines[-1].removeprefix('ERROR: '))}")
+            (folder / "installed").touch()
+        return str(python)
+
+    def contender(
+        self, name: str, label: str, program: str, words: int, package: str = "", version: str = "", *extra: str
+    ) -> Contender:
+        def run(count: int) -> tuple[float, float]:
+            python = self.python(package, version) if package else sys.executable
+            passes = max(1, count // len(self.words))
+            with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
+                result = Path(folder) / "result.json"
+                cost = measured([python, str(PEERS / program), str(self.words_file), str(passes), str(result), *extra])
+                counts = json.loads(result.read_text(encoding="utf-8"))["counts"]
+            if counts != expected_counts(self.words, [passes * len(self.words)]):
+                raise Unavailable("its counts are wrong")
+            return cost
+
+        return Contender(name, label, run, words, version)
+
+
+def contenders(peers: Peers) -> list[Contender]:
+    """All of them, each with as many words as it counts in some seconds."""
+    million = 1_000_000
+    return [
+        peers.contender("pipe", "by hand: pipes, router process", "pipe_count.py", 25 * million),
+        heronpy("heronpy", "heronpy, acks off, 1 container", 1, "ATMOST_ONCE", 25 * million),
+        heronpy("heronpy-2", "heronpy, acks off, 2 containers", 2, "ATMOST_ONCE", 25 * million),
+        heronpy("heronpy-acks", "heronpy, at least once, 1 container", 1, "ATLEAST_ONCE", 15 * million),
+        heronpy("heronpy-acks-2", "heronpy, at least once, 2 containers", 2, "ATLEAST_ONCE", 15 * million),
+        peers.contender("bytewax", "Bytewax, 1 process", "bytewax_count.py", 20 * million, "bytewax", "0.21.1", "1"),
+        peers.contender("bytewax-2", "Bytewax, 2 processes", "bytewax_count.py", 5 * million, "bytewax", "0.21.1", "2"),
+        peers.contender(
+            "bytewax-word",
+            "Bytewax, 1 process, state per word",
+            "bytewax_count.py",
+            5 * million,
+            "bytewax",
+            "0.21.1",
+            "1",
+            "word",
+        ),
+        peers.contender("pathway", "Pathway", "pathway_count.py", 2 * million, "pathway", "0.33.0"),
+        peers.contender(
+            "pyflink", "PyFlink, process mode", "pyflink_count.py", million // 2, "apache-flink", "2.3.0", "process"
+        ),
+        peers.contender(
+            "pyflink-thread",
+            "PyFlink, thread mode",
+            "pyflink_count.py",
+            million // 2,
+            "apache-flink",
+            "2.3.0",
+            "thread",
+        ),
+    ]
+
+
+# ---- rounds --------------------------------------------------------------------------------------
+
+
+def compete(found: list[Contender], rounds: int, scale: float) -> list[calibration.Calibration]:
+    """Fill in the figures; every second round runs backwards. Returns calibrations around the rounds."""
+    calibrations = [calibration.calibrate()]
+    for number in range(rounds):
+        for contender in found if number % 2 == 0 else reversed(found):
+            if contender.reason:
+                continue
+            print(f"round {number + 1} of {rounds}: {contender.label} ...", end=" ", file=sys.stderr, flush=True)
+            try:
+                large = max(int(contender.words * scale) // LENGTH, SPREAD) * LENGTH
+                small = large // LENGTH // SPREAD * LENGTH
+                (cpu_small, wall_small), (cpu, wall) = contender.run(small), contender.run(large)
+            except Unavailable as error:
+                contender.reason = str(error)
+                print(contender.reason, file=sys.stderr)
+                continue
+            millions = (large - small) / 1e6
+            if cpu <= cpu_small or wall <= wall_small:
+                print("too few words to tell; use a larger --scale", file=sys.stderr)
+                continue
+            contender.cpu.append((cpu - cpu_small) / millions)
+            contender.rate.append((large - small) / (wall - wall_small))
+            print(f"{contender.cpu[-1]:.3f} CPU-s per million, {contender.rate[-1]:,.0f} words/s", file=sys.stderr)
+        calibrations.append(calibration.calibrate())
+    return calibrations
+
+
+def markdown(found: list[Contender], verdict: dict[str, Any], rounds: int) -> str:
+    """The table, losses as plain as wins."""
+    about = facts()
+    host = about["host"]
+    pipe = next((statistics.median(c.cpu) for c in found if c.name == "pipe" and c.cpu), None)
+    lines = [
+        f"{about['date'][:10]}, {host['cores']} cores ({host['cpu']}), Linux {host['kernel']}, "
+        f"Python {about['python']},"
+        f" medians of {rounds} (range). {verdict['text'].capitalize()}; the calibration loop"
+        f" `counts[word] = counts.get(word, 0) + 1` needs {verdict['loop_s_per_million']:.3f} CPU-s per million.",
+        "",
+        "| | version | CPU-s per million words | words/s | CPU against by hand |",
+        "|---|---|---|---|---|",
+    ]
+    for contender in found:
+        if contender.cpu:
+            cpu, rate = statistics.median(contender.cpu), statistics.median(contender.rate)
+            span = f"{cpu:.2f} ({min(contender.cpu):.2f}-{max(contender.cpu):.2f})"
+            ratio = f"{cpu / pipe:.1f}x" if pipe else ""
+            lines.append(f"| {contender.label} | {contender.version or '-'} | {span} | {rate:,.0f} | {ratio} |")
+        else:
+            lines.append(
+                f"| {contender.label} | {contender.version or '-'} | {contender.reason or 'not measured'} | | |"
+            )
+    lines.append(f"| heronpy, effectively once | {about['heronpy']} | not available | | |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(found: list[Contender]) -> str:
+    """The same as bars."""
+    items = [
+        plots.Bar(c.label, statistics.median(c.cpu), min(c.cpu), max(c.cpu), 2 if c.name == "pipe" else c.colour)
+        for c in found
+        if c.cpu
+    ]
+    return plots.bars("CPU seconds per million words (less is better)", "logarithmic", items, standalone=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each contender runs (3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the usual number of words (1)")
+    parser.add_argument("--only", default="", help="comma-separated: names, or their first part (pipe,heronpy,bytewax)")
+    parser.add_argument("--cache", type=Path, help="folder of the peers' virtual environments (~/.cache/heronpy/peers)")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    parser.add_argument("--plot", type=Path, help="write the plot (SVG) to this file")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    options = parser.parse_args()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    cache = (options.cache or home / "heronpy" / "peers").absolute()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
+        found = contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch)))
+        wanted = [part for part in options.only.split(",") if part]
+        unknown = [part for part in wanted if not any(_is(c, part) for c in found)]
+        if unknown:
+            parser.error(f"there is no contender '{unknown[0]}'; there are {', '.join(c.name for c in found)}")
+        found = [c for c in found if not wanted or any(_is(c, part) for part in wanted)]
+        verdict = calibration.verdict(compete(found, options.rounds, options.scale), [])
+    table = markdown(found, verdict, options.rounds)
+    print(table)
+    if options.markdown:
+        options.markdown.write_text(table, encoding="utf-8")
+    if options.plot:
+        options.plot.write_text(plot(found), encoding="utf-8")
+    if options.json:
+        rows = [
+            {
+                "name": c.name,
+                "label": c.label,
+                "version": c.version,
+                "cpu_s_per_million": c.cpu,
+                "words_per_s": c.rate,
+                "reason": c.reason,
+            }
+            for c in found
+        ]
+        content = {"schema": 1, "kind": "peers", **facts(), "calibration": verdict, "contenders": rows}
+        options.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return 0
+
+
+def _is(contender: Contender, name: str) -> bool:
+    return contender.name == name or contender.name.partition("-")[0] == name
+
+
+if __name__ == "__main__":
+    sys.exit(main())

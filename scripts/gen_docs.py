@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""Writes docs/reference/ from the source: the commands of click, the settings, the metrics.
+
+python scripts/gen_docs.py            write the pages
+python scripts/gen_docs.py --check    fail when a page is not what the source says
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import click  # noqa: E402
+
+from heronpy.cli import exits  # noqa: E402
+from heronpy.cli.main import VERBS, heron  # noqa: E402
+from heronpy.common.rooms import ROOMS  # noqa: E402
+from heronpy.common.settings import describe  # noqa: E402
+from heronpy.metrics import prometheus  # noqa: E402
+from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
+from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS  # noqa: E402
+from heronpy.proto import control_pb2 as control  # noqa: E402
+
+FOLDER = ROOT / "docs" / "reference"
+NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
+
+# ---- what a topology.* key does -----------------------------------------------------------------
+
+#: Key without "topology." to its effect. Every other known key is accepted and has none.
+EFFECTS = {
+    "stmgrs": "Number of containers (`heron update --container-number` changes it).",
+    "component.parallelism": "Number of tasks of a component; set by `par`.",
+    "reliability.mode": "`ATMOST_ONCE` (default) or `ATLEAST_ONCE`. `EFFECTIVELY_ONCE` is refused at submit.",
+    "message.timeout.secs": "At least once: an unfinished tuple tree fails after this; default 30.",
+    "enable.message.timeouts": "`false`: trees never time out; default true.",
+    "max.spout.pending": "At least once: tuples with an id that a spout task may have unfinished; default 100.",
+    "tick.tuple.freq.secs": "`process_tick` is called this often. Read once, after `initialize`.",
+    "tick.tuple.freq.ms": "The same in milliseconds; wins over `.secs`.",
+    "serializer.classname": "Class path of an `IHeronSerializer` for the values of tuples.",
+    "auto.task.hooks": "List of class paths of task hooks, for every task.",
+    "name": "Filled in with the topology's name.",
+    "container.cpu.requested": "Cores of a container; bounds what packing puts into it.",
+    "container.ram.requested": "Memory of a container; bounds what packing puts into it.",
+    "container.disk.requested": "Disk of a container; bounds what packing puts into it.",
+    "container.max.cpu.hint": "Upper bound on the cores of a container.",
+    "container.max.ram.hint": "Upper bound on the memory of a container.",
+    "container.max.disk.hint": "Upper bound on the disk of a container.",
+    "container.padding.percentage": "Share kept free for the runtime; over `heron.packing.container_padding_percent`.",
+    "container.ram.padding": "Memory of a container kept free, on top of the percentage.",
+    "container.max.num.instances": "Most tasks of a container.",
+    "component.cpumap": "Cores of a task by component: `count:0.5,split:2`.",
+    "component.rammap": "Memory of a task by component: `count:512MB`. It plans, it does not limit.",
+    "component.diskmap": "Disk of a task by component.",
+    "packing.ffd.sorting.strategy": "`RAM_FIRST` (default) or `CPU_FIRST`, for first_fit_decreasing.",
+}
+
+#: Where processes take metric names from; the other places only read them.
+REPORTERS = ("stmgr/*.py", "instance/*.py", "heronpy/executor/*.py", "heronpy/metrics/prometheus.py")
+#: Names that the source puts together.
+COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__stmgr_(garbage|stale_frames|fenced_links)")
+
+ENVIRONMENT = (
+    ("HERON_HOME", "State, packages, logs and working folders of topologies; default `~/.herondata`."),
+    ("HERON_CONF", "Folder with `<cluster>/<room>.yaml` files, over the shipped ones."),
+    ("HERON_CONFIG_HOME", "Folder of the client's defaults; default `~/.config/heron`."),
+    ("JAVA_HOME", "The Java that Spark runs on; default the `java` of PATH."),
+    ("PYTHONPATH", "Searched by tasks, too; entries are made absolute at submit."),
+)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+# ---- commands -----------------------------------------------------------------------------------
+
+
+def cli_page() -> str:
+    """The verbs of `heron`."""
+    context = click.Context(heron, info_name="heron")
+    parts = [
+        NOTE,
+        "# The heron command\n",
+        "`heron <verb> cluster[/role[/environ]] <topology> [flags]`. `heron help <verb>` shows this page's text.\n",
+        "## Exit codes\n",
+        table(("code", "meaning"), ((str(code), text) for code, text in exits.MEANINGS.items())),
+        "Verbs that change something return when it is done. With `--json`, stdout is JSON and nothing else; errors are\n"
+        "one sentence on stderr.\n",
+        "## Flags of most verbs\n",
+        table(("flag", "meaning"), (_option_row(option)[:2] for option in _common_options(context))),
+    ]
+    for section, verbs in VERBS.items():
+        parts.append(f"## {section}\n")
+        for verb in verbs:
+            command = heron.get_command(context, verb)
+            assert command is not None
+            parts += _command(command, context, verb, level=3)
+    return "\n".join(parts)
+
+
+def _common_options(context: click.Context) -> list[click.Option]:
+    kill = heron.get_command(context, "kill")
+    assert kill is not None
+    names = ("config_path", "config_property", "verbose")
+    return [param for param in kill.params if isinstance(param, click.Option) and param.name in names]
+
+
+def _command(command: click.Command, parent: click.Context, name: str, level: int) -> Iterator[str]:
+    context = click.Context(command, info_name=name, parent=parent)
+    yield f"{'#' * level} {context.command_path}\n"
+    yield f"`{context.command_path} {' '.join(command.collect_usage_pieces(context))}`\n"
+    yield _prose(command.help or "")
+    common = {"config_path", "config_property", "verbose", "help"}
+    options = [p for p in command.params if isinstance(p, click.Option) and p.name not in common]
+    if options:
+        yield table(("flag", "meaning", "default"), map(_option_row, options))
+    if not isinstance(command, click.Group):
+        return
+    names = command.list_commands(context)
+    # The profiles of the load test take the same flags; one of them stands for all.
+    profiles = [n for n in names if name == "load-test" and n not in ("list", "startup")]
+    if profiles:
+        yield "Profiles: " + ", ".join(f"`{n}`" for n in profiles) + ". They take the same flags:\n"
+    for child in names:
+        if child not in profiles[1:]:
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from _command(found, context, child, level + 1)
+
+
+def _prose(text: str) -> str:
+    """click's help text; what it must not wrap becomes a code block."""
+    parts = []
+    for paragraph in re.split(r"\n\s*\n", re.sub(r"(?m)^ +", "", _dedent(text)).strip("\n")):
+        if paragraph.startswith("\b\n"):
+            parts.append(f"```text\n{paragraph[2:]}\n```\n")
+        else:
+            parts.append(plain(paragraph) + "\n")
+    return "\n".join(parts)
+
+
+def plain(text: str) -> str:
+    """Text of the source that Markdown shall show as it is."""
+    return re.sub(r"([<*_])", r"\\\1", text)
+
+
+def _dedent(text: str) -> str:
+    import inspect
+
+    return inspect.cleandoc(text)
+
+
+def _option_row(option: click.Option) -> tuple[str, str, str]:
+    value = "" if option.is_flag else option.metavar or ""
+    if isinstance(option.type, click.Choice):
+        value = "|".join(map(str, option.type.choices))
+    flags = ", ".join([*option.opts, *option.secondary_opts])
+    text, said, default = (option.help or "").partition("  [default: ")
+    if said:
+        default = default.rstrip("]")
+    elif option.show_default and option.default is not None:
+        default = str(option.default)
+    return f"`{flags} {value}".rstrip() + "`", plain(text) or "Form of the output.", f"`{default}`" if default else ""
+
+
+# ---- settings -----------------------------------------------------------------------------------
+
+
+def config_page() -> str:
+    """The settings of the rooms and the keys of topologies."""
+    parts = [
+        NOTE,
+        "# Settings\n",
+        "Later wins: defaults, `conf/<cluster>/<room>.yaml`, the topology's own config, the config of one component\n"
+        "(`heron.instance.*` only), the client's defaults (`heron config set`), `--config-property`. In a YAML file the key\n"
+        "is the bare field; everywhere else it is `heron.<room>.<field>`. `heron config show local --origin` prints each\n"
+        "value and where it comes from. Bytes take `512KB`, `64MB`; durations take `250ms`, `2s`, `5m`, and a bare number\n"
+        "is in the unit that ends the name. A value of the wrong kind, or an unknown `heron.` or `topology.` key, is refused\n"
+        "at submit by name. Any other key is your own and reaches `initialize(config, context)` as it is.\n",
+    ]
+    for room, cls in ROOMS.items():
+        parts.append(f"## heron.{room}\n")
+        parts.append(f"{cls.__doc__}\n")
+        rows = (
+            (f"`{item.name}`", f"`{item.default_text}`", f"{item.doc} {_range(item.expected)}".rstrip())
+            for item in describe()
+            if item.room == room
+        )
+        parts.append(table(("field", "default", "meaning"), rows))
+    parts += _topology_keys()
+    parts += ["## Environment variables\n", table(("variable", "meaning"), ((f"`{n}`", t) for n, t in ENVIRONMENT))]
+    return "\n".join(parts)
+
+
+def _range(expected: str) -> str:
+    """The part of a setting's description that the units above do not say."""
+    if expected.startswith("one of "):
+        return f"O{expected[1:]}."
+    match = re.search(r", (at least|from) (.*)", expected)
+    return f"{match[1].capitalize()} {match[2]}." if match else ""
+
+
+def _topology_keys() -> Iterator[str]:
+    unknown = sorted(name for name in EFFECTS if f"topology.{name}" not in KNOWN_TOPOLOGY_KEYS)
+    if unknown:
+        raise SystemExit(f"EFFECTS of gen_docs.py names keys that do not exist: {', '.join(unknown)}")
+    yield "## topology.*\n"
+    yield (
+        "Names are Apache Heron's; `heronpy.api.api_constants` has most as constants. Set them with\n"
+        "`TopologyBuilder.set_config`, in a Topology's `config`, or in a component's `config`, which wins there.\n"
+    )
+    rows = (
+        (f"`topology.{name}`", KNOWN_TOPOLOGY_KEYS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
+    )
+    yield table(("key", "value", "effect"), rows)
+    idle = sorted(key for key in KNOWN_TOPOLOGY_KEYS if key.removeprefix("topology.") not in EFFECTS)
+    yield "Accepted, so that existing topologies run, and without effect:\n"
+    yield ",\n".join(f"`{key}`" for key in idle) + ".\n"
+
+
+# ---- metrics ------------------------------------------------------------------------------------
+
+
+def metrics_page() -> str:
+    """The metrics of the runtime."""
+    sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
+    literals = set(re.findall(r'"(__(?:process/|executor/)?[\w-]+)["/]', sources))
+    reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
+    silent = [m for m in METRICS.values() if m not in reported]
+    groups: dict[str, list[Metric]] = {"Tasks": [], "Stream managers": [], "Every process": []}
+    for metric in reported:
+        groups[_group(metric.name)].append(metric)
+    parts = [
+        NOTE,
+        "# Metrics\n",
+        "`heron metrics` shows them by their Heron names. Each executor serves those of its container to Prometheus at\n"
+        "`http://127.0.0.1:<metrics_port>/metrics` (`/health` beside it); `heron status --json` tells the ports, and\n"
+        "`heron.executor.metrics_port` fixes them. Every series has the labels `topology`, `container` and `process`; those\n"
+        "of tasks also `component`, `task` and `instance_id`. Counters start at 0 when their process starts. A metric that\n"
+        "your code registers appears as `heron_user_<name>`, with the label `key` when it has several values.\n",
+    ]
+    for title, metrics in groups.items():
+        rows = ((f"`{m.name}`", f"`{_prometheus_name(m)}`", m.kind.value, m.unit, m.label, m.help) for m in metrics)
+        parts += [f"## {title}\n", table(("metric", "Prometheus", "type", "unit", "label", "meaning"), rows)]
+    parts.append("## Known and not reported\n")
+    parts.append(
+        "Names of Apache Heron that are kept free; no process of this release reports them:\n\n"
+        + ",\n".join(f"`{m.name}`" for m in silent)
+        + ".\n"
+    )
+    return "\n".join(parts)
+
+
+def _group(name: str) -> str:
+    if name.startswith(("__process/", "__executor/")):
+        return "Every process"
+    tasks = list(METRICS)[: list(METRICS).index("__tuples_to_workers")]
+    return "Tasks" if name in tasks else "Stream managers"
+
+
+def _prometheus_name(metric: Metric) -> str:
+    """What the exposition of a sample of this metric calls it."""
+    kind = {
+        Kind.COUNTER: control.Sample.COUNTER,
+        Kind.GAUGE: control.Sample.GAUGE,
+        Kind.HISTOGRAM: control.Sample.HISTOGRAM,
+    }
+    report = control.MetricsReport(process="p", samples=[control.Sample(name=metric.name, type=kind[metric.kind])])
+    return prometheus.exposition("t", [report]).split()[2]
+
+
+PAGES = {"cli.md": cli_page, "config.md": config_page, "metrics.md": metrics_page}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write or check the pages; 1 when one is stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
+    check = parser.parse_args(argv).check
+    stale = []
+    for name, page in PAGES.items():
+        path, text = FOLDER / name, page()
+        if (path.read_text(encoding="utf-8") if path.is_file() else "") == text:
+            continue
+        stale.append(name)
+        if not check:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"docs/reference is stale ({', '.join(stale)}); run: python scripts/gen_docs.py", file=sys.stderr)
+    elif stale:
+        print(f"wrote {', '.join(stale)}")
+    return int(bool(check and stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,196 @@
+"""Every profile runs for a moment on real processes, with exact counts; so do `startup` and `profile`."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from heronpy.cli.main import main
+from heronpy.loadtest import calibration, page, profiles, results, startup
+from heronpy.loadtest.calibration import Calibration
+from heronpy.loadtest.cluster import Cluster, LoadTestError, cluster, submitted
+from heronpy.loadtest.run import run_once, run_profile
+from heronpy.proto import control_pb2 as control
+from tests.support.waiting import wait_for
+
+#: Heartbeats decide how soon a topology knows that it has finished.
+QUICK = ["heron.stmgr.heartbeat_interval_s=0.1", "heron.instance.heartbeat_interval_s=0.1"]
+#: Small counts; what a profile promises beyond exactness needs longer runs.
+SMALL: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "word_count": ({"tuples": 25_003}, []),
+    "sentences": ({"tuples": 3_001}, []),
+    "passthrough": ({"tuples": 500, "rate": 2000.0}, []),
+    "wide": ({"tuples": 20_001}, ["spouts=3", "counters=3"]),
+    "deep": ({"tuples": 300, "rate": 1000.0}, ["relays=2"]),
+    "fan_out": ({"tuples": 2_000}, []),
+    "big_tuples": ({"tuples": 60}, []),
+    "slow_bolt": ({"duration_s": 2.0}, ["fast_s=1.0"]),
+    "burst": ({"duration_s": 0.6, "rate": 1000.0}, ["burst_at_s=0.2", "burst_s=0.2"]),
+    "skew": ({"tuples": 30_000}, []),
+}
+NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume", "rate is capacity")
+
+
+@pytest.fixture
+def where(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster of its own, and a calibration that costs nothing."""
+    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04, 0.04))
+    with cluster("local") as made:
+        yield made
+    assert not made.scratch.exists()
+
+
+def small(name: str, **more: Any) -> profiles.Load:
+    changes, parameters = SMALL[name]
+    return profiles.changed(profiles.load(name), {**changes, **more}, [*parameters, *QUICK])
+
+
+def test_all_profiles_are_tried() -> None:
+    assert set(SMALL) | {"spark_sink"} == set(profiles.names())
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_profile_counts_exactly(where: Cluster, name: str) -> None:
+    run = run_once(where, small(name), 1)
+    wrong = [check for check in run["checks"] if not check["ok"] and check["name"] not in NOT_JUDGED]
+    assert not wrong
+    assert run["checks"][0]["text"].startswith("exact: ")
+    assert run["tuples"] >= run["sent"] > 0 and run["figures"]["rate"] > 0
+
+
+@pytest.mark.parametrize("name", ["word_count", "sentences", "deep", "fan_out", "big_tuples"])
+def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, name: str) -> None:
+    load = small(name, mode="ATLEAST_ONCE", containers=2)
+    run = run_once(where, load, 1)
+    assert run["checks"][0]["ok"] and run["checks"][1]["ok"], run["checks"]
+    assert run["tuples"] >= run["sent"] > 0
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_sink_writes_every_row(where: Cluster) -> None:
+    pytest.importorskip("pyspark")
+    load = profiles.changed(profiles.load("spark_sink"), {"tuples": 2000, "rate": 2000.0}, ["batch_rows=500", *QUICK])
+    run = run_once(where, load, 1)
+    assert run["checks"][0]["ok"], run["checks"]
+    assert run["latency"]["until_acked"]["count"] == 2000
+
+
+def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
+    said: list[str] = []
+    result = json.loads(json.dumps(run_profile(where, small("passthrough"), 2, said.append)))
+    assert len(said) == 2 and "exact: 500 of 500 tuples" in said[1]
+    assert result["ok"] and result["schema"] == results.SCHEMA and len(result["runs"]) == 2
+    assert result["summary"]["latency_p99_ms"]["min"] > 0
+    assert {"rate", "cpu_s_per_million", "uss_bytes", "submit_s"} <= set(result["summary"])
+    assert result["runs"][0]["latency"]["end_to_end"]["count"] == 500
+    roles = result["runs"][0]["memory"]
+    assert {"stream managers", "executors", "fork servers", "scheduler", "topology master", "task sink"} <= set(roles)
+    assert all(role["uss"] > 1 << 20 for role in roles.values())
+    assert str(where.home) not in json.dumps(result) and str(Path.home()) not in json.dumps(result)
+
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result))
+    html = page.render(result, results.read(path))
+    plots = re.findall(r"<svg class=\"plot lines\".*?</svg>", html)
+    assert len(plots) >= 6 and all(ElementTree.fromstring(plot) is not None for plot in plots)
+    assert all(
+        title in html
+        for title in ("Rate at the sinks", "End-to-end latency", "Queues", "CPU", "Memory", "Backpressure")
+    )
+    assert "http" not in html.replace("http://www.w3.org", "") and "1.000" in html
+
+
+def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                     capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
+    monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04, 0.04))
+    sets = [word for setting in QUICK for word in ("--set", setting)]
+    command = ["load-test", "word_count", "--tuples", "5000", "--out", str(tmp_path), *sets]
+    assert main(command) == 0
+    first = next(tmp_path.glob("word_count-*.json"))
+    assert first.with_suffix(".html").is_file()
+    out = capsys.readouterr().out
+    assert "exact: 5,000 of 5,000 words" in out and "CPU-s per million" in out
+    assert main([*command, "--against", str(first), "--mode", "ATLEAST_ONCE"]) == 0
+    out = capsys.readouterr().out
+    assert "mode ATMOST_ONCE before, ATLEAST_ONCE now" in out and "ratio" in out
+
+
+def test_wrong_counts_fail_the_command(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.loadtest import checks
+
+    monkeypatch.setattr(checks, "word_list", lambda *args: ["other"] * 10_000)
+    result = run_profile(where, small("word_count"), 1, lambda text: None)
+    assert not result["ok"]
+    assert result["runs"][0]["checks"][0]["text"].startswith("WRONG: 25,003 instead of 25,003 words")
+
+
+def test_mistakes_are_sentences(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for words, sentence in (
+        (["wordcount"], "there is no load profile 'wordcount'; did you mean 'word_count'?"),
+        (["word_count", "--duration", "1", "--tuples", "5"], "give --duration or --tuples, not both"),
+        (["word_count", "--against", str(tmp_path / "x.json")], "x.json cannot be read"),
+        (["word_count", "--set", "counter=3"], "has no parameter 'counter'; did you mean 'counters'?"),
+    ):
+        assert main(["load-test", *words]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["load-test", "list"]) == 0
+    assert "slow_bolt" in capsys.readouterr().out
+
+
+def test_a_topology_that_fails_is_removed(where: Cluster, tmp_path: Path) -> None:
+    program = tmp_path / "broken.py"
+    program.write_text("raise SystemExit('no topology today')\n")
+    with pytest.raises(LoadTestError, match="no topology today"):
+        with submitted(where, program, {"name": "broken", "out": str(where.scratch / "broken")}):
+            pass
+    assert where.state.children("executionstate") == []
+
+
+def test_startup_and_idle(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(startup, "SETTLE_S", 0.2)
+    monkeypatch.setattr(startup, "IDLE_S", 0.5)
+    result = startup.run_startup(where, 4, 2, 1, lambda text: None)
+    assert result["ok"], result["runs"]
+    row = result["summary"]
+    assert 0 < row["first_tuple_s"]["median"] < 20 and 0 < row["restart_bolt_s"]["median"] < 20
+    assert 1 << 20 < row["uss_per_task_bytes"]["median"] < 100 << 20
+    assert "startup" in page.render(result)
+
+
+@pytest.mark.skipif(not Path(sys.executable).with_name("py-spy").is_file(), reason="py-spy is not installed")
+def test_profile_of_a_running_task(where: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load = small("word_count", tuples=0, duration_s=60.0)
+    spec = load.spec("busy", str(where.scratch / "busy"))
+    with submitted(where, profiles.program_of(load), spec) as topology:
+        wait_for(lambda: topology.ask(control.GetStatus()).executors, what="the executors")
+        words = ["profile", "local", "busy", "1", "--duration", "1", "--out", str(tmp_path)]
+        code = main(words)
+        out = capsys.readouterr()
+        if "may not attach" in out.err:
+            pytest.skip("this host does not let py-spy attach")
+        assert code == 0, out.err
+        assert "next_tuple" in (tmp_path / "busy-container_1_words_1.svg").read_text()
+        frames = json.loads((tmp_path / "busy-container_1_words_1.speedscope.json").read_text())["shared"]["frames"]
+        assert any(frame["name"].endswith("next_tuple") for frame in frames)
+        assert main(["profile", "local", "busy", "container_1_word_1"]) == 2
+        assert "did you mean 'container_1_words_1'?" in capsys.readouterr().err
+        topology.kill()
+
+
+def test_profile_without_py_spy_says_how_to_get_it(
+    where: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from heronpy.cli import profile
+
+    monkeypatch.setattr(profile.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(profile.shutil, "which", lambda name: None)
+    with pytest.raises(Exception, match="run 'pip install py-spy'"):
+        profile._py_spy()
