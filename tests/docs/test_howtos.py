@@ -1,0 +1,23 @@
+"""The how-to pages, done as a reader does them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import DOCS, PageRun
+
+PAGES = ("async-bolt", "debugging", "migrate-from-heron", "packaging", "testing", "write-a-spout")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
+    PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_how_to_about_spark_does_what_it_says(home: Path) -> None:
+    PageRun(DOCS / "howto" / "spark-sink.md", home.parent / "work", home).run()
