@@ -15,19 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.ids import short_hash
 
 if TYPE_CHECKING:
     import psutil
 
     from heronpy.cli.session import Session
+    from heronpy.net.rpc import RpcClient
     from heronpy.proto import plan_pb2 as plans
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
+ASK_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -49,15 +51,15 @@ def sockets_dir(topology_id: str) -> Path:
 def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) -> Outcome:
     """Stop the topology's processes and remove its state; returns what happened."""
     from heronpy.net.rpc import RpcClient
-    from heronpy.proto import control_pb2 as control
 
     outcome = Outcome()
     location = session.scheduler_location(record.topology)
     if location is not None:
+        deadline = time.monotonic() + timeout_s
         try:
             with RpcClient(location.endpoint, peer=f"the scheduler of '{record.topology}'") as client:
-                client.call(control.KillTopology(), timeout_s)
-            outcome.by_scheduler = True
+                while not outcome.by_scheduler:
+                    outcome.by_scheduler = _asked_to_kill(session, record, client, deadline)
             _wait_gone(record.launch_file, timeout_s)
         except HeronError:
             pass  # whatever the scheduler could not do is done by hand below
@@ -68,6 +70,23 @@ def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) 
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
+
+
+def _asked_to_kill(session: Session, record: plans.ExecutionState, client: RpcClient, deadline: float) -> bool:
+    """Ask, and ask again when there is no answer: the scheduler may have ended without its answer arriving."""
+    from heronpy.proto import control_pb2 as control
+
+    left_s = deadline - time.monotonic()
+    try:
+        client.call(control.KillTopology(), max(min(left_s, ASK_AGAIN_S), 0.001))
+        return True
+    except DeadlineError:
+        current = session.record(record.topology)
+        if current is None or current.topology_id != record.topology_id:
+            return True
+        if left_s <= ASK_AGAIN_S or session.scheduler_location(record.topology) is None:
+            raise
+        return False
 
 
 def _wait_gone(launch_file: str, timeout_s: float) -> None:

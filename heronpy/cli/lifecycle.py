@@ -76,6 +76,8 @@ def restart_command(
 
     session = Session(target, common)
     record = session.find(topology)
+    if task is not None:
+        _check_task(session, topology, task)
     container, task_id = (ALL_CONTAINERS, task or 0) if what is None else _target_of(session, topology, what)
     if session.tmaster_location(topology) is None and container >= 0:
         say(_by_scheduler(session, record, container, timeout_s))
@@ -83,7 +85,8 @@ def restart_command(
     request = control.RestartTarget(container=container, task_id=task_id)
     with session.tmaster(topology) as client:
         answer = client.call(request, timeout_s)
-    say(f"Successfully restarted topology '{topology}': {answer.text if answer is not None else 'done'}")
+    what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
+    say(f"Successfully restarted topology '{topology}'{what}")
 
 
 def _by_scheduler(session: Session, record: plans.ExecutionState, container: int, timeout_s: float) -> str:
@@ -100,6 +103,15 @@ def _by_scheduler(session: Session, record: plans.ExecutionState, container: int
     with RpcClient(location.endpoint, peer=f"the scheduler of '{record.topology}'") as client:
         client.call(control.RestartContainer(container=container), timeout_s)
     return f"The topology master was not running; its scheduler restarts container {container}"
+
+
+def _check_task(session: Session, topology: str, task: int) -> None:
+    tasks = {item.task_id for container in session.packing_plan(topology).containers for item in container.instances}
+    if task not in tasks:
+        raise exits.Failure(
+            f"topology '{topology}' has no task {task}; see 'heron plan {session.target} {topology} physical'",
+            exits.USAGE,
+        )
 
 
 def _target_of(session: Session, topology: str, what: str) -> tuple[int, int]:

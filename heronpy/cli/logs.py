@@ -55,6 +55,8 @@ def logs_command(
 ) -> None:
     """Show the logs of a topology, or of the named instances, processes and components.
 
+    Logs of earlier topologies of the same name are shown with --since only.
+
     \b
     heron logs local word_count                        everything
     heron logs local word_count count --level ERROR    tasks of the component 'count'
@@ -66,7 +68,7 @@ def logs_command(
     session = Session(target, common)
     folder = log_dir(session, topology)
     names = select(folder, what, topology)
-    oldest = parse_since(since) if since else None
+    oldest = parse_since(since) if since else submitted_at(session, topology)
     if follow and lines is None and since is None:
         lines = 10
     try:
@@ -82,6 +84,12 @@ def logs_command(
                 _print(record, as_json)
     except KeyboardInterrupt:
         return
+
+
+def submitted_at(session: Session, topology: str) -> float | None:
+    """The begin of a running topology: the files may also hold the logs of an earlier one of its name."""
+    record = session.record(topology)
+    return record.submitted_at or None if record is not None else None
 
 
 def log_dir(session: Session, topology: str) -> Path:

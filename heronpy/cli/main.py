@@ -15,7 +15,8 @@ import click
 
 from heronpy.cli import exits
 
-#: section -> verb -> (module, short help). The command object in the module is named `<verb>_command`.
+#: section -> verb -> (module, short help). The command object in the module is named `<verb>_command`,
+#: with '_' for '-'.
 VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "submit": ("submit", "Start a topology and wait until every task runs."),
@@ -33,6 +34,10 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "metrics": ("metrics", "Show metrics by component or instance."),
         "logs": ("logs", "Show or follow the logs of tasks and processes."),
         "exceptions": ("metrics", "Show the exceptions that user code raised."),
+        "profile": ("profile", "Record where a running task spends its time."),
+    },
+    "Measure": {
+        "load-test": ("load_test", "Run a profile of load and check its counts."),
     },
     "Set up": {
         "config": ("config", "Show settings and their origin; set client defaults of a cluster."),
@@ -53,7 +58,7 @@ class LazyGroup(click.Group):
         for section in VERBS.values():
             if cmd_name in section:
                 module = importlib.import_module(f"heronpy.cli.{section[cmd_name][0]}")
-                command: click.Command = getattr(module, f"{cmd_name}_command")
+                command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
                 return command
         return None
 

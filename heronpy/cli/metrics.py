@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.5, 0.99)
 
+component_argument = click.argument("what", required=False, metavar="[COMPONENT]")
+
 
 @click.command("metrics")
 @target_argument
 @topology_argument
+@component_argument
 @click.option("--component", metavar="NAME", help="Only this component.")
 @click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.")
 @click.option("--name", "names", multiple=True, metavar="METRIC", help="Only this metric; repeatable.")
@@ -32,6 +35,7 @@ QUANTILES = (0.5, 0.99)
 def metrics_command(
     target: Target,
     topology: str,
+    what: str | None,
     component: str | None,
     instances: tuple[str, ...],
     names: tuple[str, ...],
@@ -45,10 +49,11 @@ def metrics_command(
     Counters and distributions are totals since the start unless --interval is given.
     """
     from heronpy.cli.session import Session
-    from heronpy.common.units import parse_duration_s
+    from heronpy.common.units import format_duration, parse_duration_s
     from heronpy.proto import control_pb2 as control
 
     session = Session(target, common)
+    component = one_component(what, component)
     check_component(session, topology, component)
     request = control.GetMetrics(
         component=component or "",
@@ -69,8 +74,15 @@ def metrics_command(
         (row.owner, row.name, row.label or None, _shown(row), *(_time(row, row.quantile(q)) for q in QUANTILES))
         for row in rows
     ]
-    over = f" in the last {interval}" if interval else ""
+    over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
+
+
+def one_component(argument: str | None, option: str | None) -> str | None:
+    """The component that was named as an argument or with --component."""
+    if argument is not None and option is not None and argument != option:
+        raise click.UsageError(f"two components are named, {argument} and {option}; name one")
+    return argument or option
 
 
 def check_component(session: Session, topology: str, component: str | None) -> None:
@@ -213,6 +225,7 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
 @click.command("exceptions")
 @target_argument
 @topology_argument
+@component_argument
 @click.option("--component", metavar="NAME", help="Only this component.")
 @click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.")
 @click.option("--summary", is_flag=True, help="A table without tracebacks.")
@@ -221,6 +234,7 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
 def exceptions_command(
     target: Target,
     topology: str,
+    what: str | None,
     component: str | None,
     task: int | None,
     summary: bool,
@@ -232,6 +246,7 @@ def exceptions_command(
     from heronpy.proto import control_pb2 as control
 
     session = Session(target, common)
+    component = one_component(what, component)
     check_component(session, topology, component)
     reply = session.ask(topology, control.GetExceptions(component=component or "", task_id=task or 0))
     if as_json:

@@ -6,8 +6,10 @@ that the user sees which part is too large. All processes of a local topology sh
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
 THREADS_PER_PROCESS = 4
 RAM_PER_PROCESS = 16 << 20
+PORT_MAX = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,31 @@ def check(plan: plans.PackingPlan, limits: Limits) -> None:
         raise exits.Failure(
             f"{total}, but only {format_bytes(limits.ram_bytes)} of memory is free; lower the parallelism", exits.USAGE
         )
+
+
+def check_ports(plan: plans.PackingPlan, host: str, base: int) -> None:
+    """A Failure when a container's metrics page cannot have the port that is configured for it."""
+    if not base:
+        return
+    for number in (0, *(container.id for container in plan.containers)):
+        port, family = base + number, socket.AF_INET6 if ":" in host else socket.AF_INET
+        if port > PORT_MAX:
+            raise exits.Failure(
+                f"port {port} for the metrics page of container {number} does not exist;"
+                f" set heron.executor.metrics_port to {PORT_MAX - number} or less, or to 0",
+                exits.USAGE,
+            )
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+                raise exits.Failure(
+                    f"port {port} of {host} for the metrics page of container {number} {reason};"
+                    " set heron.executor.metrics_port to free ports or to 0",
+                    exits.USAGE,
+                ) from None
 
 
 def raise_fd_limit(plan: plans.PackingPlan) -> None:

@@ -86,17 +86,21 @@ class Session:
     def state_place(self, resolved: Resolved) -> tuple[str, str]:
         """Type and root of the state manager."""
         room = resolved.settings["statemgr"]
-        root = room.get("root") or str(heron_home() / "state" / self.target.cluster)
-        return str(room.get("type") or "local"), os.path.expanduser(str(root))
+        kind, root = str(room.get("type") or "local"), str(room.get("root") or "")
+        if kind == "local":
+            root = os.path.expanduser(root or str(heron_home() / "state" / self.target.cluster))
+        return kind, root
 
     # ---- state ----------------------------------------------------------------------------
 
     @cached_property
     def state(self) -> StateManager:
+        from heronpy.common.rooms import StatemgrSettings
         from heronpy.statemgr import open_state
 
-        kind, root = self.state_place(self.resolve())
-        return open_state(kind, root)
+        resolved = self.resolve()
+        kind, root = self.state_place(resolved)
+        return open_state(kind, root, StatemgrSettings(**resolved.settings["statemgr"]))
 
     def names(self) -> list[str]:
         """Names of the topologies of the cluster (of the role and environ, when given)."""

@@ -80,6 +80,8 @@ def check_host(planned: Planned) -> None:
     """Refuse what this host cannot hold."""
     limits = resources.limits_of_host()
     resources.check(planned.packing_plan, limits)
+    executor = planned.resolved.settings["executor"]
+    resources.check_ports(planned.packing_plan, executor["metrics_host"], executor["metrics_port"])
     resources.raise_fd_limit(planned.packing_plan)
     if planned.needs_spark:
         from heronpy.connectors.spark import check_spark

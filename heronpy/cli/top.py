@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LINE_INTERVAL_S = 2.0
 LIVE_INTERVAL_S = 0.5
 END_LOOK_S = 0.2
+RATE_OVER_S = 2.5
 #: Columns that the full table needs.
 WIDE = 150
 #: A topology master may be restarted; longer silence ends the watch.
@@ -87,8 +89,10 @@ def samples(
     """
     from heronpy.cli import summary, waiting
 
-    before, before_at = waiting.poll(session, topology), time.monotonic()
-    next_at, heard_at = before_at + min(interval_s, LIVE_INTERVAL_S), before_at
+    began = time.monotonic()
+    #: Tasks report once a second, so a rate over less than some seconds would jump up and down.
+    history: deque[tuple[control.StatusReply | None, float]] = deque([(waiting.poll(session, topology), began)])
+    next_at, heard_at = began + min(interval_s, LIVE_INTERVAL_S), began
     done = 0
     while count is None or done < count:
         pause = max(next_at - time.monotonic(), 0.0)
@@ -103,9 +107,13 @@ def samples(
         heard_at = now
         if now < next_at and not (ended is not None and ended(status)):
             continue
+        while len(history) > 1 and now - history[1][1] >= RATE_OVER_S:
+            history.popleft()
+        before, before_at = history[0]
         same = before is not None and before.topology_id == status.topology_id
         yield status, summary.components(status, before if same else None, now - before_at)
-        before, before_at, next_at = status, now, now + interval_s
+        history.append((status, now))
+        next_at = now + interval_s
         done += 1
 
 

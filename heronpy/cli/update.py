@@ -113,11 +113,16 @@ def update_command(
 def _configure(
     session: Session, name: str, settings: tuple[str, ...], timeout_s: float, dry_run: bool, as_json: bool
 ) -> None:
+    from heronpy.plan.component_config import runtime_key_problem, split_setting
     from heronpy.proto import control_pb2 as control
 
     topology = session.topology(name)
     components = [part.comp.name for part in [*topology.spouts, *topology.bolts]]
     changes = [split_setting(text, components) for text in settings]
+    for _, key, value in changes:
+        problem = runtime_key_problem(key, value)
+        if problem:
+            raise exits.Failure(problem.rstrip("."), exits.USAGE)
     if not dry_run:
         session.ask(name, control.RuntimeConfig(settings=list(settings)), timeout_s)
     if as_json:
@@ -129,23 +134,6 @@ def _configure(
         say(f"{'would set' if dry_run else 'set'} {key} of {where} to {value}")
     if not dry_run:
         say(f"Successfully updated topology '{name}'")
-
-
-def split_setting(text: str, components: list[str]) -> tuple[str | None, str, str]:
-    """Component (None: the topology), key and value of `[component:]key:value`."""
-    head, separator, rest = text.partition(":")
-    if not separator or not head:
-        raise exits.Failure(f"'{text}' is no [component:]key:value; for example 'count:limit:10'", exits.USAGE)
-    if head in components and ":" in rest:
-        key, _, value = rest.partition(":")
-        if not key:
-            raise exits.Failure(f"'{text}' names no key; write component:key:value", exits.USAGE)
-        return head, key, value
-    # A value may hold colons, a component's name seldom holds a point and a key mostly does.
-    if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
-        hint = exits.nearest(head, components, f"; it has {', '.join(components)}")
-        raise exits.Failure(f"the topology has no component '{head}'{hint}", exits.USAGE)
-    return None, head, rest
 
 
 def _scale(
@@ -166,7 +154,7 @@ def _scale(
         _show_dry_run(name, old, new, "json" if as_json else dry_form)
         return
     if moves(old) == moves(new):
-        _report(name, [], [], 0, as_json)
+        _report(name, [], [], [], 0, as_json)
         return
     request = control.UpdateTopology(
         topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s
@@ -176,22 +164,38 @@ def _scale(
     added, removed = (
         [places.get(task, f"task {task}") for task in sorted(tasks)] for tasks in (reply.added, reply.removed)
     )
-    _report(name, added, removed, reply.discarded_tuples, as_json)
+    _report(name, added, removed, moved_tasks(old, new), reply.discarded_tuples, as_json)
 
 
-def _report(name: str, added: list[str], removed: list[str], discarded: int, as_json: bool) -> None:
+def _report(
+    name: str, added: list[str], removed: list[str], moved: list[str], discarded: int, as_json: bool
+) -> None:
     if as_json:
-        print_json({"topology": name, "added": added, "removed": removed, "discarded_tuples": discarded})
+        changes = {"added": added, "removed": removed, "moved": moved}
+        print_json({"topology": name, **changes, "discarded_tuples": discarded})
         return
-    if not added and not removed:
+    if not added and not removed and not moved:
         say(f"Topology '{name}' already is as asked for; nothing changed")
         return
-    for sign, names in (("+", added), ("-", removed)):
+    _list_changes(added, removed, moved)
+    if discarded:
+        say(f"  discarded {counted(discarded, 'tuple')} that were queued in removed tasks")
+    counts = f"{counted(len(added), 'task')} added, {len(removed)} removed, {len(moved)} moved"
+    say(f"Successfully updated topology '{name}': {counts}")
+
+
+def _list_changes(added: list[str], removed: list[str], moved: list[str]) -> None:
+    for sign, names in (("+", added), ("-", removed), (">", moved)):
         for instance in names:
             say(f"  {sign} {instance}")
-    if discarded:
-        say(f"  {discarded:,} tuples queued in removed tasks were discarded")
-    say(f"Successfully updated topology '{name}': {counted(len(added), 'task')} added, {len(removed)} removed")
+
+
+def moved_tasks(old: plans.PackingPlan, new: plans.PackingPlan) -> list[str]:
+    """Tasks that change their container, as 'old instance id -> new instance id'."""
+    before, after = moves(old), moves(new)
+    return [
+        f"{before[task]} -> {after[task]}" for task in sorted(after) if before.get(task, after[task]) != after[task]
+    ]
 
 
 def replan(
@@ -255,9 +259,7 @@ def _show_dry_run(name: str, old: plans.PackingPlan, new: plans.PackingPlan, for
     before, after = moves(old), moves(new)
     added = [after[task] for task in sorted(after.keys() - before.keys())]
     removed = [before[task] for task in sorted(before.keys() - after.keys())]
-    moved = [
-        f"{before[task]} -> {after[task]}" for task in sorted(after) if before.get(task, after[task]) != after[task]
-    ]
+    moved = moved_tasks(old, new)
     if form == "json":
         print_json(
             {
@@ -274,9 +276,7 @@ def _show_dry_run(name: str, old: plans.PackingPlan, new: plans.PackingPlan, for
         say(str(new).rstrip())
         return
     say(f"Topology '{name}' would be changed as follows; nothing was changed.\n")
-    for sign, names in (("+", added), ("-", removed), (">", moved)):
-        for text in names:
-            say(f"  {sign} {text}")
+    _list_changes(added, removed, moved)
     if not added and not removed and not moved:
         say("  no task is added, removed or moved")
     say()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 NAMED_MAX = 8
 TRACEBACK_WAIT_S = 3.0
+#: How often the scheduler is asked whether a container has failed for good.
+CONTAINERS_LOOK_S = 1.0
 
 
 def failed(status: control.StatusReply) -> bool:
@@ -115,6 +117,7 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
     """The first status that is ready; a Failure when the topology fails, vanishes or is late."""
     name, deadline = started.record.topology, time.monotonic() + timeout_s
     pause, status, progress = 0.01, None, Progress()
+    look_at = time.monotonic() + CONTAINERS_LOOK_S
     try:
         while True:
             latest = poll(session, name)
@@ -125,6 +128,9 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
                 return latest
             if latest is None:
                 _refuse_gone(session, started)
+            if time.monotonic() > look_at:
+                _refuse_failed_container(session, name)
+                look_at = time.monotonic() + CONTAINERS_LOOK_S
             if time.monotonic() > deadline:
                 raise exits.Failure(
                     f"topology '{name}' was not running after {timeout_s:g} s: {missing(status, tasks)}",
@@ -161,6 +167,24 @@ def poll(session: Session, name: str, timeout_s: float = 1.0) -> control.StatusR
             return reply
     except (DeadlineError, RpcError):
         return None
+
+
+def _refuse_failed_container(session: Session, name: str) -> None:
+    """What the topology master cannot tell: a container that cannot start, perhaps its own."""
+    from heronpy.net.rpc import RpcClient
+
+    location = session.scheduler_location(name)
+    if location is None:
+        return
+    try:
+        with RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") as client:
+            reply = client.call(control.GetContainers(), 1.0)
+    except (DeadlineError, RpcError):
+        return
+    for container in reply.containers if reply is not None else ():
+        if container.state == control.PROC_FAILED:
+            why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".rstrip(": ")
+            raise exits.Failure(f"topology '{name}' failed: {container.name} failed: {clean(why)}")
 
 
 def _refuse_gone(session: Session, started: Started) -> None:

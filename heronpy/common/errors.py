@@ -6,6 +6,7 @@
       PackageError                 the user's package cannot be used
       StateError                   the state manager refused
         NodeExistsError / NoNodeError / VersionMismatchError
+        StateAwayError             it cannot be reached now; also a RetryableError
       WireError                    a frame or message is wrong
         LocalWireError             our own fault: we tried to send it
         RemoteWireError            the peer's fault: we received it
@@ -79,6 +80,10 @@ class FencedError(HeronError):
 
 class RetryableError(HeronError):
     """A later attempt may succeed."""
+
+
+class StateAwayError(StateError, RetryableError):
+    """The state manager cannot be reached at the moment."""
 
 
 class FatalError(HeronError):

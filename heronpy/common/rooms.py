@@ -175,7 +175,9 @@ class ExecutorSettings:
         2.0, "Time that a process has to stop by itself before it is killed."
     )
     metrics_port: int = _setting(
-        0, "TCP port of the container's metrics page; 0 takes any free port.", high=65535
+        0,
+        "TCP port of container 0's metrics page, container c has this port plus c; 0 takes any free ports.",
+        high=65535,
     )
     metrics_host: str = _setting("127.0.0.1", "Address on which the metrics page is served.")
     usage_interval_s: float = _setting(
@@ -208,9 +210,24 @@ class SchedulerSettings:
 class StatemgrSettings:
     """The state manager: where plans and locations are kept."""
 
-    type: str = _setting("local", "Kind of state manager: local (files below root).")
+    type: str = _setting(
+        "local", "Kind of state manager: local (files below root) or zookeeper (for several machines)."
+    )
     root: str = _setting(
-        "", "Directory of the state; empty means state/<cluster> below HERON_HOME."
+        "",
+        "Directory of the state, where empty means state/<cluster> below HERON_HOME;"
+        " for zookeeper host:port,host:port/path.",
+    )
+    session_timeout_s: float = _setting(
+        10.0,
+        "ZooKeeper only. A process that is silent this long counts as dead and loses its locks and"
+        " locations; the servers' limits apply.",
+        low=0.1,
+    )
+    auth_file: str = _setting(
+        "",
+        "ZooKeeper only. A file with one line user:password, readable by its owner only; the state"
+        " is then open to this user only. Empty means open to everybody who can connect.",
     )
 
 

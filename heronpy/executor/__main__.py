@@ -16,6 +16,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.preload import PRELOAD
+from heronpy.statemgr import module_of
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -42,7 +43,9 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         setup(name, logging_settings.level)
         os.environ["HERON_LAUNCH"] = arguments.launch
         # Before any thread, socket, event loop or lock exists in this process.
-        server = ForkServer.start(f"fork-server-{arguments.container}", PRELOAD if preload else ())
+        server = ForkServer.start(
+            f"fork-server-{arguments.container}", (*PRELOAD, module_of(launch.state_type)) if preload else ()
+        )
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE

@@ -59,25 +59,32 @@ class MetricsPage:
 
     async def start(self) -> None:
         try:
-            family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-            self._server = await asyncio.start_server(
-                self._serve, self._host, self._wanted_port, family=family, limit=REQUEST_MAX_BYTES
-            )
+            try:
+                self._server = await self._listen(self._wanted_port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                # Somebody took it while the container was down; its tasks matter more than its page.
+                self._server = await self._listen(0)
         except OSError as error:
-            raise ConfigError(self._why(error)) from None
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            raise ConfigError(
+                f"The metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
+                " set heron.executor.metrics_host and heron.executor.metrics_port."
+            ) from None
         self.port = self._server.sockets[0].getsockname()[1]
-
-    def _why(self, error: OSError) -> str:
-        if error.errno == errno.EADDRINUSE:
-            return (
-                f"Port {self._wanted_port} of {self._host} for the metrics page is taken by another process;"
-                " set heron.executor.metrics_port to a free port or to 0."
+        if self._wanted_port not in (0, self.port):
+            log.error(
+                "port %d of %s for the metrics page is taken by another process, so the page is at port %d;"
+                " set heron.executor.metrics_port to a free port or to 0",
+                self._wanted_port,
+                self._host,
+                self.port,
             )
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        return (
-            f"The metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
-            " set heron.executor.metrics_host and heron.executor.metrics_port."
-        )
+
+    async def _listen(self, port: int) -> asyncio.Server:
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        return await asyncio.start_server(self._serve, self._host, port, family=family, limit=REQUEST_MAX_BYTES)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

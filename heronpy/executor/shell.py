@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings
 from heronpy.common.settings import settings_for
@@ -50,7 +50,7 @@ from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
 from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
-from heronpy.statemgr import open_state, paths
+from heronpy.statemgr import open_state_of, paths
 
 log = logging.getLogger("heronpy.executor")
 
@@ -115,7 +115,7 @@ class Executor:
         except HeronError as error:
             log.error("%s cannot start: %s", self._name, error)
             self._host.close()
-            return exit_codes.STARTUP_FAILURE
+            return exit_codes.FAILURE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
         self._periodic(HEARTBEAT_S, self._on_heartbeat)
         self._periodic(self._metrics.export_interval_s, self._export)
         self._periodic(self._settings.usage_interval_s, self._measure)
@@ -131,7 +131,7 @@ class Executor:
         )
         self._page = MetricsPage(
             self._settings.metrics_host,
-            self._settings.metrics_port,
+            self._settings.metrics_port and self._settings.metrics_port + container,
             {"/metrics": self._metrics_text, "/health": self._health_text},
         )
         await self._page.start()
@@ -143,7 +143,7 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
-        self._state = open_state(launch.state_type, launch.state_root)
+        self._state = open_state_of(launch)
         self._link = TmasterLink(
             self._state,
             launch.topology,

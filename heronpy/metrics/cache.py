@@ -39,7 +39,7 @@ class _Steps:
     #: The value before the first step.
     origin: float = 0.0
 
-    def add(self, bucket_at: float, raw: float, total: bool) -> None:
+    def add(self, bucket_at: float, now: float, raw: float, total: bool) -> None:
         if total:
             if raw < self.raw:
                 self.base += self.raw
@@ -47,10 +47,12 @@ class _Steps:
             value = self.base + raw
         else:
             value = raw
+        if self.times and self.values[-1] == value:
+            return
         if self.times and self.times[-1] >= bucket_at:
-            self.values[-1] = value
-        elif not self.times or self.values[-1] != value:
-            self.times.append(bucket_at)
+            self.values[-1], self.times[-1] = value, now
+        else:
+            self.times.append(now)
             self.values.append(value)
             if len(self.times) > STEPS_MAX:
                 self._thin()
@@ -70,9 +72,14 @@ class _Steps:
             del self.values[:first]
 
     def at(self, moment: float) -> float:
-        """The value at a moment."""
+        """The last value that was known at a moment."""
         index = bisect_right(self.times, moment) - 1
         return self.values[index] if index >= 0 else self.origin
+
+    def time_at(self, moment: float) -> float:
+        """When that value was taken; the moment itself when nothing has changed since then."""
+        index = bisect_right(self.times, moment) - 1
+        return self.times[index] if 0 <= index < len(self.times) - 1 else moment
 
 
 @dataclass(slots=True)
@@ -128,7 +135,7 @@ class MetricsCache:
         if anew:
             self._close_incarnation(process)
         for sample in report.samples:
-            self._add_sample(process, sample, bucket_at, first)
+            self._add_sample(process, sample, bucket_at, now, first)
         if now - self._swept >= self._bucket_s * 6:
             self._sweep(now)
 
@@ -140,7 +147,7 @@ class MetricsCache:
                     steps.base, steps.raw = steps.base + steps.raw, 0.0
 
     def _add_sample(
-        self, process: _Process, sample: control.Sample, bucket_at: float, inherited: bool
+        self, process: _Process, sample: control.Sample, bucket_at: float, now: float, inherited: bool
     ) -> None:
         key = (sample.name, sample.label)
         series = process.series.get(key)
@@ -160,7 +167,7 @@ class MetricsCache:
             if steps is None:
                 # What a process had counted before we existed is no growth.
                 steps = series.parts[name] = _Steps(origin=value if inherited else 0.0)
-            steps.add(bucket_at, value, sample.type != _GAUGE)
+            steps.add(bucket_at, now, value, sample.type != _GAUGE)
 
     def _sweep(self, now: float) -> None:
         self._swept = now
@@ -181,20 +188,37 @@ class MetricsCache:
     def query(self, request: control.GetMetrics, now: float) -> control.MetricsReply:
         """Answer a request.
 
-        With `interval_s` counters and histograms tell what was added during the last so many seconds;
+        With `interval_s` counters and histograms tell what was added during the last so many seconds,
+        or a little more, up to a bucket: the reply says how long the interval is;
         without it, everything since the start. Gauges always tell their newest value. Empty lists of
         names and instances mean all. `instances` are process names.
         """
         interval = min(max(request.interval_s, 0.0), self._keep_s)
-        reply = control.MetricsReply(interval_s=interval)
         since = now - interval if interval else None
+        reply = control.MetricsReply(interval_s=interval)
         names, instances = set(request.names), set(request.instances)
         for process in self._select(request.component, instances):
             report = reply.reports.add()
             report.CopyFrom(process.report)
             for sample in self._samples(process, names, since):
                 report.samples.append(sample)
+            if since is not None:
+                covered = now - self._covered_from(process, names, since)
+                reply.interval_s = max(reply.interval_s, min(covered, interval + self._bucket_s))
         return reply
+
+    @staticmethod
+    def _covered_from(process: _Process, names: set[str], since: float) -> float:
+        """When the oldest of the values was taken that growth is counted from."""
+        return min(
+            (
+                steps.time_at(since)
+                for (name, _), series in process.series.items()
+                if series.kind != _GAUGE and (not names or name in names)
+                for steps in series.parts.values()
+            ),
+            default=since,
+        )
 
     def _select(self, component: str, instances: set[str]) -> Iterator[_Process]:
         for name in sorted(self._processes):

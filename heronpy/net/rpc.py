@@ -33,7 +33,7 @@ OnRequest = Callable[[bytes, control.Envelope], "Message | None | Awaitable[Mess
 def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control.Envelope:
     """Put a control message into an Envelope."""
     envelope = control.Envelope(request_id=request_id, reply=reply)
-    getattr(envelope, _FIELDS[body.DESCRIPTOR.name]).CopyFrom(body)
+    getattr(envelope, _FIELDS[type(body).__name__]).CopyFrom(body)
     return envelope
 
 
@@ -54,7 +54,7 @@ def parse(data: bytes) -> control.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI."""
 
-    def __init__(self, endpoint: str, context: zmq.Context | None = None, peer: str | None = None) -> None:
+    def __init__(self, endpoint: str, context: zmq.Context[Any] | None = None, peer: str | None = None) -> None:
         self.endpoint = endpoint
         self._peer = peer or endpoint
         self._ids = itertools.count(1)
@@ -101,7 +101,7 @@ class ControlServer:
         self,
         endpoints: list[str],
         on_request: OnRequest,
-        context: zmq.Context | None = None,
+        context: zmq.Context[Any] | None = None,
     ) -> None:
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), heartbeat=False)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -119,6 +119,9 @@ class ControlServer:
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1
+            if str(self.garbage).rstrip("0") == "1":  # 1, 10, 100, ...
+                where = ", ".join(self.endpoints)
+                log.warning("ignored what is no control message, %d times so far, at %s", self.garbage, where)
             return
         identity = parts[0]
         try:
@@ -176,10 +179,11 @@ class ControlServer:
         self.undelivered += len(missed)
         return missed
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = 0) -> None:
+        """Close; answers that are on their way may take `linger_ms`, see `zsock.send_the_rest`."""
         for task in self._tasks:
             task.cancel()
-        self._socket.close()
+        self._socket.close(linger_ms)
 
 
 class ControlClient:
@@ -190,7 +194,7 @@ class ControlClient:
         endpoint: str,
         on_message: Callable[[control.Envelope], None],
         identity: bytes | None = None,
-        context: zmq.Context | None = None,
+        context: zmq.Context[Any] | None = None,
     ) -> None:
         self.endpoint = endpoint
         sock = configure(
@@ -247,7 +251,7 @@ class ControlClient:
         self._socket.close()
 
 
-def bind(sock: zmq.Socket, endpoint: str) -> str:
+def bind(sock: zmq.Socket[bytes], endpoint: str) -> str:
     """Bind and return the actual endpoint; ipc sockets replace a dead predecessor's file, mode 0600."""
     if endpoint.startswith("ipc://"):
         path = endpoint[len("ipc://") :]
@@ -259,4 +263,6 @@ def bind(sock: zmq.Socket, endpoint: str) -> str:
         os.chmod(path, 0o600)
         return endpoint
     sock.bind(endpoint)
-    return sock.getsockopt(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+    endpoint_bytes = sock.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint_bytes, bytes)
+    return endpoint_bytes.rstrip(b"\0").decode()

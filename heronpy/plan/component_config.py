@@ -11,6 +11,7 @@ import difflib
 import enum
 import math
 import pickle
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -158,6 +159,45 @@ def key_problem(key: str, value: Any) -> str | None:
         return None
     shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
     return f"sets '{key}' to {shown}; it must be {kind.value}"
+
+
+#: Keys that shape the topology itself, so that only a new submit can change them.
+_FIXED_KEYS = frozenset(
+    {"topology.name", "topology.reliability.mode", "topology.serializer.classname", "topology.id"}
+)
+_UPDATED_KEYS = {
+    PARALLELISM_KEY: "--component-parallelism",
+    "topology.stmgrs": "--container-number",
+}
+
+
+def runtime_key_problem(key: str, value: str) -> str | None:
+    """Why a running topology cannot be given this entry, as a sentence; None when it can."""
+    if key in _UPDATED_KEYS:
+        return f"'{key}' is not changed as a setting; use {_UPDATED_KEYS[key]}."
+    if key in _FIXED_KEYS or key.startswith("heron."):
+        return f"'{key}' cannot change while a topology runs; kill it and submit it again."
+    wrong = key_problem(key, auto_typed(value))
+    return f"The setting {wrong}." if wrong else None
+
+
+def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
+    """Component ("": the topology), key and value of `[component:]key:value`; ConfigError when it is none."""
+    known = list(components)
+    head, separator, rest = text.partition(":")
+    if not separator or not head.strip():
+        raise ConfigError(f"'{text}' is no [component:]key:value; for example 'count:limit:10'.")
+    if head in known and ":" in rest:
+        key, _, value = rest.partition(":")
+        if not key.strip():
+            raise ConfigError(f"'{text}' names no key; write component:key:value.")
+        return head, key, value
+    # A value may hold colons; a component's name seldom holds a point, and a key mostly does.
+    if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
+        raise ConfigError(
+            f"The topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}."
+        )
+    return "", head, rest
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

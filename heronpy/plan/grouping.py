@@ -41,7 +41,7 @@ class Shuffle:
         self.tasks = _sorted_tasks(tasks)
         self._next = start % len(self.tasks)
 
-    def target(self) -> int:
+    def target(self, values: Sequence[Any] = ()) -> int:
         index = self._next
         self._next = index + 1 if index + 1 < len(self.tasks) else 0
         return self.tasks[index]

@@ -1,6 +1,7 @@
 """`python -m heronpy.scheduler --launch F`: the daemon of the local scheduler, one per topology.
 
-It imports little before it starts its fork server, so that both load what they need at the same time.
+It runs below a guardian that starts it again when it is killed. It imports little before it starts its
+fork server, so that both load what they need at the same time.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from heronpy.common.errors import HeronError
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.preload import PRELOAD
+from heronpy.scheduler.guardian import guard
 
 
 def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor") -> int:
-    """Run the scheduler; returns its exit code."""
+    """Guard and run the scheduler; returns its exit code."""
     parser = argparse.ArgumentParser(prog="heronpy.scheduler", description="The scheduler of one topology.")
     parser.add_argument("--launch", required=True, help="path of launch.json")
     arguments = parser.parse_args(argv)
@@ -31,24 +33,32 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         os.makedirs(launch.log_dir, mode=0o700, exist_ok=True)
         log_file = str(launch.log_dir / "scheduler.log")
         fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        # Before any thread, socket, event loop or lock exists in this process.
-        server = ForkServer.start("fork-server", PRELOAD, output=fd)
     except (HeronError, OSError) as error:
         print(f"scheduler: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
     for stream in (1, 2):
         os.dup2(fd, stream)
     os.close(fd)
+    return guard(lambda: run(launch, launch_file, executor_module))
+
+
+def run(launch: LaunchSpec, launch_file: str, executor_module: str) -> int:
+    """Run the scheduler itself; returns its exit code."""
+    try:
+        # Before any thread, socket, event loop or lock exists in this process.
+        server = ForkServer.start("fork-server", PRELOAD, output=1)
+    except (HeronError, OSError) as error:
+        print(f"scheduler: {error}", file=sys.stderr, flush=True)
+        return exit_codes.STARTUP_FAILURE
     from heronpy.common.logs import setup
     from heronpy.common.settings import settings_for
+    from heronpy.net.zsock import send_the_rest
     from heronpy.procs.loop import run_loop
-    from heronpy.scheduler.local import START_OVER, LocalScheduler
+    from heronpy.scheduler.local import LocalScheduler
 
     setup("scheduler", settings_for(launch, "logging").level)
     code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module).run())
-    if code == START_OVER and sys.orig_argv:
-        # The fork server was killed and the containers with it: begin again as a new interpreter.
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    send_the_rest()
     return code
 
 

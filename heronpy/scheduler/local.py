@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 from google.protobuf.message import Message
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeExistsError, RpcError
+from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeExistsError, RetryableError, RpcError
 from heronpy.common.ids import executor_id
 from heronpy.common.rooms import LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
@@ -41,16 +41,16 @@ from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.scheduler.containers import container_of, desired_containers
+from heronpy.scheduler.guardian import START_OVER
 from heronpy.scheduler.teardown import remove_sockets, remove_state
-from heronpy.statemgr import open_state, paths
+from heronpy.statemgr import open_state_of, paths
 
 log = logging.getLogger("heronpy.scheduler")
 
-#: The fork server died: only a fresh interpreter can have a new one.
-START_OVER = -1
 RESTART_MAX_S = 30.0
 #: The reply must have left before the socket is closed.
 REPLY_LINGER_S = 0.03
+LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 _TAIL_BYTES = 4096
 _STATES = {
@@ -113,12 +113,14 @@ class LocalScheduler:
         except HeronError as error:
             log.error("the scheduler of %s cannot start: %s", self._launch.topology, error)
             self._host.close()
+            if isinstance(error, RetryableError):
+                return START_OVER
             return exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.STARTUP_FAILURE
         check = asyncio.create_task(self._check_log())
         await self._end.wait()
         check.cancel()
         self._plan_watch.close()
-        self._rpc.close()
+        self._rpc.close(LAST_ANSWERS_MS)
         self._host.close()
         self._state.close()
         return self._exit_code
@@ -128,7 +130,7 @@ class LocalScheduler:
         os.makedirs(launch.sockets_dir, mode=0o700, exist_ok=True)
         os.chmod(launch.sockets_dir, 0o700)
         endpoint = f"ipc://{launch.sockets_dir}/scheduler"
-        self._state = open_state(launch.state_type, launch.state_root)
+        self._state = open_state_of(launch)
         location = plans.SchedulerLocation(
             topology=launch.topology, endpoint=endpoint, pid=os.getpid(), host=socket.gethostname()
         )
@@ -286,6 +288,7 @@ class LocalScheduler:
 
     def on_server_gone(self) -> None:
         if self._kill is None:
+            # Only a process without threads can have a new one.
             self._exit_code = START_OVER
             self._end.set()
         self._stopped.set()

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Final
 from heronpy.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from heronpy.common.rooms import StatemgrSettings
+    from heronpy.plan.launch import LaunchSpec
     from heronpy.statemgr.base import StateManager
 
-_KINDS: Final = {"local": ("heronpy.statemgr.localfs", "LocalStateManager")}
+_KINDS: Final = {
+    "local": ("heronpy.statemgr.localfs", "LocalStateManager"),
+    "zookeeper": ("heronpy.statemgr.zookeeper", "ZooKeeperStateManager"),
+}
+#: What a kind needs that is not always installed: module and extra.
+_EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
 
-def open_state(state_type: str, root: str) -> StateManager:
+def open_state(state_type: str, root: str, settings: StatemgrSettings | None = None) -> StateManager:
     """Open the state manager of the given type at the given root."""
     if state_type not in _KINDS:
         import difflib  # only for the error
@@ -31,5 +38,27 @@ def open_state(state_type: str, root: str) -> StateManager:
     if not root:
         raise ConfigError(f"The {state_type!r} state manager needs a root (heron.statemgr.root).")
     module, name = _KINDS[state_type]
-    manager: StateManager = getattr(import_module(module), name)(root)
+    try:
+        kind = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        needed, extra = _EXTRAS.get(state_type, ("", ""))
+        if not needed or (error.name or "").partition(".")[0] != needed:
+            raise
+        raise ConfigError(
+            f"The {state_type!r} state manager needs {needed}, which is not installed; run"
+            f" pip install 'heronpy[{extra}]'."
+        ) from None
+    manager: StateManager = kind(root) if state_type == "local" else kind(root, settings)
     return manager
+
+
+def open_state_of(launch: LaunchSpec) -> StateManager:
+    """Open the state manager of a topology's launch file."""
+    from heronpy.common.settings import settings_for
+
+    return open_state(launch.state_type, launch.state_root, settings_for(launch, "statemgr"))
+
+
+def module_of(state_type: str) -> str:
+    """The module of a kind, for a fork server to load once for its children."""
+    return _KINDS[state_type][0] if state_type in _KINDS else ""

@@ -14,8 +14,9 @@ from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
 from heronpy.common.settings import settings_for
+from heronpy.net.zsock import send_the_rest
 from heronpy.plan.launch import LaunchSpec
-from heronpy.statemgr import open_state
+from heronpy.statemgr import open_state_of
 from heronpy.tmaster.shell import Shell
 
 log = logging.getLogger("heronpy.tmaster")
@@ -37,14 +38,19 @@ def main(argv: list[str] | None = None) -> int:
     try:
         launch = LaunchSpec.load(arguments.launch)
         logs.setup("tmaster", settings_for(launch, "logging").level)
-        state = open_state(launch.state_type, launch.state_root)
+        state = open_state_of(launch)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return int(USAGE)
+    except HeronError as error:
+        log.error("%s", error)
+        return int(FAILURE)
     try:
         settings = settings_for(launch, "tmaster")
         shell = Shell(launch.topology, settings, state, epoch=arguments.epoch)
-        return uvloop.run(_run(shell))
+        code = uvloop.run(_run(shell))
+        send_the_rest()
+        return code
     except HeronError as error:
         log.error("%s", error)
         return int(FAILURE)

@@ -51,7 +51,10 @@ def derive_failure(desk: Desk) -> str:
     for name, process in sorted(registry.failed_processes.items()):
         why = _startup_error(desk, process.task_id) if process.task_id else ""
         failures[name] = why or failures.get(name) or _exit(process)
-    sentences = [f"{name} failed: {why or 'see its log'}" for name, why in failures.items()]
+    alike: dict[str, list[str]] = {}
+    for name, why in failures.items():
+        alike.setdefault(why or "see its log", []).append(name)
+    sentences = [f"{listed(names)} failed: {why}" for why, names in alike.items()]
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
 

@@ -80,7 +80,7 @@ class Restart:
         self._deadline = now + desk.settings.start_timeout_s
         self._next_look = now
         self.done = False
-        self._last_container_0 = container == _ALL
+        self._last_container_0 = container == _ALL and not task_id
         registry = desk.registry
         if task_id:
             place = registry.places.get(task_id)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
+from heronpy.plan.component_config import runtime_key_problem, split_setting
 from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
@@ -110,26 +111,15 @@ class PlanBook:
         components = {spout.comp.name: spout.comp for spout in topology.spouts}
         components |= {bolt.comp.name: bolt.comp for bolt in topology.bolts}
         for setting in settings:
-            component, key, value = split_setting(setting)
+            component, key, value = split_setting(setting, components)
+            problem = runtime_key_problem(key, value)
+            if problem:
+                raise ConfigError(problem)
             if not component:
                 _put(topology.topology_config, key, value)
-            elif component in components:
-                _put(components[component].config, key, value)
             else:
-                raise ConfigError(
-                    f'there is no component "{component}" in {topology.name}; it has '
-                    + ", ".join(sorted(components))
-                )
+                _put(components[component].config, key, value)
         self.topology = topology
-
-
-def split_setting(setting: str) -> tuple[str, str, str]:
-    """`[component:]key:value` as (component or "", key, value)."""
-    parts = setting.split(":", 2)
-    component = parts.pop(0) if len(parts) == 3 else ""
-    if len(parts) != 2 or not parts[0].strip() or (component and not component.strip()):
-        raise ConfigError(f'"{setting}" is no setting; write [component:]key:value')
-    return component.strip(), parts[0].strip(), parts[1]
 
 
 def placement(packing: plan.PackingPlan) -> dict[int, tuple[int, str]]:

@@ -37,6 +37,7 @@ log = logging.getLogger("heronpy.tmaster")
 CLAIM_RETRY_S = 0.05
 STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
+LAST_ANSWERS_MS = 200
 
 Answer = Message | None | Awaitable[Message | None]
 
@@ -169,7 +170,7 @@ class Shell:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         if self._server is not None:
-            self._server.close()
+            self._server.close(LAST_ANSWERS_MS)
 
     def _watch_location(self) -> Watch:
         loop = asyncio.get_running_loop()

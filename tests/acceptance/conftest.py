@@ -11,6 +11,14 @@ from tests.support.command import Heron
 
 
 @pytest.fixture
+def tmp_path(home: Path) -> Path:
+    """A folder for the user's files; not pytest's, which would follow the home's TMPDIR."""
+    folder = home.parent / "user"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def heron(home: Path) -> Iterator[Heron]:
     """`heron` with a home of its own; whatever the test leaves running is killed through the command."""
     command = Heron(home)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli import exits, update
-from heronpy.common.errors import RpcError
+from heronpy.cli import update
+from heronpy.common.errors import ConfigError, RpcError
+from heronpy.plan.component_config import split_setting
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import paths
@@ -69,7 +70,7 @@ def test_update_sends_the_new_plan_with_the_old_version(heron: Heron, wordy: Fak
 def test_update_that_removes_says_what_was_lost(heron: Heron, wordy: FakeTopology) -> None:
     wordy.answers["update_topology"] = control.UpdateReply(removed=[3], discarded_tuples=12, plan_version=4)
     result = heron("update", "local", "wordy", "--component-parallelism", "count:1")
-    assert "- container_1_count_3" in result.out and "12 tuples queued in removed tasks" in result.out
+    assert "- container_1_count_3" in result.out and "discarded 12 tuples that were queued in removed tasks" in result.out
 
 
 def test_update_dry_run_asks_nobody(heron: Heron, wordy: FakeTopology) -> None:
@@ -117,8 +118,8 @@ def test_runtime_config(heron: Heron, wordy: FakeTopology) -> None:
 @given(st.text(min_size=1, max_size=30))
 def test_settings_split_or_are_refused(text: str) -> None:
     try:
-        component, key, value = update.split_setting(text, ["count"])
-    except exits.Failure:
+        component, key, value = split_setting(text, ["count"])
+    except ConfigError:
         return
     assert key and ":" not in key
     assert text == (f"{component}:" if component else "") + f"{key}:{value}"

@@ -60,7 +60,9 @@ def everybody_runs(deployed: Deployed) -> bool:
 
 
 def below(process: subprocess.Popen[bytes]) -> list[int]:
-    return [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    """What the scheduler started; itself it is the guardian's child."""
+    (itself,) = psutil.Process(process.pid).children()
+    return [child.pid for child in itself.children(recursive=True)]
 
 
 def test_kill_leaves_nothing(home: Path) -> None:
@@ -83,7 +85,24 @@ def test_kill_leaves_nothing(home: Path) -> None:
         assert deployed.state.children(paths.epochs(NAME)) == []
 
 
-def test_kill_9_of_the_scheduler_ends_everything(home: Path) -> None:
+def test_kill_9_of_the_scheduler_starts_everything_anew(home: Path) -> None:
+    deployed = deploy(home, PLAN)
+    with scheduler(deployed) as process:
+        wait_for(lambda: everybody_runs(deployed))
+        (itself,) = psutil.Process(process.pid).children()
+        pids = below(process)
+        itself.kill()
+        wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
+        wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 5.0)
+        assert process.poll() is None
+        assert "the scheduler ended by signal SIGKILL; it is started again" in deployed.log("scheduler")
+        with client(deployed) as rpc:
+            assert len(rpc.call(control.GetContainers()).containers) == 3
+            rpc.call(control.KillTopology(), timeout_s=10)
+        assert process.wait(2) == exit_codes.OK
+
+
+def test_kill_9_of_the_guardian_ends_everything(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(container_1_word_1={"do": "daemon"})
     with scheduler(deployed) as process:
@@ -116,7 +135,8 @@ def test_dead_fork_server_of_the_scheduler_is_survived(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed) as process:
         wait_for(lambda: everybody_runs(deployed))
-        (server,) = psutil.Process(process.pid).children()
+        (itself,) = psutil.Process(process.pid).children()
+        (server,) = itself.children()
         server.kill()
         wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY))
         assert process.poll() is None

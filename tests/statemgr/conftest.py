@@ -2,25 +2,56 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
+from tests.support.zookeeper import ZooKeeperServer, classpath
 
 Open = Callable[[], StateManager]
+_roots = itertools.count(1)
 
 
-@pytest.fixture(params=["local", "local-polling", "memory"])
-def open_manager(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Open]:
+@pytest.fixture(scope="session", autouse=True)
+def shared_zookeeper() -> Iterator[ZooKeeperServer | str]:
+    """One server for all tests here, or why there is none.
+
+    It starts before the first test, which else would be blamed for leaving it behind.
+    """
+    jars, reason = classpath()
+    if reason:
+        yield reason
+        return
+    server = ZooKeeperServer(jars)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def zookeeper(shared_zookeeper: ZooKeeperServer | str) -> ZooKeeperServer:
+    if isinstance(shared_zookeeper, str):
+        pytest.skip(shared_zookeeper)
+    return shared_zookeeper
+
+
+@pytest.fixture
+def zookeeper_root(zookeeper: ZooKeeperServer) -> str:
+    """A part of ZooKeeper that no other test uses."""
+    return f"{zookeeper.hosts}/tests/{next(_roots)}"
+
+
+@pytest.fixture(params=["local", "local-polling", "memory", "zookeeper"])
+def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens managers that share one state, each in the part of a process of its own."""
     opened: list[StateManager] = []
     store = MemoryStore()
+    root = request.getfixturevalue("zookeeper_root") if request.param == "zookeeper" else ""
     if request.param == "local-polling":
 
         def unavailable(self: object) -> None:
@@ -32,6 +63,8 @@ def open_manager(
         manager: StateManager
         if request.param == "memory":
             manager = MemoryStateManager(store)
+        elif request.param == "zookeeper":
+            manager = open_state("zookeeper", root)
         else:
             manager = LocalStateManager(tmp_path / "state")
         opened.append(manager)

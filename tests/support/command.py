@@ -172,15 +172,23 @@ class Heron:
         raise AssertionError(f"{name} has no process {process}")
 
     def scheduler_pid(self, name: str) -> int:
-        for process in self.processes():
-            line = process.cmdline()
-            if "heronpy.scheduler" in line and any(f"/{name}/launch.json" in word for word in line):
-                return process.pid
-        raise AssertionError(f"{name} has no scheduler")
+        """The scheduler itself, not the guardian that starts it again."""
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import open_state, paths
+
+        state = open_state("local", str(self.home / "state" / "local"))
+        try:
+            found = state.get(paths.scheduler(name))
+        finally:
+            state.close()
+        assert found is not None, f"{name} has no scheduler"
+        return int(plans.SchedulerLocation.FromString(found[0]).pid)
 
     def state_nodes(self) -> list[str]:
         root = self.home / "state" / "local"
-        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and path.name != ".lock")
+        files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
+        # The files that tell whether owners of nodes live are swept by the next owner.
+        return sorted(str(path) for path in files if path.name != ".lock" and path.parts[0] != ".owners")
 
     def leftovers(self) -> list[str]:
         """Processes, state nodes and sockets that are there although no topology should be."""

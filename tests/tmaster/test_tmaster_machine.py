@@ -262,13 +262,14 @@ def test_state_survives_a_master_that_died_between_its_writes() -> None:
     assert world.life == control.LIFE_PAUSED
 
 
-@pytest.mark.parametrize("task_id", [1, 4])
-def test_restart_of_a_task(task_id: int) -> None:
+@pytest.mark.parametrize(("container", "task_id"), [(0, 1), (0, 4), (-1, 4)])
+def test_restart_of_a_task(container: int, task_id: int) -> None:
     world = World().running()
     epoch = world.task(task_id).status.epoch
-    token = world.request(events.RestartRequested, 0, task_id)
+    token = world.request(events.RestartRequested, container, task_id)
     assert "1 task back" in world.answer(token).body.text
     assert world.task(task_id).status.epoch > epoch
+    assert world.container_0_restarts == 0
 
 
 def test_restart_of_a_container_and_of_all() -> None:
@@ -302,7 +303,7 @@ def test_runtime_config_is_merged_stored_and_sent() -> None:
     for topology in (world.store[Node.TOPOLOGY], world.sims[2].plan.topology):
         assert [(kv.key, kv.value) for kv in topology.topology_config.kvs] == [("rate", "6")]
         assert ("limit", "7") in [(kv.key, kv.value) for kv in topology.bolts[0].comp.config.kvs]
-    for bad, why in (("nobody:a:b", 'no component "nobody"'), ("x", "[component:]key:value")):
+    for bad, why in (("nobody:a:b", "no component 'nobody'"), ("x", "[component:]key:value")):
         token = world.request(events.ConfigRequested, ("rate:9", bad))
         assert why in world.replies[token].error
     assert world.store[Node.PHYSICAL_PLAN].version == 2

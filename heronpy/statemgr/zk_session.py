@@ -1,0 +1,233 @@
+"""One session with ZooKeeper: connecting, waiting, retrying, and errors that people understand.
+
+Invariants: no call waits longer than its patience, and one from an event loop's thread only a moment,
+so an outage never stops a loop; a write whose answer was lost is not repeated before it is known not
+to have been done. Losing the connection is not losing the session: until ZooKeeper says that the
+session is over, everything that belongs to it stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    NotReadOnlyCallError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry, RetryFailedError
+from kazoo.security import CREATOR_ALL_ACL
+
+from heronpy.common.errors import ConfigError, StateAwayError, StateError
+from heronpy.common.rooms import StatemgrSettings
+from heronpy.statemgr import znode
+
+log = logging.getLogger("heronpy.statemgr.zookeeper")
+#: kazoo tells every failed attempt; we say once what that means.
+_kazoo_log = logging.getLogger("heronpy.statemgr.kazoo")
+_kazoo_log.setLevel(logging.CRITICAL)
+
+PATIENCE_S: Final = 10.0
+#: For a caller whose thread runs an event loop, as everything else of its process waits meanwhile: how
+#: long for an answer, and how long for a connection when there is none.
+PATIENCE_OF_LOOP_S: Final = 2.0
+PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
+_LOOK_CLOSED_S: Final = 0.1
+_STOP_MAX_S: Final = 3.0
+_RECONNECT_MAX_S: Final = 0.5
+_LARGE_BYTES: Final = 64 * 1024
+
+#: Answers that say something about the node; the caller knows what they mean.
+_ANSWERS = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+Start = Callable[[KazooClient], Any]
+"""Begins an operation and gives its asynchronous result."""
+
+
+class Session:
+    """A connection that is kept up until `close`."""
+
+    def __init__(self, root: str, settings: StatemgrSettings) -> None:
+        hosts, self.base = znode.parse_root(root)
+        login = read_login(settings.auth_file) if settings.auth_file else None
+        self.hosts = hosts
+        self._timeout_s = settings.session_timeout_s
+        self._refusal = ""
+        self._suspended = self._lost = False
+        self.on_connected: list[Callable[[bool], None]] = []
+        """Called on each connection, from a thread that must not wait; with whether the session is new."""
+        self.client = KazooClient(
+            hosts=hosts,
+            timeout=settings.session_timeout_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_RECONNECT_MAX_S),
+            auth_data=[("digest", login)] if login else None,
+            default_acl=[*CREATOR_ALL_ACL] if login else None,
+            logger=_kazoo_log,
+        )
+        self.client.add_listener(self._on_state)
+        self._connected = self.client.start_async()
+        if not self._connected.wait(PATIENCE_S):
+            self.close()
+            raise self._away(PATIENCE_S)
+
+    @property
+    def number(self) -> int:
+        """The number of the session as it is in a znode's ephemeralOwner; 0 while there is none."""
+        found = self.client.client_id
+        return int(found[0]) if found else 0
+
+    def call(
+        self, start: Start, where: str, *, size: int = 0, done: Callable[[Callable[[Start], Any]], Any] | None = None
+    ) -> Any:
+        """Perform one operation at a znode and return its result.
+
+        An interrupted operation is repeated. `done`, which a write needs, is asked before that: it
+        gets a function that performs operations, and returns the result when the write was done.
+        """
+        self.check_open()
+        patience_s = self.patience()
+        deadline = time.monotonic() + patience_s
+        repeated = False
+
+        def run(operation: Start) -> Any:
+            while not self._connected.wait(min(max(deadline - time.monotonic(), 0.0), _LOOK_CLOSED_S)):
+                self.check_open()
+                if time.monotonic() >= deadline:
+                    raise KazooTimeoutError
+            return operation(self.client).get(timeout=max(deadline - time.monotonic(), 0.01))
+
+        def attempt() -> Any:
+            nonlocal repeated
+            if repeated and done is not None and (result := done(run)) is not None:
+                return result
+            repeated = True
+            return run(start)
+
+        retry = KazooRetry(
+            max_tries=-1, delay=0.02, max_delay=0.5, deadline=patience_s, interrupt=lambda: bool(self._refusal)
+        )
+        try:
+            return retry(attempt)
+        except _ANSWERS:
+            raise
+        except (RetryFailedError, KazooTimeoutError, ConnectionLoss, ConnectionClosedError):
+            self.check_open()
+            raise self._away(patience_s, where, size) from None
+        except (NoAuthError, AuthFailedError):
+            raise StateError(
+                f"ZooKeeper at {self.hosts} refuses access to {where}; set heron.statemgr.auth_file to a file"
+                " with the user:password that created it."
+            ) from None
+        except NotReadOnlyCallError:
+            raise StateError(f"ZooKeeper at {self.hosts} is read-only now; {where} was not written.") from None
+        except KazooException as error:
+            reason = str(error) or type(error).__name__
+            raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}.") from error
+
+    def patience(self) -> float:
+        """How long a call from this thread may take."""
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is None or asyncio._get_running_loop() is None:
+            return PATIENCE_S
+        return PATIENCE_OF_LOOP_S if self._connected.is_set() else PATIENCE_OF_LOOP_AWAY_S
+
+    def check_open(self) -> None:
+        """Raise when the session is not to be used any more."""
+        if self._refusal:
+            raise StateError(self._refusal)
+
+    def close(self, in_callback: bool = False) -> None:
+        """End the session and with it what belongs to it."""
+        if self._refusal:
+            return
+        self._refusal = "This state manager is closed."
+        # In a thread: without a server this takes long, and a callback cannot wait for itself.
+        stopper = threading.Thread(target=self._stop, name="state-close", daemon=True)
+        stopper.start()
+        if not in_callback:
+            stopper.join(_STOP_MAX_S)
+
+    def close_in_child(self) -> None:
+        """After a fork: let go of the parent's connection without a word to ZooKeeper."""
+        if self._refusal:
+            return
+        self._refusal = "This state manager was opened before a fork; open a new one."
+        connection = self.client._connection
+        for name in ("_socket", "_read_sock", "_write_sock"):
+            sock = getattr(connection, name, None)
+            if sock is not None:
+                sock.close()
+
+    def _stop(self) -> None:
+        # A server that is away cannot be told; it ends the session itself when it has expired.
+        with contextlib.suppress(Exception):
+            self.client.stop()
+        with contextlib.suppress(Exception):
+            self.client.close()
+
+    def _on_state(self, state: str) -> None:
+        """Hear of the connection; kazoo calls this from its own thread."""
+        if self._refusal:
+            return
+        if state == KazooState.SUSPENDED:
+            self._suspended = True
+            log.warning(
+                "lost the connection to ZooKeeper at %s; reconnecting, and going on as before until its session"
+                " of %g s has ended",
+                self.hosts,
+                self._timeout_s,
+            )
+        elif state == KazooState.LOST:
+            self._lost = True
+            log.warning("the session with ZooKeeper at %s has ended; starting a new one", self.hosts)
+        elif state == KazooState.CONNECTED:
+            fresh, self._lost = self._lost, False
+            if self._suspended:
+                which = "a new" if fresh else "the same"
+                log.info("connected to ZooKeeper at %s again, in %s session", self.hosts, which)
+            for listener in list(self.on_connected):
+                listener(fresh)
+
+    def _away(self, patience_s: float, where: str = "", size: int = 0) -> StateAwayError:
+        what = f"{where} was not served" if where else "no session"
+        hint = "look whether it runs, and whether heron.statemgr.root is right"
+        if size > _LARGE_BYTES:
+            hint += f"; if it runs, its jute.maxbuffer is too small for the {size} bytes of this node: raise it"
+        return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}.")
+
+
+def read_login(file: str) -> str:
+    """The one line `user:password` of a file that only its owner may read."""
+    path = os.path.expanduser(file)
+    if not os.path.isabs(path):
+        raise ConfigError(f"{file} (heron.statemgr.auth_file) must be an absolute path or begin with ~.")
+    try:
+        with open(path, encoding="utf-8") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ConfigError(f"Cannot read {path} (heron.statemgr.auth_file): {reason}.") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) can be read by others; run chmod 600 {path}.")
+    user, colon, password = text.partition(":")
+    if not (user and colon and password) or "\n" in text:
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) must hold one line user:password.")
+    return text

@@ -1,0 +1,441 @@
+"""State in ZooKeeper: for the processes of several machines.
+
+Invariants: a value of many pieces becomes visible in one transaction that names its new pieces, and
+pieces are removed only when nothing can name them any more, so a reader sees the old or the new
+value whole; every write bears a number of its own, so a write whose answer was lost is recognised,
+and neither repeated nor mistaken for another's.
+
+Ephemerals belong to the session, which outlives a lost connection. Three things make "as long as the
+process" of it: a process that closes its manager ends its session; the ephemeral of a killed process
+counts as gone on the same machine at once (on another machine when the session has expired); and a
+process whose session has expired puts its ephemerals back, unless somebody else has them now. A lock
+is not taken back: its holder is told by a warning.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+
+from heronpy.common import errors
+from heronpy.common.errors import DeadlineError, StateError
+from heronpy.common.rooms import StatemgrSettings
+from heronpy.statemgr import owner, znode
+from heronpy.statemgr.base import check_version
+from heronpy.statemgr.zk_session import Session, Start
+from heronpy.statemgr.zk_watch import NodeWatch, Watches
+from heronpy.statemgr.znode import Value
+
+log = logging.getLogger("heronpy.statemgr.zookeeper")
+
+_RACES_MAX: Final = 1000
+"""Attempts of one write that others overtake; each time one of theirs has succeeded."""
+_READS_MAX: Final = 20
+"""Reads of one large value that is replaced meanwhile."""
+_LOOK_AT_HOLDER_S: Final = 0.25
+"""How often one who waits for a lock looks whether its holder lives."""
+_NOBODY: Final = "-"
+
+Run = Callable[[Start], Any]
+
+
+class _OvertakenError(Exception):
+    """Somebody else wrote the znode first."""
+
+
+class ZooKeeperStateManager:
+    """A state manager over the ZooKeeper at `host:port,host:port/chroot`."""
+
+    def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
+        self._mutex = threading.Lock()
+        #: Ephemerals of this manager, as last written by it.
+        self._mine: dict[str, bytes] = {}
+        self._restore_due = False
+        self._session = Session(root, settings or StatemgrSettings())
+        self._base = self._session.base
+        self._session.on_connected.append(self._on_connected)
+        self._watches = Watches(self._session)
+        self._at_exit = partial(_close_at_exit, weakref.ref(self))
+        atexit.register(self._at_exit)
+        _open_managers.add(self)
+
+    def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
+        """Make a new node."""
+        at = self._znode(path)
+        znode.check_size(path, data, ephemeral)
+        for _ in range(_RACES_MAX):
+            if self._read(at) is not None:
+                raise errors.NodeExistsError(f"State node {path!r} exists already.")
+            with contextlib.suppress(_OvertakenError):
+                self._put(path, at, data, None, ephemeral)
+                if ephemeral:
+                    with self._mutex:
+                        self._mine[path] = bytes(data)
+                return
+        raise _too_busy(path)
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        """Data and version of a node."""
+        at = self._znode(path)
+        for _ in range(_READS_MAX):
+            found = self._read(at)
+            if found is None:
+                return None
+            value, status = found
+            data = value.data if value.pieces is None else self._join(path, value)
+            if data is not None:
+                return data, status.version + 1
+        raise StateError(
+            f"State node {path!r} lacks pieces of its value below ZooKeeper node {self._pieces(path)};"
+            " write it again, or remove it."
+        )
+
+    def set(self, path: str, data: bytes, version: int | None = None) -> int:
+        """Write a node and return its new version."""
+        at = self._znode(path)
+        znode.check_size(path, data)
+        for _ in range(_RACES_MAX):
+            found = self._read(at)
+            check_version(path, found[1].version + 1 if found else 0, version)
+            with contextlib.suppress(_OvertakenError):
+                written = self._put(path, at, data, found)
+                with self._mutex:
+                    if path in self._mine:
+                        self._mine[path] = bytes(data)
+                return written
+        raise _too_busy(path)
+
+    def delete(self, path: str, version: int | None = None) -> None:
+        """Remove a node."""
+        at = self._znode(path)
+        for _ in range(_RACES_MAX):
+            found = self._read(at)
+            if found is None:
+                raise errors.NoNodeError(f"State node {path!r} does not exist.")
+            check_version(path, found[1].version + 1, version)
+            if self._remove(at, found[1]):
+                with self._mutex:
+                    self._mine.pop(path, None)
+                self._sweep(path, at)
+                return
+        raise _too_busy(path)
+
+    def children(self, path: str) -> list[str]:
+        """Names one level below the path; an ephemeral stays among them until its session has ended."""
+        self._session.check_open()
+        if path:
+            folder, prefix = znode.folder_and_prefix(path)
+            return znode.names_below(self._list(self._base + folder), prefix)
+        entries = [entry for entry in self._list(self._base) if not znode.is_reserved(entry)]
+        folders = [entry for entry in entries if self._list(f"{self._base}/{entry}")]
+        return znode.names_below(folders + self._list(self._base + znode.SINGLE), "")
+
+    def exists(self, path: str) -> bool:
+        """Whether the node exists."""
+        return self._read(self._znode(path)) is not None
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> NodeWatch:
+        """Call back from a thread after each change of the node."""
+        return self._watches.add(path, self._znode(path), callback)
+
+    def counter(self, path: str) -> int:
+        """The next number of a counter."""
+        at = self._znode(path)
+        for _ in range(_RACES_MAX):
+            found = self._read(at)
+            last = found[0].data if found else b"0"
+            if not last.isdigit():
+                raise StateError(f"State node {path!r} holds no counter.")
+            number = int(last) + 1
+            with contextlib.suppress(_OvertakenError):
+                self._put(path, at, str(number).encode(), found)
+                return number
+        raise _too_busy(path)
+
+    @contextmanager
+    def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
+        """Hold a lock, which ends with the session."""
+        at = self._base + znode.lock_of(path)
+        self._session.check_open()
+        mine = Value(secrets.token_hex(16), b"", owner.own_token())
+        self._acquire(path, at, mine, timeout_s)
+        try:
+            yield
+        finally:
+            self._release(path, at, mine)
+
+    def close(self) -> None:
+        """Remove this manager's ephemerals, by ending the session, and stop its watches."""
+        atexit.unregister(self._at_exit)
+        self._watches.close()
+        self._session.close(in_callback=self._watches.is_callback())
+
+    def close_in_child(self) -> None:
+        """After a fork: the session is the parent's."""
+        self._session.close_in_child()
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def _znode(self, path: str) -> str:
+        self._session.check_open()
+        return self._base + znode.of(path)
+
+    def _pieces(self, path: str) -> str:
+        return self._base + znode.pieces_of(path)
+
+    def _read(self, at: str) -> tuple[Value, Any] | None:
+        """What a znode holds, and its status; the ephemeral of a dead process is removed."""
+        while True:
+            try:
+                content, status = self._content(at)
+            except NoNodeError:
+                return None
+            value = znode.parse(at, content)
+            if value.owner == _NOBODY or not owner.is_dead(value.owner):
+                return value, status
+            try:
+                self._remove(at, status)
+            except StateError:
+                return None  # we may only read
+
+    def _join(self, path: str, value: Value) -> bytes | None:
+        """The data of a large value; None when it is being replaced."""
+        assert value.pieces is not None
+        folder = f"{self._pieces(path)}/{value.pieces.folder}"
+        pieces = []
+        for number in range(value.pieces.count):
+            try:
+                pieces.append(self._content(f"{folder}/{number}")[0])
+            except NoNodeError:
+                return None
+        return value.whole(pieces)
+
+    def _content(self, at: str) -> tuple[bytes, Any]:
+        found: tuple[bytes, Any] = self._session.call(lambda client: client.get_async(at), at)
+        return found
+
+    def _list(self, at: str) -> list[str]:
+        try:
+            found: list[str] = self._session.call(lambda client: client.get_children_async(at), at)
+        except NoNodeError:
+            return []
+        return found
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def _put(self, path: str, at: str, data: bytes, found: tuple[Value, Any] | None, ephemeral: bool = False) -> int:
+        """Replace what was found at a znode, or make it, and return the new version."""
+        holder = found[0].owner if found else (owner.own_token() if ephemeral else _NOBODY)
+        write = secrets.token_hex(16)
+        version = found[1].version if found else None
+        if len(data) <= znode.PIECE_BYTES:
+            self._commit(at, Value(write, bytes(data), holder), version, ephemeral)
+        else:
+            znode.check_size(path, data, holder != _NOBODY)
+            try:
+                pieces = self._store(path, write, data)
+                self._commit(at, Value(write, b"", holder, pieces), version, folder=f"{self._pieces(path)}/{write}")
+            except _OvertakenError:
+                self._sweep(path, at, only=write)
+                raise
+        if len(data) > znode.PIECE_BYTES or (found and found[0].pieces):
+            self._sweep(path, at, keep=write)
+        return 1 if version is None else version + 2
+
+    def _commit(self, at: str, value: Value, version: int | None, ephemeral: bool = False, folder: str = "") -> None:
+        """Write one znode if it still has the version, None for not at all, and its pieces are there."""
+        content = value.to_bytes()
+
+        def start(client: KazooClient) -> Any:
+            if not folder and version is None:
+                return client.create_async(at, content, ephemeral=ephemeral, makepath=True)
+            if not folder:
+                return client.set_async(at, content, version=version)
+            transaction = client.transaction()
+            transaction.check(folder, 0)
+            if version is None:
+                transaction.create(at, content)
+            else:
+                transaction.set_data(at, content, version)
+            return transaction.commit_async()
+
+        def done(run: Run) -> Any:
+            try:
+                found = run(lambda client: client.get_async(at))
+            except NoNodeError:
+                return None
+            return found if znode.parse(at, found[0]).write == value.write else None
+
+        try:
+            if folder and version is None:
+                self._session.call(lambda client: client.ensure_path_async(znode.parent(at)), at)
+            result = self._session.call(start, at, size=len(content), done=done)
+            for answer in result if isinstance(result, list) else ():
+                if isinstance(answer, KazooException) and not isinstance(
+                    answer, (RolledBackError, RuntimeInconsistency)
+                ):
+                    raise answer
+        except (NodeExistsError, BadVersionError, NoNodeError):
+            raise _OvertakenError from None
+
+    def _store(self, path: str, write: str, data: bytes) -> znode.Pieces:
+        """Write the pieces of a large value, which nobody sees yet."""
+        folder = f"{self._pieces(path)}/{write}"
+        for number, piece in enumerate((b"", *znode.split(data))):
+            at = f"{folder}/{number - 1}" if number else folder
+            start = partial(KazooClient.create_async, path=at, value=piece, makepath=not number)
+            try:
+                self._session.call(start, at, size=len(piece))
+            except NodeExistsError:
+                continue  # ours, from an attempt whose answer was lost
+            except NoNodeError:
+                raise _OvertakenError from None  # somebody sweeps
+        return znode.describe_pieces(write, data)
+
+    def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
+        """Remove pieces that no value names. What cannot be removed now is at the next occasion."""
+        above = self._pieces(path)
+        with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
+            folders = [only] if only else [folder for folder in self._list(above) if folder != keep]
+            for folder in folders:
+                self._drop(at, f"{above}/{folder}")
+            if folders:
+                self._session.call(lambda client: client.delete_async(above), above)
+
+    def _drop(self, at: str, folder: str) -> None:
+        """Remove a folder of pieces unless the value at a znode names it."""
+        # With this a write that has yet to name the folder fails, so what is not named now never is.
+        with contextlib.suppress(NoNodeError):
+            self._session.call(lambda client: client.set_async(folder, b""), folder)
+        with contextlib.suppress(NoNodeError):
+            pieces = znode.parse(at, self._content(at)[0]).pieces
+            if pieces is not None and folder.endswith(f"/{pieces.folder}"):
+                return
+        for target in (*(f"{folder}/{piece}" for piece in self._list(folder)), folder):
+            with contextlib.suppress(NoNodeError):
+                self._session.call(partial(KazooClient.delete_async, path=target), target)
+
+    def _remove(self, at: str, status: Any) -> bool:
+        """Delete a znode that has not changed; False when it has."""
+
+        def done(run: Run) -> Any:
+            now = run(lambda client: client.exists_async(at))
+            return True if now is None or now.czxid != status.czxid else None
+
+        try:
+            self._session.call(lambda client: client.delete_async(at, version=status.version), at, done=done)
+        except (BadVersionError, NoNodeError):
+            return False
+        return True
+
+    # ---- locks ------------------------------------------------------------------------------
+
+    def _acquire(self, path: str, at: str, mine: Value, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        wake = threading.Event()
+        watch: NodeWatch | None = None
+        try:
+            while True:
+                with contextlib.suppress(_OvertakenError):
+                    self._commit(at, mine, None, ephemeral=True)
+                    return
+                holder = self._read(at)
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    name = owner.describe(holder[0].owner) if holder else "another"
+                    raise DeadlineError(f"Lock {path!r} is still held by {name} after {timeout_s:g} s.")
+                if watch is None:
+                    watch = self._watches.add(path, at, lambda _: wake.set())
+                elif holder is not None:
+                    wake.wait(min(left_s, _LOOK_AT_HOLDER_S))
+                    wake.clear()
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    def _release(self, path: str, at: str, mine: Value) -> None:
+        try:
+            found = self._read(at)
+            if found is not None and found[0].write == mine.write and self._remove(at, found[1]):
+                return
+            log.warning("lock %r was lost while it was held: the session with ZooKeeper had expired", path)
+        except StateError as error:
+            log.warning("lock %r ends with this process only: %s", path, error)
+
+    # ---- sessions ---------------------------------------------------------------------------
+
+    def _on_connected(self, fresh: bool) -> None:
+        self._restore_due = self._restore_due or fresh
+        if self._restore_due:
+            self._session.client.handler.spawn(self._restore)
+
+    def _restore(self) -> None:
+        """Put our ephemerals back after the session has expired."""
+        self._restore_due = False
+        with self._mutex:
+            mine = dict(self._mine)
+        try:
+            for path, data in mine.items():
+                self._put_back(path, data)
+        except StateError as error:
+            self._restore_due = True
+            log.warning("cannot put the ephemerals of this process back yet: %s", error)
+
+    def _put_back(self, path: str, data: bytes) -> None:
+        at = self._base + znode.of(path)
+        for _ in range(_RACES_MAX):
+            found = self._read(at)
+            if found is not None and found[1].ephemeralOwner == self._session.number:
+                return
+            if found is not None:
+                with self._mutex:
+                    self._mine.pop(path, None)
+                who = owner.describe(found[0].owner) if found[0].owner != _NOBODY else "another"
+                log.error("state node %r, lost with the session, belongs to %s now", path, who)
+                return
+            with contextlib.suppress(_OvertakenError):
+                self._put(path, at, data, None, ephemeral=True)
+                log.info("put state node %r back in the new session", path)
+                return
+
+
+def _too_busy(path: str) -> StateError:
+    return StateError(f"State node {path!r} is written by others all the time; try again.")
+
+
+def _close_at_exit(reference: weakref.ref[ZooKeeperStateManager]) -> None:
+    manager = reference()
+    if manager is not None:
+        manager.close()
+
+
+_open_managers: weakref.WeakSet[ZooKeeperStateManager] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for manager in list(_open_managers):
+        manager.close_in_child()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

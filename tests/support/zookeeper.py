@@ -1,0 +1,123 @@
+"""A ZooKeeper server of the tests' own: loopback only, a temporary folder, no admin port.
+
+Its jars are those inside the pyspark package, or Debian's zookeeper package.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+from heronpy.procs.linux import die_with_parent
+from tests.support.waiting import wait_for
+
+START_S = 30.0
+_JARS = ("zookeeper", "slf4j-api", "netty", "metrics-core", "snappy-java", "commons-io", "commons-cli")
+_CONFIG = """
+tickTime=200
+minSessionTimeout=400
+maxSessionTimeout=60000
+maxClientCnxns=0
+clientPortAddress=127.0.0.1
+clientPort={port}
+dataDir={folder}/data
+admin.enableServer=false
+4lw.commands.whitelist=*
+preAllocSize=1024
+"""
+
+
+def classpath() -> tuple[str, str]:
+    """The jars, or why there is no ZooKeeper on this machine."""
+    if shutil.which("java") is None:
+        return "", "java is not installed"
+    if find_spec("kazoo") is None:
+        return "", "kazoo is not installed; run pip install 'heronpy[zookeeper]'"
+    found = find_spec("pyspark")
+    folder = os.path.join(os.path.dirname(found.origin), "jars") if found and found.origin else ""
+    if glob.glob(f"{folder}/zookeeper-[0-9]*.jar"):
+        return ":".join(path for name in _JARS for path in glob.glob(f"{folder}/{name}*.jar")), ""
+    if os.path.exists("/usr/share/java/zookeeper.jar"):
+        return "/usr/share/java/zookeeper.jar", ""
+    return "", "neither pyspark nor Debian's zookeeper package is installed, which hold ZooKeeper's jars"
+
+
+class ZooKeeperServer:
+    """One server, which can be stopped and started again with what it stored."""
+
+    def __init__(self, jars: str) -> None:
+        self._jars = jars
+        self._process: subprocess.Popen[bytes] | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="heron-zookeeper-"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.hosts = f"127.0.0.1:{self.port}"
+        (self.folder / "zoo.cfg").write_text(_CONFIG.format(port=self.port, folder=self.folder))
+        self.start()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        options = [
+            "-Xmx256m",
+            "-Dzookeeper.commitLogCount=20",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+        ]
+        parent = os.getpid()
+        self._process = subprocess.Popen(
+            ["java", *options, "-cp", self._jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
+            cwd=self.folder,
+            env={name: value for name, value in os.environ.items() if not name.startswith("HERON_")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL, parent),
+        )
+        wait_for(self._serves, START_S, "ZooKeeper serving")
+
+    def stop(self) -> None:
+        """As if the machine failed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def ask(self, word: str) -> str:
+        """The answer to one of ZooKeeper's four-letter words; empty while it does not serve."""
+        answer = b""
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as connection:
+                connection.sendall(word.encode())
+                while received := connection.recv(65536):
+                    answer += received
+        except OSError:
+            return ""
+        return answer.decode()
+
+    def writes(self) -> int:
+        """How many changes there were, of nodes and of sessions."""
+        [line] = [line for line in self.ask("srvr").splitlines() if line.startswith("Zxid:")]
+        return int(line.partition(":")[2], 16)
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError(f"ZooKeeper ended with code {self._process.returncode}; see {self.folder}")
+        return "Mode: standalone" in self.ask("srvr")
