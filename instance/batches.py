@@ -32,6 +32,15 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 Send = Callable[[int, bytes, int], None]
 
 
+class Copy:
+    """The mark of one copy of a tracked spout tuple: its number among those that are not sent yet."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 class Batches:
     """Builds and sends the frames of one task.
 
@@ -66,12 +75,24 @@ class Batches:
         self._send = send
         self._bits = bits
         self._codec = codec_id
+        #: Ids of spout tuples with several copies that are not sent yet, and the outlets that hold copies.
+        self._copied: list[Mark] = []
+        self._copied_stream = 0
+        self._copied_base = 0
+        self._touched: list[Outlet] = []
         self._frame = Frame()
 
     # ---- batches ------------------------------------------------------------------------------
 
     def flush(self, outlet: Outlet) -> None:
-        """Send what an outlet holds: one frame per destination (and per run of tracked tuples)."""
+        """Send what an outlet holds, and what must go out with it."""
+        if outlet.copies:
+            self.flush_copies()
+        else:
+            self._flush(outlet)
+
+    def _flush(self, outlet: Outlet) -> None:
+        """One frame per destination, and per run of tuples that are tracked alike."""
         total = len(outlet)
         if not total:
             return
@@ -102,17 +123,17 @@ class Batches:
         marks: list[Mark],
         start: int,
     ) -> None:
-        """Tracked and untracked tuples go in frames of their own."""
-        if None not in marks:
+        """Tracked and untracked tuples, and copies, go in frames of their own."""
+        if None not in marks and not self._copied_base:
             self._send_run(outlet, dest, values, kinds, len(marks), marks, start)
             return
         place = 0
-        for untracked, run in groupby(marks, key=_is_none):
+        for kind, run in groupby(marks, key=_kind_of):
             run_marks = list(run)
             end = place + len(run_marks)
             part, part_kinds = self._part(outlet, values, kinds, place, end)
             self._send_run(
-                outlet, dest, part, part_kinds, end - place, None if untracked else run_marks, start + place
+                outlet, dest, part, part_kinds, end - place, run_marks if kind else None, start + place
             )
             place = end
 
@@ -162,10 +183,7 @@ class Batches:
         if marks is not None:
             frame.tracked = True
             if self.tracked == "spout":
-                assert self.pending is not None
-                frame.root_base = self.pending.add(marks, self.now, frame.stream)
-                frame.root_task = self.task_id
-                frame.edge = self._bits() or 1
+                self._put_spout_roots(frame, outlet, marks, start)
             else:
                 frame.edge = (outlet.seed + start) & _MASK
                 frame.derived_edges = True
@@ -188,36 +206,56 @@ class Batches:
 
     # ---- tracked spout tuples with several copies -----------------------------------------------
 
-    def send_copies(self, stream: OutStream, outlets: list[Outlet], frozen: list[Any], mark: Mark) -> None:
-        """A tracked spout tuple with several copies is sent at once, behind its REGISTER.
-
-        The acker must know the XOR of all copies before the first copy can be acked, or a quick ack
-        would complete the tree while other copies are still on their way.
-        """
-        assert self.pending is not None
+    def add_copies(self, stream: OutStream, outlets: list[Outlet], mark: Mark) -> Copy:
+        """What stands for a tracked spout tuple in each of the outlets that get a copy of it."""
+        if self._copied and (self._copied_stream != stream.index or len(self._copied) >= self._limit_max):
+            self.flush_copies()
+        self._copied_stream = stream.index
+        self._copied.append(mark)
         for outlet in outlets:
-            self.flush(outlet)
-        base = self.pending.add([mark], self.now, stream.index)
-        edges = [self._bits() or 1 for _ in outlets]
-        total = 0
-        for edge in edges:
-            total ^= edge
-        if not total:
-            edges[0] ^= 2
-            total = 2
+            if not outlet.copies:
+                outlet.copies = True
+                self._touched.append(outlet)
+        return Copy(len(self._copied) - 1)
+
+    def flush_copies(self) -> None:
+        """Send all outlets with copies, behind a REGISTER of their roots.
+
+        The acker must know the XOR of all copies of a tuple before the first copy can be acked, or a quick
+        ack would complete the tree while other copies are still on their way.
+        """
+        if not self._copied or self.pending is None:
+            return
+        copied, self._copied = self._copied, []
+        touched, self._touched = self._touched, []
+        self._copied_base = self.pending.add(copied, self.now, self._copied_stream)
+        totals = np.zeros(len(copied), dtype=np.uint64)
+        for outlet in touched:
+            outlet.copies = False
+            outlet.seed = self._bits() or 1
+            places = [place for place, mark in enumerate(outlet.marks) if type(mark) is Copy]
+            edges = derived_edges(outlet.seed, len(outlet.marks))[places]
+            np.bitwise_xor.at(totals, [outlet.marks[place].number for place in places], edges)
         register = Frame(
-            kind=REGISTER, source_task=self.task_id, dest_task=self.task_id, count=1, root_base=base,
-            root_task=self.task_id, edge=total,
+            kind=REGISTER, source_task=self.task_id, dest_task=self.task_id, count=len(copied),
+            root_base=self._copied_base, root_task=self.task_id, values=pack64(totals),
         )  # fmt: skip
         self._send(self.task_id, register.SerializeToString(), 0)
-        payload = codec.encode(frozen)
-        stream.emitted += len(outlets)
-        for outlet, edge in zip(outlets, edges, strict=True):
-            frame = self._new_frame(stream.index, outlet.dests[0], 1)
-            frame.tracked = frame.registered = True
-            frame.root_base, frame.root_task, frame.edge = base, self.task_id, edge
-            frame.payload = payload
-            self._send(outlet.dests[0], frame.SerializeToString(), 1)
+        for outlet in touched:
+            self._flush(outlet)
+
+    def _put_spout_roots(self, frame: Any, outlet: Outlet, marks: list[Mark], start: int) -> None:
+        frame.root_task = self.task_id
+        if type(marks[0]) is Copy:
+            frame.registered = frame.derived_edges = True
+            frame.edge = (outlet.seed + start) & _MASK
+            roots = [self._copied_base + copy.number for copy in marks]
+            frame.root_base = roots[0]
+            if roots[-1] - roots[0] != len(roots) - 1:
+                frame.roots = pack64(roots)
+        elif self.pending is not None:
+            frame.root_base = self.pending.add(marks, self.now, frame.stream)
+            frame.edge = self._bits() or 1
 
     # ---- anchors ------------------------------------------------------------------------------
 
@@ -260,8 +298,9 @@ class Batches:
             frame.root_tasks = pack32(tasks)
 
 
-def _is_none(mark: Mark) -> bool:
-    return mark is None
+def _kind_of(mark: Mark) -> int:
+    """Untracked, tracked, or one of several copies."""
+    return 0 if mark is None else 2 if type(mark) is Copy else 1
 
 
 def _one_root_each(marks: list[Mark]) -> bool:

@@ -222,7 +222,7 @@ class BoltTask(Task):
                 self._rest(now, busy=True)
             elif self.current or queue:
                 self._step(now)
-                if not queue and not self.current or monotonic() - self._flushed_at >= age_s:
+                if (not queue and not self.current) or monotonic() - self._flushed_at >= age_s:
                     emitter.flush()
                     self._flushed_at = monotonic()
             else:

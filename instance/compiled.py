@@ -107,6 +107,6 @@ def compile_emit(
         immediate=immediate,
     )
     scope: dict[str, Any] = {}
-    exec(compile(source, f"<emit of a {kind}>", "exec"), scope)  # noqa: S102 - built from the constants above only
+    exec(compile(source, f"<emit of a {kind}>", "exec"), scope)
     emit: Callable[..., Any] = scope["factory"](**env)
     return emit

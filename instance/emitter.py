@@ -114,7 +114,9 @@ class Emitter:
             return "field" if len(chooser.indices) == 1 else "general"
         return "buffer" if isinstance(chooser, Shuffle | Lowest) and not stream.mixed else "general"
 
-    def compile_emit(self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]) -> Any:
+    def compile_emit(
+        self, kind: str, special: Callable[..., Any], context: Any, immediate: Callable[[Any], None]
+    ) -> Any:
         """The public `emit` of the task, with its default stream's fast path; None when it has none.
 
         `special` takes every call that is out of the ordinary; `immediate` gets ids that are acked at once.
@@ -161,7 +163,7 @@ class Emitter:
         chooser = stream.choosers[0]
         key = tup[chooser.indices[0]]
         kind = type(key)
-        if kind not in _FIXED and (kind is not str and kind is not bytes or len(key) > SMALL):
+        if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(key) > SMALL):
             return None
         outlet = stream.outlet(chooser.target(tup))
         take: Callable[[Sequence[Any]], None] = outlet.flat.extend
@@ -214,7 +216,7 @@ class Emitter:
             raise self._wrong_width(stream, tup)
         for value in tup:
             kind = type(value)
-            if kind not in _FIXED and (kind is not str and kind is not bytes or len(value) > SMALL):
+            if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(value) > SMALL):
                 self._slow_one(stream, tup, mark)
                 return
         outlet = stream.shared
@@ -289,14 +291,10 @@ class Emitter:
             frozen = [None]
         if self.tracked == "spout" and mark is not None and len(outlets) != 1:
             if outlets:
-                self.batches.send_copies(stream, outlets, frozen, mark)
-                self._room()
+                mark = self.batches.add_copies(stream, outlets, mark)
             else:
-                stream.emitted += 1
                 self.unrouted.append(mark)
-            return
         stream.emitted += not outlets
-        full = False
         for outlet in outlets:
             outlet.flat.extend(frozen)
             if outlet.kinds is not None:
@@ -304,11 +302,10 @@ class Emitter:
             if self.tracked:
                 outlet.marks.append(mark)
             outlet.big_bytes += size
+        for outlet in outlets:
             if outlet.big_bytes >= self.settings.batch_bytes or len(outlet) >= self.settings.batch_tuples:
                 self.batches.flush(outlet)
-                full = True
-        if full:
-            self._room()
+                self._room()
 
     # ---- flush --------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from heronpy.proto import control_pb2 as control
 log = logging.getLogger("heron.metrics")
 
 #: Upper bounds of latency buckets, in nanoseconds: 1 us to 100 s.
-LATENCY_BOUNDS_NS = tuple(float(f"{m}e{e}") for e in range(3, 11) for m in (1, 2, 5)) + (1e11,)
+LATENCY_BOUNDS_NS = (*(float(f"{m}e{e}") for e in range(3, 11) for m in (1, 2, 5)), 1e11)
 #: Most keys of one multi-key user metric; further ones are counted together.
 KEYS_MAX = 1000
 
@@ -25,7 +25,7 @@ KEYS_MAX = 1000
 class Histogram:
     """Weighted histogram with fixed bounds."""
 
-    __slots__ = ("bounds", "counts", "sum", "count")
+    __slots__ = ("bounds", "count", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...] = LATENCY_BOUNDS_NS) -> None:
         self.bounds = bounds

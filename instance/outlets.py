@@ -21,7 +21,9 @@ Mark = Any
 class Outlet:
     """A buffer of tuples for one destination, or of one stream for several that share it (shuffle)."""
 
-    __slots__ = ("big_bytes", "dests", "flat", "kinds", "marks", "seed", "settled", "stream", "turn", "width")
+    __slots__ = (
+        "big_bytes", "copies", "dests", "flat", "kinds", "marks", "seed", "settled", "stream", "turn", "width",
+    )  # fmt: skip
 
     def __init__(self, stream: int, dests: list[int], width: int, turn: int = 0, mixed: bool = False) -> None:
         self.stream = stream
@@ -32,7 +34,9 @@ class Outlet:
         #: Index of each tuple's stream, in an outlet of several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
-        #: Edges of anchored tuples are splitmix64(seed + position); drawn when the first one comes.
+        #: It holds copies of tracked spout tuples, so all outlets with copies are sent together.
+        self.copies = False
+        #: Edges of anchored tuples and of copies are splitmix64(seed + position); drawn when needed.
         self.seed = 0
         self.settled = 0
         self.turn = turn

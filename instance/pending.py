@@ -18,7 +18,7 @@ GONE = object()
 class Batch:
     """Consecutive roots base .. base + len(ids) - 1; `left` of them are still pending."""
 
-    __slots__ = ("base", "ids", "left", "emitted_at", "stream")
+    __slots__ = ("base", "emitted_at", "ids", "left", "stream")
 
     def __init__(self, base: int, ids: list[Any], emitted_at: float, stream: int) -> None:
         self.base = base

@@ -18,7 +18,7 @@ class TunedCapacity:
     `current` is always within [1, maximum].
     """
 
-    __slots__ = ("expected", "maximum", "weight", "sample_s", "current", "average", "due", "step")
+    __slots__ = ("average", "current", "due", "expected", "maximum", "sample_s", "step", "weight")
 
     def __init__(self, expected: int, maximum: int, weight: float, sample_s: float) -> None:
         self.expected = max(1, min(expected, maximum))

@@ -16,7 +16,6 @@ import numpy as np
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
 
-
 _numbers = count(1)
 
 
@@ -29,8 +28,24 @@ class InFrame:
     """
 
     __slots__ = (
-        "number", "component", "stream", "streams", "task", "count", "tracked", "created", "whole_done", "touched",
-        "roots", "root_tasks", "root_counts", "offsets", "values_", "done", "envelope", "many_roots",
+        "component",
+        "count",
+        "created",
+        "done",
+        "envelope",
+        "many_roots",
+        "number",
+        "offsets",
+        "root_counts",
+        "root_tasks",
+        "roots",
+        "stream",
+        "streams",
+        "task",
+        "touched",
+        "tracked",
+        "values_",
+        "whole_done",
     )  # fmt: skip
 
     def __init__(self, component: str, stream: str, task: int, size: int, created: float) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import Array64, edges_of, ranges_of, roots_of, values_of
+from heronpy.wire.frames import Array64, ranges_of, roots_of, values_of
 
 RING_MIN = 1 << 12
 #: 9 bytes a slot: 144 MB at most per spout task. Beyond it the oldest trees are failed.
@@ -56,11 +56,11 @@ class Acker:
             return self._too_old(base, count, failed)
         start = base & self._mask
         if start + count <= len(self._value):
-            self._value[start : start + count] = edges_of(frame) if frame.derived_edges else frame.edge
+            self._value[start : start + count] = values_of(frame) if frame.values or frame.derived_edges else frame.edge
             self._live[start : start + count] = True
         else:
             slots = np.arange(base, base + count, dtype=np.uint64) & np.uint64(self._mask)
-            self._value[slots] = edges_of(frame)
+            self._value[slots] = values_of(frame)
             self._live[slots] = True
         self.live_roots += count
         return failed

@@ -37,9 +37,22 @@ class Source:
     """
 
     __slots__ = (
-        "name", "task", "epoch", "window", "seq", "received_bytes", "received_tuples", "absorbed_bytes",
-        "absorbed_tuples", "absorbed_frames", "reported_bytes", "granted", "gaps", "stale_frames", "reply",
+        "absorbed_bytes",
+        "absorbed_frames",
+        "absorbed_tuples",
+        "epoch",
+        "gaps",
+        "granted",
         "holding",
+        "name",
+        "received_bytes",
+        "received_tuples",
+        "reply",
+        "reported_bytes",
+        "seq",
+        "stale_frames",
+        "task",
+        "window",
     )  # fmt: skip
 
     def __init__(self, name: str, task: int, epoch: int, window: int, reply: Callable[[bytes], object]) -> None:
@@ -111,9 +124,30 @@ class Link:
     """The outward side: frames to one local task or one peer stream manager."""
 
     __slots__ = (
-        "name", "task", "epoch", "seq", "queue", "queued_bytes", "queued_tuples", "sent_bytes", "sent_tuples",
-        "sent_frames", "granted_bytes", "granted_tuples", "consumed_bytes", "consumed_tuples", "consumed_frames",
-        "retained", "held", "open", "transmit", "total_tuples", "total_bytes", "total_consumed", "_kept", "_kept_bytes",
+        "_kept",
+        "_kept_bytes",
+        "consumed_bytes",
+        "consumed_frames",
+        "consumed_tuples",
+        "epoch",
+        "granted_bytes",
+        "granted_tuples",
+        "held",
+        "name",
+        "open",
+        "queue",
+        "queued_bytes",
+        "queued_tuples",
+        "retained",
+        "sent_bytes",
+        "sent_frames",
+        "sent_tuples",
+        "seq",
+        "task",
+        "total_bytes",
+        "total_consumed",
+        "total_tuples",
+        "transmit",
     )  # fmt: skip
 
     def __init__(self, name: str, task: int, transmit: Transmit) -> None:

@@ -46,7 +46,16 @@ class LocalTask:
     """A task of this container: its link, its source, and the incarnation they belong to."""
 
     __slots__ = (
-        "task", "component", "is_spout", "identity", "epoch", "link", "source", "farewell", "in_plan", "held_by",
+        "component",
+        "epoch",
+        "farewell",
+        "held_by",
+        "identity",
+        "in_plan",
+        "is_spout",
+        "link",
+        "source",
+        "task",
     )  # fmt: skip
 
     def __init__(self, task: int, component: str, is_spout: bool, link: Link) -> None:
@@ -67,7 +76,7 @@ class LocalTask:
 class Peer:
     """Another stream manager: the link to it."""
 
-    __slots__ = ("stmgr_id", "epoch", "link")
+    __slots__ = ("epoch", "link", "stmgr_id")
 
     def __init__(self, stmgr_id: str, epoch: int, link: Link) -> None:
         self.stmgr_id = stmgr_id

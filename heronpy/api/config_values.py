@@ -13,8 +13,8 @@ from heronpy.api.serializer import default_serializer
 from heronpy.common.errors import ConfigError
 from heronpy.proto import topology_pb2
 
-_STRING = topology_pb2.ConfigValueType.Value("STRING_VALUE")
-_PICKLED = topology_pb2.ConfigValueType.Value("PYTHON_SERIALIZED_VALUE")
+_STRING = topology_pb2.STRING_VALUE
+_PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 
 
 def sanitize_config(config: Any, owner: str) -> dict[str, Any]:

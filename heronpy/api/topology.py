@@ -18,7 +18,7 @@ from heronpy.api import api_constants
 from heronpy.api.component.component_spec import GlobalStreamId, HeronComponentSpec, check_name
 from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.stream import FieldGrouping, Grouping, Stream
-from heronpy.proto import topology_pb2
+from heronpy.proto import components_of, topology_pb2
 
 DEFAULT_TOPOLOGY_CONFIG: dict[str, str] = {
     api_constants.TOPOLOGY_DEBUG: "false",
@@ -65,11 +65,11 @@ def build_topology(name: str, specs: Iterable[HeronComponentSpec], config: dict[
     topology = topology_pb2.Topology()
     topology.id = name + str(uuid.uuid4())
     topology.name = name
-    topology.state = topology_pb2.TopologyState.Value(initial_state)
+    topology.state = topology_pb2.PAUSED if initial_state == "PAUSED" else topology_pb2.RUNNING
     full_config = {**DEFAULT_TOPOLOGY_CONFIG, **sanitize_config(config, f"topology {name}")}
     topology.topology_config.CopyFrom(encode_config(full_config, f"topology {name}"))
     for spec in components:
-        target = topology.spouts if spec.is_spout else topology.bolts
+        target: Any = topology.spouts if spec.is_spout else topology.bolts
         target.add().CopyFrom(spec.get_protobuf())
     return topology
 
@@ -138,7 +138,7 @@ def submissions_ignored() -> Iterator[None]:
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
     """Writes `<directory>/<name>.defn` and returns its path."""
-    for component in [*topology.spouts, *topology.bolts]:
+    for component in components_of(topology):
         if "<locals>" in component.comp.class_name:
             raise ValueError(f"Class {component.comp.class_name} of component "
                              f"{component.comp.name} is defined inside a function, where no task "

@@ -181,7 +181,7 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
                 process.name,
                 summary.process_state_name(process.state),
                 str(process.restarts),
-                ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part) or None,
+                ": ".join(filter(None, (process.exit_reason.replace("_", " "), process.exit_detail))) or None,
             )
             for process in troubled
         ]

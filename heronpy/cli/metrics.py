@@ -11,6 +11,7 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.output import clean, clean_block, moment, print_json, print_table, say
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.proto import components_of
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
@@ -91,7 +92,7 @@ def check_component(session: Session, topology: str, component: str | None) -> N
     if component is None:
         return
     definition = session.topology(topology)
-    known = [part.comp.name for part in [*definition.spouts, *definition.bolts]]
+    known = [part.comp.name for part in components_of(definition)]
     if component not in known:
         hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
         raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.cli.output import clean, console, table
 from heronpy.cli.render_logical import config_as_json
+from heronpy.proto import components_of
 
 if TYPE_CHECKING:
     from heronpy.proto import plan_pb2 as plans
@@ -19,7 +20,7 @@ def as_json(plan: plans.PhysicalPlan) -> dict[str, Any]:
         groups.setdefault(f"container_{instance.container}", []).append(instance.instance_id)
         of_component.setdefault(instance.component, []).append(instance.instance_id)
     topology = plan.topology
-    parts = [part.comp for part in [*topology.spouts, *topology.bolts]]
+    parts = [part.comp for part in components_of(topology)]
     return {
         "name": topology.name,
         "version": plan.version,

@@ -20,6 +20,7 @@ from heronpy.cli import cleanup, exits, resources
 from heronpy.cli.loader import Loaded, child_environment
 from heronpy.cli.session import Session, heron_home
 from heronpy.cli.target import unix_user
+from heronpy.proto import components_of
 
 if TYPE_CHECKING:
     from heronpy.common.settings import Resolved
@@ -53,7 +54,7 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
     _refuse_mode(topology)
-    configs = {part.comp.name: config_of(part.comp) for part in [*topology.spouts, *topology.bolts]}
+    configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
     resolved = session.resolve(config_of(topology), configs)
     settings = PackingSettings(**resolved.settings["packing"])
     return Planned(topology, logical, pack(topology, settings, None), resolved, _needs_spark(topology))

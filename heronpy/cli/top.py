@@ -232,7 +232,7 @@ def watch_until_finished(session: Session, topology: str) -> None:
             if waiting.failed(status):
                 raise exits.Failure(
                     f"topology '{topology}' failed: {status.cause or 'see its logs'}",
-                    report=_exceptions(session, topology, status),
+                    report=waiting.exceptions_report(session, topology, status),
                 )
             if over(status):
                 return
@@ -257,20 +257,3 @@ def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
         parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
     parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     return " | ".join(parts)
-
-
-def _exceptions(session: Session, topology: str, status: control.StatusReply) -> str:
-    """Tracebacks that explain a failure, as far as the topology master can still tell."""
-    from heronpy.cli import waiting
-    from heronpy.cli.metrics import exception_text
-    from heronpy.common.errors import HeronError
-    from heronpy.proto import control_pb2 as control
-
-    report = waiting.failure_report(status)
-    if report:
-        return report
-    try:
-        reply = session.ask(topology, control.GetExceptions(), 2.0)
-    except (HeronError, exits.Failure):
-        return ""
-    return "\n\n".join(exception_text(item) for item in reply.exceptions[-5:])

@@ -14,6 +14,7 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.output import counted, print_json, say
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.proto import components_of
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
@@ -117,7 +118,7 @@ def _configure(
     from heronpy.proto import control_pb2 as control
 
     topology = session.topology(name)
-    components = [part.comp.name for part in [*topology.spouts, *topology.bolts]]
+    components = [part.comp.name for part in components_of(topology)]
     changes = [split_setting(text, components) for text in settings]
     for _, key, value in changes:
         problem = runtime_key_problem(key, value)
@@ -207,7 +208,7 @@ def replan(
     from heronpy.plan.logical import LogicalPlan
 
     topology = session.topology(name)
-    parts = {part.comp.name: part.comp for part in [*topology.spouts, *topology.bolts]}
+    parts = {part.comp.name: part.comp for part in components_of(topology)}
     for component, count in parse_parallelism(parallelism, list(parts)).items():
         set_key(parts[component].config, PARALLELISM, str(count))
     if containers is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, clean_block
-from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.proto import control_pb2 as control
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 NAMED_MAX = 8
 TRACEBACK_WAIT_S = 3.0
+EXCEPTIONS_SHOWN = 5
 #: How often the scheduler is asked whether a container has failed for good.
 CONTAINERS_LOOK_S = 1.0
 
@@ -80,14 +81,28 @@ def failure_report(status: control.StatusReply) -> str:
     return "\n\n".join(blocks)
 
 
-def failure(name: str, status: control.StatusReply) -> exits.Failure:
+def exceptions_report(session: Session, name: str, status: control.StatusReply) -> str:
+    """Tracebacks that explain a failure, as far as the topology master can still tell."""
+    from heronpy.cli.metrics import exception_text
+
+    report = failure_report(status)
+    if status.startup_exceptions:
+        return report
+    try:
+        reply = session.ask(name, control.GetExceptions(), 2.0)
+    except (HeronError, exits.Failure):
+        return report
+    return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
+
+
+def failure(session: Session, name: str, status: control.StatusReply) -> exits.Failure:
     cause = status.cause
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]
         where = first.instance_id or first.process
         said = first.message.strip().splitlines()[:1]
         cause = f"{where} failed: {': '.join([first.type or 'an exception', *said])}"
-    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=failure_report(status))
+    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=exceptions_report(session, name, status))
 
 
 class Progress:
@@ -123,7 +138,7 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
             latest = poll(session, name)
             status = latest or status
             if latest is not None and failed(latest):
-                raise failure(name, _with_tracebacks(session, name, latest))
+                raise failure(session, name, _with_tracebacks(session, name, latest))
             if latest is not None and ready(latest):
                 return latest
             if latest is None:

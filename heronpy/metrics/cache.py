@@ -235,7 +235,7 @@ class MetricsCache:
         for (name, label), series in process.series.items():
             if names and name not in names:
                 continue
-            sample = control.Sample(name=name, label=label, type=series.kind)
+            sample = control.Sample(name=name, label=label, type=control.Sample.Type.Name(series.kind))
             for part, steps in series.parts.items():
                 _fill(sample, part, _grown(steps, None if series.kind == _GAUGE else since))
             sample.buckets.sort(key=lambda bucket: bucket.le)

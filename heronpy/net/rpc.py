@@ -25,9 +25,13 @@ from heronpy.proto import control_pb2 as control
 
 log = logging.getLogger("heronpy.net")
 
-_FIELDS = {f.message_type.name: f.name for f in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields}
+_FIELDS = {
+    field.message_type.name: field.name
+    for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields
+    if field.message_type is not None
+}
 
-OnRequest = Callable[[bytes, control.Envelope], "Message | None | Awaitable[Message | None]"]
+OnRequest = Callable[[bytes, control.Envelope], "Message | Awaitable[Message | None] | None"]
 
 
 def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control.Envelope:

@@ -268,9 +268,9 @@ def _exec(request: dict[str, Any]) -> int:
 def _forget_parent(request: dict[str, Any]) -> None:
     """A forked process must not look like its parent to the code that it runs."""
     # The parent's streams may hold file numbers that are gone; these are the child's own.
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv = [request["module"], *request["argv"]]

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.procs.exit_reason import ExitReason, describe_status
@@ -34,7 +35,7 @@ def guard(run: Callable[[], int], limits: RestartLimits = LIMITS) -> int:
 
     Call it before the process has threads, sockets or locks.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKS, signal.SIGCHLD})
+    before: Any = signal.pthread_sigmask(signal.SIG_BLOCK, {*_ASKS, signal.SIGCHLD})
     history = RestartHistory()
     while True:
         started = time.monotonic()

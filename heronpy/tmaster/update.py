@@ -160,7 +160,8 @@ class Update:
             if task in registry.failed_tasks:
                 return f"{name} cannot start: {registry.tasks[task].error}"
             if process is not None:
-                return f"{name} cannot start: {process.exit_reason.replace('_', ' ')}: {process.exit_detail}".rstrip(": ")
+                reason = process.exit_reason.replace("_", " ")
+                return f"{name} cannot start: {reason}: {process.exit_detail}".rstrip(": ")
         return ""
 
     # ---- switching --------------------------------------------------------------------------

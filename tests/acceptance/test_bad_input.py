@@ -307,7 +307,7 @@ def test_wrong_emits_fail_the_task_with_the_users_line(
     """
     name = {"spout": "Numbers", "bolt": "Pass"} | {component: "Wrong"}
     program = write_program(tmp_path, textwrap.dedent(body) + chain("wrong", name["spout"], name["bolt"]))
-    heron.submit(program, "--config-property", "heron.executor.restart_budget=2")
+    heron.submit("--detach", program, "--config-property", "heron.executor.restart_budget=2")
     status = heron.when_state("wrong", "FAILED")
     assert words in status["cause"] and status["cause"].startswith(f"container_1_{'numbers_1' if component == 'spout' else 'pass_2'}")
     shown = heron("exceptions", "local", "wrong").ok().out
@@ -374,7 +374,7 @@ def test_next_tuple_that_always_raises_backs_off_and_ends_failed(heron: Heron, t
             raise OSError("the feed is gone")
     """
     program = write_program(tmp_path, textwrap.dedent(body) + chain("loop", spout="Gone"))
-    heron.submit(program, "--config-property", "heron.executor.restart_budget=3")
+    heron.submit("--detach", program, "--config-property", "heron.executor.restart_budget=3")
     status = heron.when_state("loop", "FAILED")
     expected = "container_1_numbers_1 failed: user exception: ended 4 times within 300 s: OSError: the feed is gone"
     assert status["cause"] == expected

@@ -185,6 +185,6 @@ def test_a_narrow_table_fits_80_columns() -> None:
     counts = (0, 950, 999.6, 12_345, 99_960, 1_862_719, 10**14)
     assert [short(count) for count in counts] == ["0", "950", "1.00k", "12.3k", "100k", "1.86M", "100T"]
     row = ComponentRow("a_component", False, 10, 10, *[12_345_678] * 4, 2e6, 2e6, 99_999, 1, 99_999, 5, 0.0, True)
-    screen = Console(width=80, file=open("/dev/null", "w"))  # noqa: SIM115
+    screen = Console(width=80, file=open("/dev/null", "w"))
     lines = screen.render_lines(component_table([row], narrow=True))
     assert len([line for line in lines if "".join(part.text for part in line).strip()]) == 3

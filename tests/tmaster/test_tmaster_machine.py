@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.tmaster.tmaster_world import World
 
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
+from tests.tmaster.tmaster_world import World
 
 
 def test_plan_is_made_when_every_stream_manager_is_in_and_stored_before_it_is_sent() -> None:

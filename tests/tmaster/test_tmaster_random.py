@@ -10,13 +10,13 @@ import random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.tmaster.test_tmaster_update import tasks_of, with_task, without_task
-from tests.tmaster.tmaster_world import World
 
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
+from tests.tmaster.test_tmaster_update import tasks_of, with_task, without_task
+from tests.tmaster.tmaster_world import World
 
 ACTIONS = (
     "beat",

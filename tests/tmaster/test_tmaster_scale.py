@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 
-from tests.tmaster.tmaster_world import make_packing, make_topology
-
 from heronpy.common.rooms import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
+from tests.tmaster.tmaster_world import make_packing, make_topology
 
 
 def test_registration_storm_of_1000_containers() -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tmaster.tmaster_world import make_packing, make_topology
 
 from heronpy.common.errors import RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
@@ -28,6 +27,7 @@ from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
+from tests.tmaster.tmaster_world import make_packing, make_topology
 
 SETTINGS = TmasterSettings(start_timeout_s=5.0)
 DEADLINE_S = 10.0

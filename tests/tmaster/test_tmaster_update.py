@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tests.tmaster.tmaster_world import World
 
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
@@ -13,6 +12,7 @@ from heronpy.proto import topology_pb2 as api
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
+from tests.tmaster.tmaster_world import World
 
 
 def with_task(packing: plan.PackingPlan, container: int, task: int, component: str = "count") -> None:

@@ -19,9 +19,9 @@ from heronpy.proto import topology_pb2
 MAIN_ALIAS = "__heron_main__"
 """The module name under which a task loads the user's main file; it stands for `__main__`."""
 
-_PYTHON_CLASS_NAME = topology_pb2.ComponentObjectSpec.Value("PYTHON_CLASS_NAME")
-_PYTHON_OBJECT = topology_pb2.CustomGroupingObjectType.Value("PYTHON_OBJECT")
-_OBJECT = topology_pb2.Type.Value("OBJECT")
+_PYTHON_CLASS_NAME = topology_pb2.PYTHON_CLASS_NAME
+_PYTHON_OBJECT = topology_pb2.PYTHON_OBJECT
+_OBJECT = topology_pb2.OBJECT
 
 # Classes made inside functions cannot be imported; only the process that made them finds them.
 LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
@@ -143,12 +143,13 @@ class HeronComponentSpec:
     def get_protobuf(self) -> topology_pb2.Spout | topology_pb2.Bolt:
         """The Spout or Bolt message of this component."""
         self.validate()
+        message: topology_pb2.Spout | topology_pb2.Bolt
         if self.is_spout:
             message = topology_pb2.Spout()
         else:
             message = topology_pb2.Bolt()
             self._add_inputs(message)
-        component = message.comp
+        component: Any = message.comp
         component.name = self.name
         component.spec = _PYTHON_CLASS_NAME
         component.class_name = self.python_class_path
@@ -166,7 +167,7 @@ class HeronComponentSpec:
 
     def _add_inputs(self, message: topology_pb2.Bolt) -> None:
         for stream, grouping in self.input_streams().items():
-            entry = message.inputs.add()
+            entry: Any = message.inputs.add()
             entry.stream.id = stream.stream_id
             entry.stream.component_name = stream.component_id
             if isinstance(grouping, FieldGrouping):

@@ -18,7 +18,7 @@ from heronpy.api.topology import TopologyBuilder
 
 
 class Numbers(Spout):
-    """Emits its share of 0 .. count - 1; without a count it goes on for ever."""
+    """Emits its share of 0 .. count - 1; without a count until the file `stop` appears beside the output."""
 
     outputs = ["number"]
 
@@ -27,6 +27,7 @@ class Numbers(Spout):
         self.next = tasks.index(context.get_task_id())
         self.step = len(tasks)
         self.count = config["count"]
+        self.stop = Path(config["out"]).parent / "stop"
         self.pause_s = config["spout_pause_ms"] / 1000
         self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
         self.pending: set[int] = set()
@@ -41,6 +42,8 @@ class Numbers(Spout):
         elif self.count == 0 or self.next < self.count:
             self.send(self.next)
             self.next += self.step
+            if self.count == 0 and self.next % 50 == 0 and self.stop.exists():
+                self.count = self.next
         elif not self.pending:
             self.end_of_input()
 

@@ -1,0 +1,75 @@
+"""What a running topology knows of itself beyond what the command shows: stream managers and totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.net.rpc import RpcClient
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import open_state, paths
+from tests.support.command import Heron
+from tests.support.waiting import wait_for
+
+
+def ask_master(heron: Heron, name: str, question: Any) -> Any:
+    """A request to the topology master."""
+    state = open_state("local", str(heron.home / "state" / "local"))
+    try:
+        location = wait_for(lambda: state.get(paths.tmaster(name)), 10, f"the master of {name}")
+    finally:
+        state.close()
+    endpoint = plan_pb2.TmasterLocation.FromString(location[0]).endpoint
+    with RpcClient(endpoint) as client:
+        return client.call(question, 10.0)
+
+
+def inside(heron: Heron, name: str) -> control.StatusReply:
+    """The whole status, with the heartbeats of the stream managers."""
+    reply: control.StatusReply = ask_master(heron, name, control.GetStatus())
+    return reply
+
+
+def stmgr(heron: Heron, name: str, container: int) -> control.StmgrHeartbeat:
+    return next(beat for beat in inside(heron, name).stmgrs if beat.stmgr_id == f"stmgr-{container}")
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Tuples of all tasks and stream managers, by the metrics."""
+
+    emitted: int
+    executed: int
+    discarded: int
+    queued: int
+    in_flight: int
+    taken_from_tasks: int
+    consumed_by_tasks: int
+
+
+def metric(reply: Any, name: str) -> int:
+    return int(sum(s.value for report in reply.reports for s in report.samples if s.name == name))
+
+
+def totals(heron: Heron, name: str) -> Totals:
+    """The totals once two looks at them are the same: metrics arrive each second."""
+    seen: list[Totals] = []
+
+    def look() -> Totals | None:
+        reply = ask_master(heron, name, control.GetMetrics())
+        status = inside(heron, name)
+        found = Totals(
+            emitted=sum(task.emitted for task in status.tasks),
+            executed=sum(task.executed for task in status.tasks),
+            discarded=status.discarded_tuples,
+            queued=metric(reply, "__tuples_queued"),
+            in_flight=metric(reply, "__tuples_in_flight"),
+            taken_from_tasks=metric(reply, "__tuples_from_workers"),
+            consumed_by_tasks=metric(reply, "__tuples_consumed_by_workers"),
+        )
+        seen.append(found)
+        steady = len(seen) > 1 and seen[-1] == seen[-2] and found.taken_from_tasks >= found.emitted
+        return found if steady else None
+
+    return wait_for(look, 30, "steady totals")
