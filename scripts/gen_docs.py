@@ -24,7 +24,7 @@ from heronpy.common.rooms import ROOMS  # noqa: E402
 from heronpy.common.settings import describe  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
-from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS  # noqa: E402
+from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS, unsupported_problems  # noqa: E402
 from heronpy.proto import control_pb2 as control  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -221,7 +221,11 @@ def _topology_keys() -> Iterator[str]:
         (f"`topology.{name}`", KNOWN_TOPOLOGY_KEYS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
     )
     yield table(("key", "value", "effect"), rows)
-    idle = sorted(key for key in KNOWN_TOPOLOGY_KEYS if key.removeprefix("topology.") not in EFFECTS)
+    refused = sorted(key for key in KNOWN_TOPOLOGY_KEYS if unsupported_problems({key: 1}, ""))
+    yield "Refused at submit, because ignoring them would change what a topology does:\n"
+    yield ",\n".join(f"`{key}`" for key in refused) + ".\n"
+    effects = {f"topology.{name}" for name in EFFECTS} | set(refused)
+    idle = sorted(key for key in KNOWN_TOPOLOGY_KEYS if key not in effects)
     yield "Accepted, so that existing topologies run, and without effect:\n"
     yield ",\n".join(f"`{key}`" for key in idle) + ".\n"
 

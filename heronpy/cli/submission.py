@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heronpy.cli import cleanup, exits, resources
+from heronpy.cli import cleanup, exits, output, resources
 from heronpy.cli.loader import Loaded, child_environment
 from heronpy.cli.session import Session, heron_home
 from heronpy.cli.target import unix_user
@@ -54,6 +54,7 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
     _refuse_mode(topology)
+    _check_support(topology)
     configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
     resolved = session.resolve(config_of(topology), configs)
     settings = PackingSettings(**resolved.settings["packing"])
@@ -69,6 +70,21 @@ def _refuse_mode(topology: api.Topology) -> None:
             f"topology '{topology.name}' asks for EFFECTIVELY_ONCE, which this release does not have yet;"
             " set topology.reliability.mode to ATLEAST_ONCE or ATMOST_ONCE"
         )
+
+
+def _check_support(topology: api.Topology) -> None:
+    """Refuse what this release does not do, and say once what has no effect: never pretend."""
+    from heronpy.common.errors import TopologyError
+    from heronpy.plan.component_config import IGNORED_KEYS, config_of, unsupported_problems
+
+    owners = [(f"topology '{topology.name}'", config_of(topology))]
+    owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
+    problems = [problem for owner, config in owners for problem in unsupported_problems(config, owner)]
+    if problems:
+        raise TopologyError("\n".join(problems))
+    ignored = sorted({key for _, config in owners for key in config if key in IGNORED_KEYS})
+    if ignored:
+        output.warn(f"without effect in this release: {', '.join(ignored)}")
 
 
 def _needs_spark(topology: api.Topology) -> bool:

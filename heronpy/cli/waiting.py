@@ -102,7 +102,8 @@ def failure(session: Session, name: str, status: control.StatusReply) -> exits.F
         where = first.instance_id or first.process
         said = first.message.strip().splitlines()[:1]
         cause = f"{where} failed: {': '.join([first.type or 'an exception', *said])}"
-    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=exceptions_report(session, name, status))
+    report = exceptions_report(session, name, status)
+    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
 
 
 class Progress:

@@ -145,6 +145,40 @@ def reliability_mode(topology: Any) -> str:
     return str(config_of(topology).get("topology.reliability.mode", RELIABILITY_MODES[0]))
 
 
+#: Keys that this release knows and does not act on; each would change what a topology does, so it is
+#: refused rather than ignored.
+UNSUPPORTED_KEYS: dict[str, str] = {
+    "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
+    "topology.droptuples.upon.backpressure": "nothing is dropped under backpressure; drop in the bolt that may",
+    "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
+}
+#: Prefix of the keys of Heron's Java windows, refused for the same reason.
+_JAVA_WINDOWS = "topology.bolts."
+#: Keys of other languages, of resources of processes that do not exist here, and names for people: harmless.
+IGNORED_KEYS: frozenset[str] = frozenset(
+    f"topology.{name}"
+    for name in """additional.classpath component.jvmopts component.resourcemap worker.childopts
+        remote.debugging.enable stmgr.ram metricsmgr.ram update.deactivate.wait.secs update.reactivate.wait.secs
+        stateful.checkpoint.interval.seconds stateful.checkpointmanager.ram stateful.ckptmgr.ram
+        stateful.spill.state stateful.spill.state.location stateful.start.clean""".split()
+)
+
+
+def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
+    """One sentence for each entry that asks for something this release does not do."""
+    problems = []
+    for key, value in config.items():
+        if value in (False, None, "", 0):
+            continue
+        if key in UNSUPPORTED_KEYS:
+            problems.append(f"{owner} sets '{key}', which this release does not support: {UNSUPPORTED_KEYS[key]}")
+        elif key.startswith(_JAVA_WINDOWS) and key in KNOWN_TOPOLOGY_KEYS:
+            problems.append(
+                f"{owner} sets '{key}', which is for windows in Java; use SlidingWindowBolt or TumblingWindowBolt"
+            )
+    return problems
+
+
 def key_problem(key: str, value: Any) -> str | None:
     """What is wrong with one entry, as a clause; None when it is right or the user's own key."""
     if not key.startswith("topology."):

@@ -50,9 +50,9 @@ class Simulator:
     """Runs a topology deterministically.
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
-    order in which tasks take steps (user code that draws numbers of its own must seed them). With `run_spouts=False` spouts
-    emit nothing until `activate`,
-    so that a test can feed bolts alone with `inject`.
+    order in which tasks take steps (user code that draws numbers of its own must seed them). With
+    `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed bolts alone with
+    `inject`.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from kazoo.exceptions import (
     NotEmptyError,
     NotReadOnlyCallError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry, RetryFailedError
 from kazoo.security import CREATOR_ALL_ACL
@@ -61,6 +61,25 @@ Start = Callable[[KazooClient], Any]
 """Begins an operation and gives its asynchronous result."""
 
 
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo waits a whole session for a server that takes connections and does not answer, as one that
+    is starting does. By then the session is over; with this it tries again while there is time."""
+
+    def __init__(self, answer_max_s: float) -> None:
+        super().__init__()
+        self._answer_max_s = answer_max_s
+
+    def create_connection(self, *arguments: Any, **options: Any) -> Any:
+        options["timeout"] = min(options.get("timeout", self._answer_max_s), self._answer_max_s)
+        return super().create_connection(*arguments, **options)
+
+    def select(self, reads: Any, writes: Any, errors: Any, timeout: float | None = None) -> Any:
+        # On one socket kazoo waits for an answer that is due; on two for whatever happens.
+        if len(reads) == 1 and timeout is not None:
+            timeout = min(timeout, self._answer_max_s)
+        return super().select(reads, writes, errors, timeout)
+
+
 class Session:
     """A connection that is kept up until `close`."""
 
@@ -76,6 +95,7 @@ class Session:
         self.client = KazooClient(
             hosts=hosts,
             timeout=settings.session_timeout_s,
+            handler=_Handler(max(1.0, settings.session_timeout_s / 3)),
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_RECONNECT_MAX_S),
             auth_data=[("digest", login)] if login else None,
             default_acl=[*CREATOR_ALL_ACL] if login else None,

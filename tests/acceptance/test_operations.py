@@ -191,6 +191,12 @@ def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> Non
     heron("update", "local", "count", "--container-number", "1").ok()
     status = heron.when("count", lambda now: len(now["containers"]) == 2, "two containers being gone")
     assert len({task["instance_id"].split("_")[1] for task in status["tasks"]}) == 1
+    heron.when("count", lambda now: all(task["state"] == "RUNNING" for task in now["tasks"]), "moved tasks running")
+    if mode == "ATLEAST_ONCE":
+        # A spout that moved began anew; whatever was on its way to a task that moved has been repeated.
+        (out.parent / "stop").touch()
+        heron.when_state("count", "FINISHED")
+        assert set(stored(out)) == set(range(max(stored(out)) + 1))
 
 
 def test_runtime_config_reaches_the_tasks(heron: Heron, out: Path) -> None:

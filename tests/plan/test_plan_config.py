@@ -78,3 +78,12 @@ def test_reliability_mode() -> None:
 
 def test_there_is_one_list_of_known_keys() -> None:
     assert set(TOPOLOGY_KEYS) == set(KNOWN_TOPOLOGY_KEYS)
+
+
+def test_keys_that_would_be_ignored_in_silence_are_refused() -> None:
+    from heronpy.plan.component_config import unsupported_problems
+
+    (problem,) = unsupported_problems({"topology.component.output.bps": 100, "own": 1}, "component 'x'")
+    assert problem.startswith("component 'x' sets 'topology.component.output.bps', which this release does not support")
+    assert unsupported_problems({"topology.droptuples.upon.backpressure": False}, "topology 'x'") == []
+    assert "Java" in unsupported_problems({"topology.bolts.window.length.count": 5}, "topology 'x'")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,23 +54,30 @@ def metric(reply: Any, name: str) -> int:
 
 
 def totals(heron: Heron, name: str) -> Totals:
-    """The totals once two looks at them are the same: metrics arrive each second."""
-    seen: list[Totals] = []
+    """One look; metrics are up to a second old."""
+    reply = ask_master(heron, name, control.GetMetrics())
+    status = inside(heron, name)
+    return Totals(
+        emitted=sum(task.emitted for task in status.tasks),
+        executed=sum(task.executed for task in status.tasks),
+        discarded=status.discarded_tuples,
+        queued=metric(reply, "__tuples_queued"),
+        in_flight=metric(reply, "__tuples_in_flight"),
+        taken_from_tasks=metric(reply, "__tuples_from_workers"),
+        consumed_by_tasks=metric(reply, "__tuples_consumed_by_workers"),
+    )
+
+
+def when_totals(heron: Heron, name: str, condition: Callable[[Totals], object], what: str) -> Totals:
+    """The first totals for which the condition holds."""
+    last: Totals | None = None
 
     def look() -> Totals | None:
-        reply = ask_master(heron, name, control.GetMetrics())
-        status = inside(heron, name)
-        found = Totals(
-            emitted=sum(task.emitted for task in status.tasks),
-            executed=sum(task.executed for task in status.tasks),
-            discarded=status.discarded_tuples,
-            queued=metric(reply, "__tuples_queued"),
-            in_flight=metric(reply, "__tuples_in_flight"),
-            taken_from_tasks=metric(reply, "__tuples_from_workers"),
-            consumed_by_tasks=metric(reply, "__tuples_consumed_by_workers"),
-        )
-        seen.append(found)
-        steady = len(seen) > 1 and seen[-1] == seen[-2] and found.taken_from_tasks >= found.emitted
-        return found if steady else None
+        nonlocal last
+        last = totals(heron, name)
+        return last if condition(last) else None
 
-    return wait_for(look, 30, "steady totals")
+    try:
+        return wait_for(look, 20, what)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; last: {last}") from None

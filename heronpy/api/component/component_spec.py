@@ -156,7 +156,7 @@ class HeronComponentSpec:
         config = {TOPOLOGY_COMPONENT_PARALLELISM: self.parallelism, **(self.custom_config or {})}
         component.config.CopyFrom(encode_config(config, self._title()))
         for stream_id, stream in self.output_streams().items():
-            output = message.outputs.add()
+            output: Any = message.outputs.add()
             output.stream.id = stream_id
             output.stream.component_name = self.name
             output.schema.SetInParent()
