@@ -95,7 +95,7 @@ class AsyncBoltTask(BoltTask):
         now = time.monotonic()
         self.turn(now)
         if self._tick_s is not None and now >= self._next_tick:
-            self._next_tick = max(self._next_tick + self._tick_s, now)
+            self.arm_tick(now)
             if not self._ticking:
                 # Ticks that come while one is in progress are not made up for.
                 self._ticking = True
@@ -199,6 +199,7 @@ class AsyncBoltTask(BoltTask):
 
     async def _finish_async(self) -> None:
         self._finished = True
+        self.hold_ticks()
         try:
             result = self.user.object.finish()
             if asyncio.iscoroutine(result):

@@ -26,6 +26,8 @@ from .tuples import HeronTuple, InFrame
 
 _frame_of = attrgetter("frame")
 _JUST_TUPLES = {HeronTuple}
+#: What a frame holds beside its payload and its roots, at most.
+FRAME_HEAD_BYTES = 4096
 _MASK = 0xFFFFFFFFFFFFFFFF
 
 #: send(dest_task, frame_bytes, tuples); no tuples: a control frame
@@ -72,6 +74,7 @@ class Batches:
         self._batch_bytes: int = settings.batch_bytes
         #: A batch of several tuples is cut above this. Acks of a batch may need a third more than its roots.
         self._cut_above = frame_max_bytes // 3
+        self._frame_max = frame_max_bytes - FRAME_HEAD_BYTES
         self._send = send
         self._bits = bits
         self._codec = codec_id
@@ -80,7 +83,6 @@ class Batches:
         self._copied_stream = 0
         self._copied_base = 0
         self._touched: list[Outlet] = []
-        self._frame = Frame()
 
     # ---- batches ------------------------------------------------------------------------------
 
@@ -169,6 +171,12 @@ class Batches:
                     f"component {self.component} emitted a tuple anchored to {len(frame.roots) // 8} tuples of "
                     "spouts, more than one frame can name; anchor it to fewer"
                 )
+        if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
+            # Sizes are checked at emit, but for numbers of millions of digits and for anchors.
+            raise TopologyError(
+                f"component {self.component} emitted a tuple of {len(payload)} bytes, with what it is anchored to "
+                f"more than a frame holds; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
+            )
         if heavy > self._cut_above and size > 1:
             middle = size // 2
             for low, high in ((0, middle), (middle, size)):
@@ -194,8 +202,8 @@ class Batches:
         self._send(dest, frame.SerializeToString(), size)
 
     def _new_frame(self, stream: int, dest: int, size: int) -> Any:
-        frame = self._frame
-        frame.Clear()
+        # A fresh message each time: a cleared one keeps the memory of all its payloads (upb's arena).
+        frame = Frame()
         frame.kind = DATA
         frame.source_task = self.task_id
         frame.dest_task = dest

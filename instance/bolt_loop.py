@@ -30,6 +30,7 @@ log = logging.getLogger("heron.instance")
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
+NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
 
 
@@ -130,12 +131,25 @@ class BoltTask(Task):
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         if frame.kind != DATA:
             return
+        if self._next_tick == NEVER:
+            self._next_tick = time.monotonic() + (self._tick_s or 0.0)
         self.queue.append((frame, size))
         tuples = frame.count - frame.skip
         self.link.received_bytes += size
         self.link.received_tuples += tuples
         self.progress.in_tuples += tuples
         self.progress.in_bytes += size
+
+    def arm_tick(self, now: float) -> None:
+        """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
+        interval = self._tick_s or 0.0
+        self._next_tick += interval
+        if self._next_tick <= now:
+            self._next_tick = now + interval
+
+    def hold_ticks(self) -> None:
+        """No ticks until the next tuple comes: a bolt that emits on every tick would never let things rest."""
+        self._next_tick = NEVER
 
     def on_link_lost(self) -> None:
         """Frames in the queue are kept: they were delivered, only their credit is void."""
@@ -319,8 +333,7 @@ class BoltTask(Task):
 
     def _tick(self, now: float) -> None:
         """Ticks that were missed while user code was busy are not made up for."""
-        assert self._tick_s is not None
-        self._next_tick = max(self._next_tick + self._tick_s, now)
+        self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
         self.guard(self.user.object.process_tick, tick)
@@ -330,6 +343,7 @@ class BoltTask(Task):
     def _finish(self) -> None:
         """All input has ended: the bolt's last word."""
         self._finished = True
+        self.hold_ticks()
         self.guard(self.user.object.finish)
         self.acks.flush()
         self.emitter.flush()

@@ -78,7 +78,8 @@ def compile_emit(
     `env` binds the names that the generated code uses.
     """
     mark_value = "None"
-    if tracked and kind == "spout":
+    # An untracked spout's `slow` takes the id, too: it is acked at once, however the tuple travels.
+    if kind == "spout":
         mark_value = "tup_id"
     elif tracked:
         mark_value = "None if anchors is None else mark_of(anchors)"

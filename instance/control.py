@@ -72,7 +72,7 @@ class ControlThread(threading.Thread):
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outbox: deque[Any] = deque()
         self._stopping = False
-        self._registered = False
+        self._registered = self._disconnected = False
         self._request = 0
         self._register_due = 0.0
         #: Metrics and exceptions that the executor could not take.
@@ -102,14 +102,6 @@ class ControlThread(threading.Thread):
     # ---- the thread -----------------------------------------------------------------------------
 
     def run(self) -> None:
-        try:
-            self._serve()
-        except Exception:
-            # Without heartbeats nobody would know what this task does: let its successor take over.
-            log.exception("the control thread failed")
-            self.deliver("stop_task", control.StopTask(reason="its control thread failed"))
-
-    def _serve(self) -> None:
         context: zmq.Context[Any] = zmq.Context.instance()
         identity = f"t:{self._register.task_id}:{self._register.epoch}".encode()
         dealer = configure(context.socket(zmq.DEALER), identity=identity, heartbeat=False)
@@ -118,6 +110,18 @@ class ControlThread(threading.Thread):
         dealer.connect(self._stmgr_endpoint)
         push = configure(context.socket(zmq.PUSH), heartbeat=False)
         push.connect(self._metrics_endpoint)
+        try:
+            self._serve(dealer, monitor, push)
+        except Exception:
+            # Without heartbeats nobody would know what this task does: let its successor take over.
+            log.exception("the control thread failed")
+            self.deliver("stop_task", control.StopTask(reason="its control thread failed"))
+        dealer.disable_monitor()
+        monitor.close(linger=0)
+        push.close(linger=1000)
+        dealer.close(linger=1000)
+
+    def _serve(self, dealer: zmq.Socket[bytes], monitor: zmq.Socket[bytes], push: zmq.Socket[bytes]) -> None:
         poller = zmq.Poller()
         for source in (dealer, monitor, self._own_in):
             poller.register(source, zmq.POLLIN)
@@ -155,10 +159,6 @@ class ControlThread(threading.Thread):
                 now = time.monotonic()
                 next_heartbeat = min(next_heartbeat, now + self._heartbeat_s)
                 next_metrics = min(next_metrics, now + self._metrics_s)
-        dealer.disable_monitor()
-        monitor.close(linger=0)
-        push.close(linger=1000)
-        dealer.close(linger=1000)
 
     def _send_registration(self, dealer: zmq.Socket[bytes], now: float) -> None:
         self._request += 1
@@ -188,9 +188,11 @@ class ControlThread(threading.Thread):
         while monitor.poll(0):
             event = recv_monitor_message(monitor)["event"]
             if event == zmq.EVENT_DISCONNECTED:
-                self._registered = False
+                self._registered, self._disconnected = False, True
                 self._register_due = time.monotonic() + REGISTER_RETRY_S
-            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self._registered:
+            elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED and self._disconnected:
+                # The very first registration waits in the socket for the first connection.
+                self._disconnected = False
                 self._register_due = 0.0
 
     def _receive(self, dealer: zmq.Socket[bytes]) -> None:

@@ -133,7 +133,9 @@ class Emitter:
             "immediate": immediate,
             "mark_of": mark_of,
             "wrong_width": partial(self._wrong_width, stream),
-            "slow": partial(self._slow_one, stream),
+            "slow": partial(self._slow_one, stream)
+            if self.tracked
+            else partial(self._slow_untracked, stream, immediate),
             "refill": partial(self._refill, stream),
             "flush": partial(self._flush_and_refill, stream),
         }
@@ -187,6 +189,13 @@ class Emitter:
         if type(tup) is not list:
             self._check_sequence(stream, tup)
         extend(tup)
+
+    def _slow_untracked(
+        self, stream: OutStream, immediate: Callable[[Any], None], tup: Sequence[Any], tup_id: Any
+    ) -> None:
+        self._slow_one(stream, tup, None)
+        if tup_id is not None:
+            immediate(tup_id)
 
     def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
         """A tuple of a fast stream whose values need a closer look."""
@@ -344,6 +353,7 @@ class Emitter:
                 self.batches.settle(outlet)
 
     def _wrong_width(self, stream: OutStream, tup: Sequence[Any]) -> TopologyError:
+        self._check_sequence(stream, tup)
         return TopologyError(
             f"component {self.component} emitted {len(tup)} values on stream {stream.name!r}, which declares "
             f"{len(stream.fields)}: {', '.join(stream.fields) or '(none)'}"

@@ -12,6 +12,7 @@ import resource
 from bisect import bisect_left
 from typing import Any
 
+from heronpy.api.metrics import CountMetric, MultiCountMetric
 from heronpy.proto import control_pb2 as control
 
 log = logging.getLogger("heron.metrics")
@@ -122,7 +123,8 @@ class UserMetrics:
             except Exception:
                 log.exception("metric %s could not be read", name)
                 continue
-            self._record(name, "", value, counts="Count" in type(metric).__name__)
+            counts = isinstance(metric, CountMetric | MultiCountMetric) or "Count" in type(metric).__name__
+            self._record(name, "", value, counts)
 
     def _record(self, name: str, label: str, value: Any, counts: bool) -> None:
         if isinstance(value, dict):

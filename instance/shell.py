@@ -155,5 +155,6 @@ def _install_signals(task: Task) -> None:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # Writes to the pipe directly, so it works while user code holds the interpreter.
+    faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
     faulthandler.enable(file=sys.__stderr__ or 2)

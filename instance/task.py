@@ -15,6 +15,7 @@ from typing import Any
 
 import zmq
 
+from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.proto import control_pb2 as control
@@ -38,6 +39,8 @@ ROOT_EPOCH_SHIFT = 40
 PROGRESS_S = 0.05
 #: Changes are told out of turn at most this often.
 NOTICE_S = 0.05
+#: How often heronpy.api.global_metrics are collected.
+GLOBAL_METRICS_S = 1.0
 #: The longest pause between heartbeats of a task that does nothing.
 SILENCE_MAX_S = 10.0
 #: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
@@ -140,8 +143,8 @@ class Task:
             metrics_endpoint=f"ipc://{sockets}/executor-{self.container}.metrics",
             status=self.status,
             report=self.report,
-            heartbeat_s=self.settings.heartbeat_interval_s,
-            metrics_s=self._metrics_s,
+            heartbeat_s=min(self.settings.heartbeat_interval_s, self._silence_max_s()),
+            metrics_s=min(self._metrics_s, self._silence_max_s()),
             silence_max_s=self._silence_max_s(),
         )
         self.link = DataLink(
@@ -162,6 +165,7 @@ class Task:
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
+        global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
         self.user = UserCode(self, plan)
         self.acking = self.user.reliability == "ATLEAST_ONCE"
         streams = [
@@ -269,12 +273,17 @@ class Task:
                 self.take_plan(body.plan)
             elif kind == "finish_task":
                 self.finish_requested = True
+            elif kind == "hold_ticks":
+                self.hold_ticks()
             elif kind == "stop_task":
                 log.info("asked to stop: %s", body.reason)
                 self.stopping = True
             elif kind == "refused":
                 self.stopping = True
                 self.error = body
+
+    def hold_ticks(self) -> None:
+        """All input has ended: what a tick could do, `finish` will."""
 
     def _registered(self, reply: control.RegisterInstanceReply) -> None:
         self.on_link_lost()

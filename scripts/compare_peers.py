@@ -3,7 +3,7 @@
 
     scripts/compare_peers.py                          everything, three rounds
     scripts/compare_peers.py --only pipe,heronpy      without the peers that must be installed
-    scripts/compare_peers.py --markdown docs/peers.md --plot docs/peers.svg
+    scripts/compare_peers.py --markdown out/peers.md --plot docs/peers.svg
 
 One method for all: each contender counts a small and a large number of words; the difference in CPU
 seconds of all its processes, and in wall time, divided by the difference in words, is free of start-up.
@@ -306,6 +306,8 @@ def main() -> int:
         verdict = calibration.verdict(compete(found, options.rounds, options.scale), [])
     table = markdown(found, verdict, options.rounds)
     print(table)
+    for path in filter(None, (options.markdown, options.plot, options.json)):
+        path.parent.mkdir(parents=True, exist_ok=True)
     if options.markdown:
         options.markdown.write_text(table, encoding="utf-8")
     if options.plot:

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from google.protobuf.message import DecodeError
 
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import CREDIT, LINK_HEADER, Frame
@@ -339,10 +340,12 @@ def skip_bytes(skip: int) -> bytes:
     return Frame(skip=skip).SerializeToString()
 
 
-def parse_frame(data: bytes, into: Any) -> bool:
-    """Parse into a reused message; False when the bytes are no frame."""
+def parse_frame(data: bytes) -> frame_pb2.Frame | None:
+    """The frame, or None when the bytes are none.
+
+    A fresh message each time: a reused one keeps the memory of all that it ever held (upb's arena).
+    """
     try:
-        into.ParseFromString(data)
-    except Exception:
-        return False
-    return True
+        return Frame.FromString(data)
+    except DecodeError:
+        return None

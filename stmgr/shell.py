@@ -276,11 +276,12 @@ class Stmgr:
             # Asked to register again: the topology master does not know this process.
             self._registered = False
             self._location_changed.set()
-        elif field == "finish_tasks":
+        elif field in ("finish_tasks", "hold_ticks"):
             for task in body.task_ids:
                 session = self.sessions.by_task.get(task)
+                order = control.FinishTask(task_id=task) if field == "finish_tasks" else control.HoldTicks()
                 if session is not None:
-                    self._control.send(session.identity, control.FinishTask(task_id=task))
+                    self._control.send(session.identity, order)
 
     # ---- plan ---------------------------------------------------------------------------------
 

@@ -117,17 +117,16 @@ class Switch:
         self.peer_epochs: dict[str, int] = {}
         #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
         self._ready = False
-        self._frame = Frame()
 
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
         """A message of the data socket: identity, link header, frame."""
-        if len(parts) != 3 or len(parts[1]) != LINK_HEADER.size or not parse_frame(parts[2], self._frame):
+        frame = parse_frame(parts[2]) if len(parts) == 3 and len(parts[1]) == LINK_HEADER.size else None
+        if frame is None:
             self.counts["garbage"] += 1
             return
         identity, header, data = parts
-        frame = self._frame
         epoch, seq = LINK_HEADER.unpack(header)
         kind = frame.kind
         if kind == LINK_OPEN:
@@ -270,13 +269,13 @@ class Switch:
     def peer_credit(self, stmgr_id: str, header: bytes, data: bytes) -> None:
         """What a peer answers on our own socket to it: credits, and which tasks are too full."""
         peer = self.peers.get(stmgr_id)
-        if peer is None or len(header) != LINK_HEADER.size or not parse_frame(data, self._frame):
+        frame = parse_frame(data) if len(header) == LINK_HEADER.size else None
+        if peer is None or frame is None:
             self.counts["garbage"] += 1
             return
         if LINK_HEADER.unpack(header)[0] != peer.link.epoch:
             self.counts["stale_frames"] += 1
             return
-        frame = self._frame
         if frame.kind == CREDIT:
             peer.link.credit(frame)
             self._pump(peer.link)

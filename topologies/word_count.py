@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -80,9 +81,7 @@ class CountBolt(Bolt):
         self.counts[tup.values[0]] += 1
         self.seen += 1
         if self.seen % 100_000 == 0:
-            self.logger.info(
-                "%d words so far, most often %s", self.seen, self.counts.most_common(3)
-            )
+            self.logger.info("%d words so far, most often %s", self.seen, self.counts.most_common(3))
         self.ack(tup)
 
     def finish(self):
@@ -108,7 +107,11 @@ def main() -> None:
     parser.add_argument("name", nargs="?", default="WordCount", help="name of the topology")
     parser.add_argument("--file", action="append", default=[], help="count this file; repeatable")
     args = parser.parse_args()
-    word_count(args.name, args.file).build_and_submit()
+    for path in args.file:
+        if not os.path.isfile(path):
+            parser.error(f"there is no file {path}")
+    # The tasks run in another folder than this program, so they get whole paths.
+    word_count(args.name, [os.path.abspath(path) for path in args.file]).build_and_submit()
 
 
 if __name__ == "__main__":

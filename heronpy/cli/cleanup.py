@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +34,7 @@ LAUNCH_VARIABLE = "HERON_LAUNCH"
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
 ASK_AGAIN_S = 2.0
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(slots=True)
@@ -46,6 +51,32 @@ def sockets_dir(topology_id: str) -> Path:
     base = tempfile.gettempdir()
     base = base if len(base) <= 40 else "/tmp"
     return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C must not keep half of what the first one asked to remove."""
+    held = {}
+    if threading.current_thread() is threading.main_thread():
+        held = {signum: signal.signal(signum, signal.SIG_IGN) for signum in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for signum, handler in held.items():
+            signal.signal(signum, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
+    held = {}
+    if threading.current_thread() is threading.main_thread():
+        held = {signum: signal.signal(signum, signal.default_int_handler) for signum in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for signum, handler in held.items():
+            signal.signal(signum, handler)
 
 
 def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) -> Outcome:

@@ -30,7 +30,7 @@ def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
                          metavar="DIR", help="Folder for the JSON and the HTML page."),
             click.option("--cluster", "target", type=TargetType(), metavar="CLUSTER",
-                         help="Run in this cluster of yours instead of one made for the test."),
+                         help="Run in this cluster of yours, on this host, instead of one made for the test."),
         )
     ):  # fmt: skip
         function = option(function)

@@ -11,7 +11,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -121,7 +122,7 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
     from heronpy.statemgr import paths
 
     topology, state = planned.topology, session.state
-    with session.operation(topology.name), ExitStack() as undo:
+    with session.operation(topology.name), _undone_on_failure() as undo:
         # Nobody else submits or kills it now, so what is found here is final.
         refuse_taken(session, topology.name)
         package_dir = _store(loaded)
@@ -145,11 +146,23 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         ):
             # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
             state.set(path, message.SerializeToString())
+        # Registered first: an interrupt may come between the start of the process and its handle.
+        undo.callback(cleanup.kill_leftovers, record.launch_file)
         scheduler = _spawn_scheduler(spec, record.launch_file)
-        undo.callback(_end, scheduler, record.launch_file)
         _wait_scheduler(session, record, spec, scheduler)
-        undo.pop_all()
     return Started(record, spec, scheduler)
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[ExitStack]:
+    """An ExitStack that is unwound when the block fails, whatever comes in between."""
+    undo = ExitStack()
+    try:
+        yield undo
+    except BaseException:
+        with cleanup.uninterrupted():
+            undo.close()
+        raise
 
 
 def refuse_taken(session: Session, name: str) -> None:
@@ -249,11 +262,6 @@ def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byt
             stderr=log,
             start_new_session=True,
         )
-
-
-def _end(scheduler: subprocess.Popen[bytes], launch_file: str) -> None:
-    cleanup.kill_leftovers(launch_file)
-    scheduler.poll()
 
 
 def _wait_scheduler(

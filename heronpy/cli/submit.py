@@ -72,16 +72,32 @@ def submit_command(
     """
     if detach and wait:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+    from heronpy.cli import cleanup
     from heronpy.cli.session import Session
 
     _refuse_early_option(program)
     session = Session(target, common)
+    form = dry_run_format if dry_run else None
+    with cleanup.interruptible():
+        _submit(session, program, words, deploy_deactivated, detach, wait, timeout_s, form)
+
+
+def _submit(
+    session: Session,
+    program: str,
+    words: tuple[str, ...],
+    deploy_deactivated: bool,
+    detach: bool,
+    wait: bool,
+    timeout_s: float,
+    form: str | None,
+) -> None:
+    """The steps of a submit; whatever ends them early undoes them."""
     with tempfile.TemporaryDirectory(prefix="heron-submit-") as scratch:
         deadline = time.monotonic() + timeout_s
-        form = dry_run_format if dry_run else None
         planned, started = _prepare(session, program, words, deploy_deactivated, form, Path(scratch), timeout_s)
     if started is None:
-        _print_plans(planned, dry_run_format)
+        _print_plans(planned, form or "table")
         return
     name = planned.topology.name
     tasks = sum(len(container.instances) for container in planned.packing_plan.containers)
@@ -163,9 +179,12 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
     try:
         yield
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            warn(f"\ninterrupted: removing topology '{started.record.topology}'")
-        _take_down(session, started)
+        from heronpy.cli import cleanup
+
+        with cleanup.uninterrupted():
+            if isinstance(error, KeyboardInterrupt):
+                warn(f"interrupted: removing topology '{started.record.topology}'")
+            _take_down(session, started)
         raise
 
 

@@ -14,6 +14,7 @@ from heronpy.proto import control_pb2 as control
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+DOWN_SHOWN = 5
 UP = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 
 
@@ -110,6 +111,18 @@ def down_tasks(status: control.StatusReply) -> list[control.TaskStatus]:
         if process.task_id and process.state in (control.PROC_BACKOFF, control.PROC_FAILED)
     }
     return [task for task in status.tasks if task.state not in UP or task.instance_id in ended]
+
+
+def down_texts(status: control.StatusReply) -> list[str]:
+    """A sentence for each process that ended and waits for its restart, the first few."""
+    found = []
+    for executor in status.executors:
+        for process in executor.processes:
+            if process.state == control.PROC_BACKOFF:
+                times = "once" if process.restarts == 1 else f"{process.restarts} times"
+                why = ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part)
+                found.append(f"{process.name} ended {times} and is restarted: {why}".rstrip(": "))
+    return found[:DOWN_SHOWN]
 
 
 def troubled_processes(executors: Iterable[control.RegisterExecutor]) -> list[control.ProcessRecord]:

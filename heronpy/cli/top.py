@@ -127,6 +127,7 @@ def header(status: control.StatusReply) -> str:
         f"  plan version {status.plan_version}"
     ]
     lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    lines += [clean(text) for text in summary.down_texts(status)]
     return "\n".join(lines)
 
 
@@ -256,4 +257,5 @@ def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
         failed = f", {row.failed:,} failed" if row.failed else ""
         parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
     parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    parts += [clean(text) for text in summary.down_texts(status)]
     return " | ".join(parts)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from heronpy.loadtest.histogram import Histogram
-from heronpy.loadtest.processes import Memory
+from heronpy.loadtest.processes import SPARK, Memory
 from heronpy.loadtest.watch import CpuLook, StatusLook
 
 #: Shorter windows are not steady.
@@ -173,7 +173,8 @@ def growth_of(
     def mean(some: Sequence[tuple[float, dict[str, Memory]]], role: str) -> float:
         return sum(_size(roles.get(role)) for _, roles in some) / len(some)
 
-    roles = sorted({role for _, found in looks for role in found})
+    # A JVM takes what it was allowed to before it collects.
+    roles = sorted({role for _, found in looks for role in found} - {SPARK})
     before = {role: mean(looks[:part], role) for role in roles}
     after = {role: mean(looks[-part:], role) for role in roles}
     seconds = (sum(at for at, _ in looks[-part:]) - sum(at for at, _ in looks[:part])) / part

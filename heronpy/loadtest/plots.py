@@ -164,7 +164,7 @@ def bars(title: str, unit: str, items: Sequence[Bar], standalone: bool = False) 
     low, high = math.floor(math.log10(smallest)), math.log10(max((item.high for item in items), default=1.0)) + 0.25
 
     def x(value: float) -> float:
-        return left + (math.log10(max(value, smallest)) - low) / (high - low) * (WIDTH - left - 60)
+        return left + (math.log10(max(value, 10.0**low)) - low) / (high - low) * (WIDTH - left - 60)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot bars"'
@@ -187,7 +187,7 @@ def bars(title: str, unit: str, items: Sequence[Bar], standalone: bool = False) 
         parts.append(
             f'<line class="axis" x1="{x(item.low):.1f}" x2="{x(item.high):.1f}" y1="{y + 8.5}" y2="{y + 8.5}"/>'
         )
-        parts.append(f'<text x="{x(item.high) + 6:.1f}" y="{y + 13}">{short(item.value)}</text>')
+        parts.append(f'<text x="{x(item.high) + 6:.1f}" y="{y + 13}">{item.value:.3g}</text>')
     parts.append(f'<text x="4" y="{height - 8}">{escape(unit)}</text></svg>')
     return "".join(parts)
 

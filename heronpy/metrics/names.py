@@ -26,7 +26,7 @@ class Metric:
     kind: Kind
     #: "" for plain counts.
     unit: str
-    #: What `Sample.label` holds: "stream", "source" ("component/stream"), "peer", or "" for nothing.
+    #: What `Sample.label` holds: "stream", "source" ("component/stream"), "peer", "reason", or "".
     label: str
     help: str
 
@@ -66,6 +66,8 @@ _INSTANCE = (
     Metric("__gateway-lost-tuples", _C, "", "", "Tuples lost with frames that never arrived."),
     Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
     Metric("__gateway-in-queue-full-count", _C, "", "", "Times the incoming queue was full."),
+    Metric("__malformed-tuples", _C, "", "", "Tuples in frames that could not be decoded; they failed."),
+    Metric("__cancelled-tuples", _C, "", "", "Tuples in progress in an asynchronous bolt when it ended; they failed."),
 )
 _PYTHON = (
     Metric("__py-sys-cpu-time-secs", _C, "seconds", "", "System CPU time of the process."),
@@ -108,7 +110,10 @@ _STMGR = (
     ),
     Metric("__hello_messages_to_stmgrs", _C, "", "peer", "Greetings sent to other stream managers."),
     Metric("__instance_bytes_received", _C, "bytes", "peer", "Bytes received from a local task."),
-    Metric("__instance_dropped_tuples", _C, "", "peer", "Tuples dropped because their task was gone."),
+    Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
+    Metric("__tuples_consumed_by_workers", _C, "", "", "Tuples that local tasks have processed."),
+    Metric("__tuples_queued", _G, "", "", "Tuples that wait in this stream manager."),
+    Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers and not confirmed yet."),
     Metric("__dropped_during_restore", _C, "", "", "Tuples dropped while a checkpoint was restored."),
     Metric("__stmgr_dropped_bytes", _C, "bytes", "peer", "Bytes dropped because their stream manager was gone."),
     Metric(
@@ -126,6 +131,7 @@ _STMGR = (
     Metric("__stmgr_stale_frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
     Metric("__stmgr_garbage", _C, "", "", "Messages that were no frames."),
     Metric("__stmgr_fenced_links", _C, "", "", "Connections refused because a newer incarnation exists."),
+    Metric("__stmgr_fenced_tasks", _C, "", "", "Tasks refused because a newer incarnation exists."),
     Metric("__stmgr_unacked_roots", _G, "", "", "Spout tuples whose tree of acks is not complete."),
     Metric("__stateful_gateway_size", _G, "bytes", "", "Bytes held back by checkpoint barriers."),
     Metric("__stateful_restore_count", _C, "", "", "Restores of a checkpoint."),

@@ -279,6 +279,8 @@ def _forget_parent(request: dict[str, Any]) -> None:
     if numpy_random is not None:
         numpy_random.seed()
     faulthandler.enable(file=sys.stderr)
+    # A registration that was inherited keeps the next one from installing its handler again.
+    faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
 
 

@@ -239,7 +239,7 @@ class LocalStateManager:
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"
-                " set heron.statemgr.root to a directory that you may write."
+                " set HERON_HOME or heron.statemgr.root to a directory that you may write."
             ) from None
 
     @contextmanager

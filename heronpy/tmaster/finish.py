@@ -2,7 +2,9 @@
 
 Pure. When every spout task is exhausted and nothing moves any more, the bolts are told to finish,
 component by component in the order of the streams, so that what a bolt emits at its end still finds
-the bolts behind it at work. Nothing of this is stored: after a restart of the topology master the
+the bolts behind it at work. A bolt that emits on every tick would keep things moving for ever, so the
+bolts are told to hold their ticks from the moment that every spout is exhausted; a bolt that still gets
+a tuple ticks again and is told again. Nothing of this is stored: after a restart of the topology master the
 same conditions lead to the same place, since finished tasks keep saying so. Sending FinishTasks
 again to a task is harmless, so it is repeated to whoever restarted or did not get it.
 """
@@ -16,6 +18,8 @@ from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.registry import UP_STATES
 
 RESEND_S = 10.0
+#: A bolt that got a tuple since it was told ticks again; it is told again after this.
+HOLD_TICKS_S = 1.0
 
 
 class Finisher:
@@ -30,7 +34,7 @@ class Finisher:
         self._finished_at: float | None = None
         #: Since when every spout task has been at its end; infinite while one is not.
         self._exhausted_at = float("inf")
-        self._next_look = float("-inf")
+        self._next_look = self._next_hold = float("-inf")
         self.done = False
 
     @property
@@ -52,6 +56,7 @@ class Finisher:
             return
         self._exhausted_at = min(self._exhausted_at, now)
         self._next_look = now + self._desk.pace_s
+        self._hold_ticks(now)
         if self._stages is None and not self._begin():
             return
         self._ask(now)
@@ -71,6 +76,21 @@ class Finisher:
             if asked is not None:
                 # Not at once: its peer may be away for a while.
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
+
+    def _hold_ticks(self, now: float) -> None:
+        """Tell every bolt that is not finished that only tuples can be work now."""
+        desk = self._desk
+        if now < self._next_hold or not desk.started or not desk.book.active:
+            return
+        self._next_hold = now + HOLD_TICKS_S
+        bolts = {bolt.comp.name for bolt in desk.book.topology.bolts}
+        orders: dict[bytes, list[int]] = {}
+        for task, place in desk.registry.places.items():
+            peer = desk.registry.peer_of_task(task)
+            if place.component in bolts and peer is not None and not desk.registry.is_finished(task):
+                orders.setdefault(peer, []).append(task)
+        for peer, tasks in orders.items():
+            desk.send((peer,), control.HoldTicks(task_ids=sorted(tasks)))
 
     def _begin(self) -> bool:
         desk = self._desk

@@ -32,6 +32,8 @@ from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
+#: Longer than a frame takes from its sender, who has applied the plan by now, to a removed task.
+QUIET_S = 0.5
 _GONE_STATES = frozenset({control.TASK_LOST, control.TASK_FAILED})
 
 
@@ -208,7 +210,7 @@ class Update:
         """The removed tasks that may still have something to do.
 
         All of them must be idle in one and the same stretch of time, because one of them may feed
-        another.
+        another; and for a while, because frames for them may still be between two stream managers.
         """
         registry = self._desk.registry
         latest = float("-inf")
@@ -225,7 +227,7 @@ class Update:
             since = known[1] if known is not None and known[0] == counters else entry.last_seen
             self._idle[task] = (counters, since, entry.last_seen)
             latest = max(latest, since)
-        return [t for t in self._removed if t not in self._idle or self._idle[t][2] <= latest]
+        return [t for t in self._removed if t not in self._idle or self._idle[t][2] <= latest + QUIET_S]
 
     # ---- the end ----------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ MSGPACK = 0
 USER = 1
 
 PICKLE_EXTENSION = 1
+#: Plain values that MessagePack cannot hold: ints wider than 64 bits, text with lone surrogates.
+INT_EXTENSION = 2
+TEXT_EXTENSION = 3
 Ext = msgspec.msgpack.Ext
 
 #: Types that MessagePack gives back exactly. Exact types: a subclass of str is not a str.
@@ -35,14 +38,22 @@ _ENCODABLE = PLAIN | {Ext}
 FIXED = frozenset((type(None), bool, int, float))
 
 
+def _load_plain(code: int, data: memoryview) -> Any:
+    if code == INT_EXTENSION:
+        return int.from_bytes(data, "little", signed=True)
+    if code == TEXT_EXTENSION:
+        return bytes(data).decode("utf-8", "surrogatepass")
+    raise RemoteWireError(f"payload has a value of unknown extension type {code}")
+
+
 def _load_extension(code: int, data: memoryview) -> Any:
-    if code != PICKLE_EXTENSION:
-        raise RemoteWireError(f"payload has a value of unknown extension type {code}")
-    return pickle.loads(data)
+    return pickle.loads(data) if code == PICKLE_EXTENSION else _load_plain(code, data)
 
 
 def _no_pickle(code: int, data: memoryview) -> Any:
-    raise RemoteWireError("payload has a pickled value, and this topology forbids pickle")
+    if code == PICKLE_EXTENSION:
+        raise RemoteWireError("payload has a pickled value, and this topology forbids pickle")
+    return _load_plain(code, data)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -89,12 +100,12 @@ def _encode_odd(flat: list[Any]) -> bytes:
         if type(value) not in _ENCODABLE:
             value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
         elif type(value) is int and not -(1 << 63) <= value < 1 << 64:
-            value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+            value = Ext(INT_EXTENSION, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
         elif type(value) is str:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                value = Ext(PICKLE_EXTENSION, pickle.dumps(value, 5))
+                value = Ext(TEXT_EXTENSION, value.encode("utf-8", "surrogatepass"))
         frozen.append(value)
     return _encode(frozen)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import textwrap
@@ -15,6 +16,7 @@ import pytest
 
 from tests.support.command import EXAMPLES, Heron
 from tests.support.user_programs import chain, write_program
+from tests.support.waiting import wait_for
 
 WORD_COUNT = str(EXAMPLES / "word_count.py")
 FAILED, USAGE, NOT_FOUND, EXISTS, TIMED_OUT = 1, 2, 3, 4, 5
@@ -384,11 +386,35 @@ def test_next_tuple_that_always_raises_backs_off_and_ends_failed(heron: Heron, t
     shown.refused(FAILED, "topology 'loop' has failed", "OSError: the feed is gone")
     assert "FAILED" in heron("list", "local").ok().out
     # The other tasks run on, and the topology can still be looked at, repaired or killed.
-    assert [task["state"] for task in status["tasks"]][1:] == ["RUNNING", "RUNNING"]
+    heron.when("loop", lambda now: [task["state"] for task in now["tasks"][1:]] == ["RUNNING"] * 2, "the others running")
     assert "OSError, 4 times" in heron("exceptions", "local", "loop").ok().out
 
 
 # ---- names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after", ["Launching topology", "container_1_count_4"])
+def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum: int, after: str) -> None:
+    program = tmp_path / "slow.py"
+    program.write_text(Path(WORD_COUNT).read_text().replace("self.seen = 0", "import time; time.sleep(60)"))
+    submit = heron.start("submit", "local", program, "slow")
+
+    try:
+        if after == "Launching topology":
+            assert submit.stdout is not None and after in submit.stdout.readline()
+        else:
+            wait_for(lambda: list(heron.home.glob(f"topologies/local/*/slow/log-files/{after}.log")), 30.0)
+        # Users press Ctrl-C more than once.
+        for _ in range(3):
+            submit.send_signal(signum)
+        _, err = submit.communicate(timeout=60)
+    finally:
+        submit.kill()
+        submit.wait()
+    assert submit.returncode == 130 and err.rstrip().endswith("error: interrupted"), err
+    assert heron.names() == []
+    heron.check_clean()
 
 
 def test_two_submits_of_one_name(heron: Heron) -> None:

@@ -31,7 +31,9 @@ def test_word_count_of_a_file_is_exact(heron: Heron) -> None:
 
 def test_word_count_of_two_files(heron: Heron) -> None:
     readme = REPO / "pyproject.toml"
-    heron.submit(example("word_count"), "wc", "--file", TEXT, "--file", readme, "--wait")
+    # Relative paths are the user's, not the tasks'.
+    files = ("--file", "LICENSE", "--file", "pyproject.toml")
+    heron("submit", "local", example("word_count"), "wc", *files, "--wait", cwd=REPO).ok()
     expected = Counter(TEXT.read_text(encoding="utf-8").split()) + Counter(readme.read_text(encoding="utf-8").split())
     assert {word: int(count) for _, word, count in TOTAL.findall(heron.log_text("wc"))} == expected
 

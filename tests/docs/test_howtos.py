@@ -12,6 +12,7 @@ PAGES = ("async-bolt", "debugging", "migrate-from-heron", "packaging", "testing"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
     PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()
@@ -19,5 +20,6 @@ def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_how_to_about_spark_does_what_it_says(home: Path) -> None:
     PageRun(DOCS / "howto" / "spark-sink.md", home.parent / "work", home).run()

@@ -10,5 +10,6 @@ from tests.support.pages import DOCS, PageRun
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_tutorial_does_what_it_says(home: Path) -> None:
     PageRun(DOCS / "tutorial.md", home.parent / "work", home).run()

@@ -186,6 +186,27 @@ def test_without_acking_losses_are_counted(monkeypatch: pytest.MonkeyPatch, seed
     assert emitted == 400 * 4
 
 
+def test_held_ticks_come_back_with_the_next_tuple(monkeypatch: pytest.MonkeyPatch) -> None:
+    plane, _, _ = make(monkeypatch, 1, 20, containers=1)
+    ticks: Counter[int] = Counter()
+    for task_id in (3, 4):
+        monkeypatch.setattr(plane.tasks[task_id].user.object, "process_tick", lambda tup, t=task_id: ticks.update([t]))
+    plane.tick()
+    assert ticks == {3: 1, 4: 1}
+    for task_id in (3, 4):
+        plane.tasks[task_id].control.deliver("hold_ticks", None)
+    plane.settle()
+    plane.clock.now += 1e10
+    plane.settle()
+    assert ticks == {3: 1, 4: 1}
+    plane.tasks[1].emitter.push(plane.tasks[1].emitter.streams["default"], [1], None)
+    plane.tasks[1].emitter.flush()
+    plane.settle()
+    plane.clock.now += 1e10
+    plane.settle()
+    assert sorted(ticks.values()) == [1, 2], "only the one that got the tuple"
+
+
 def test_a_zombie_is_refused_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     plane, _, seen = make(monkeypatch, 1, 100, containers=1)
     plane.steps(60)

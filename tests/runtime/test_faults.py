@@ -49,8 +49,9 @@ def first_tuples(heron: Heron, name: str, process: str) -> list[float]:
 def kill_and_time(heron: Heron, name: str, process: str) -> float:
     """SIGKILL a task; the seconds until its successor has processed a tuple."""
     before = len(first_tuples(heron, name, process))
+    pid = heron.pid(name, process)
     killed = time.time()
-    os.kill(heron.pid(name, process), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
     wait_for(lambda: len(first_tuples(heron, name, process)) > before, 60, f"a tuple in the next {process}")
     return first_tuples(heron, name, process)[-1] - killed
 
@@ -78,8 +79,9 @@ def test_kill_9_of_a_stream_manager_under_load_loses_nothing(heron: Heron, out: 
                  "--source-pause-ms", 0.5)  # fmt: skip
     for number in (1, 2):
         when_stored(out, sum(stored(out).values()) + 300)
+        pid = heron.pid("faults", f"stmgr-{number}")
         so_far, killed = sum(stored(out).values()), time.time()
-        os.kill(heron.pid("faults", f"stmgr-{number}"), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         # Whatever was on its way is past now and then.
         when_stored(out, so_far + 400)
         print(f"\nstmgr-{number}: 400 tuples after {time.time() - killed:.3f} s")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heronpy.common.rooms import StatemgrSettings
 from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
@@ -78,3 +80,40 @@ def open_manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: py
 @pytest.fixture
 def state(open_manager: Open) -> StateManager:
     return open_manager()
+
+
+@pytest.fixture
+def make(zookeeper_root: str) -> Iterator[Callable[..., StateManager]]:
+    """Opens managers on one root; settings may be given."""
+    from heronpy.statemgr.zookeeper import ZooKeeperStateManager  # needs kazoo
+
+    opened: list[ZooKeeperStateManager] = []
+
+    def make_one(root: str = zookeeper_root, **settings: Any) -> ZooKeeperStateManager:
+        manager = ZooKeeperStateManager(root, StatemgrSettings(**settings))
+        opened.append(manager)
+        return manager
+
+    yield make_one
+    for manager in opened:
+        manager.close()
+
+
+@pytest.fixture
+def raw(zookeeper: ZooKeeperServer) -> Iterator[Any]:
+    """A client that sees the znodes themselves."""
+    from kazoo.client import KazooClient
+
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def own_server(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
+    """A server that a test may stop."""
+    server = ZooKeeperServer(classpath()[0])
+    yield server
+    server.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -35,7 +36,8 @@ class LeakCheck:
 
     def kill_home(self) -> None:
         for process in self._home_processes():
-            process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
+                process.send_signal(signal.SIGKILL)
 
     @staticmethod
     def _patiently(look: object) -> list[str]:

@@ -7,7 +7,7 @@ A page is Markdown. A fenced block is one of:
     ```text                 shown only
 
 Of a command's output every shown line must be there; lines may be left out only where the page says `...`.
-Times, durations, sizes, big numbers and the numbers of tables differ from run to run and are not compared.
+Times, durations, sizes, addresses, big numbers and the numbers of tables differ from run to run and are not compared.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMAND_S = 120.0
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:?\d\d)?")
 _AMOUNT = re.compile(r"\b\d[\d,.]*\s?(ns|us|ms|s|B|KB|MB|GB|/s)\b")
-_BIG = re.compile(r"\d{4,}")
+_BIG = re.compile(r"0x[0-9a-f]+|\d{4,}")
 _NUMBER = re.compile(r"\d[\d,.]*")
 _IN_TABLE = re.compile(r"\S {3,}\S")
 

@@ -566,7 +566,7 @@ class Plane:
         )
 
     def tick(self) -> None:
-        """Every bolt gets a tick."""
+        """Every bolt gets a tick, once."""
         for task in self.tasks.values():
             if isinstance(task, BoltTask):
                 task._tick_s, task._next_tick = 1e9, 0.0

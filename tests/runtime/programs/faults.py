@@ -19,7 +19,7 @@ from heronpy.api.topology import TopologyBuilder
 
 
 class Source(Spout):
-    outputs = ["number"]
+    outputs = ["number", "pad"]
 
     def initialize(self, config, context):
         tasks = sorted(context.get_component_tasks("source"))
@@ -32,6 +32,7 @@ class Source(Spout):
         self.pending: set[int] = set()
         self.pause_s = config["source_pause_ms"] / 1000
         self.fails = 0
+        self.pad = "x" * config["pad"]
         self.started = False
 
     def next_tuple(self):
@@ -41,9 +42,9 @@ class Source(Spout):
             number = self.todo.pop()
             if self.reliable:
                 self.pending.add(number)
-                self.emit([number], tup_id=number)
+                self.emit([number, self.pad], tup_id=number)
             else:
-                self.emit([number])
+                self.emit([number, self.pad])
             if not self.started:
                 self.started = True
                 self.logger.info("first tuple at %.3f", time.time())
@@ -111,6 +112,7 @@ def faults(args: argparse.Namespace) -> TopologyBuilder:
     config = {
         "out": args.out,
         "count": args.count,
+        "pad": args.pad,
         "source_pause_ms": args.source_pause_ms,
         "work_pause_ms": args.work_pause_ms,
         "raise_at": args.raise_at,
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("--source-pause-ms", type=float, default=0)
     parser.add_argument("--work-pause-ms", type=float, default=0)
     parser.add_argument("--raise-at", default="")
+    parser.add_argument("--pad", type=int, default=0)
     faults(parser.parse_args()).build_and_submit()
 
 

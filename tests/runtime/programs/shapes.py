@@ -163,6 +163,18 @@ class Tally(Bolt):
         self.path.write_text(json.dumps({"counts": self.counts, "disorder": self.disorder}))
 
 
+class Pulse(Bolt):
+    """Emits on every tick: the end of the input must end that, too."""
+
+    outputs = ["source", "number"]
+
+    def process(self, tup):
+        self.ack(tup)
+
+    def process_tick(self, tup):
+        self.emit(["pulse", 1])
+
+
 class Mod(ICustomGrouping):
     """Task by number."""
 
@@ -207,6 +219,8 @@ def shapes(args: argparse.Namespace) -> TopologyBuilder:
         inputs={two["default"]: Grouping.fields("source"), two["odd"]: Grouping.fields("source")},
         config=ordered,
     )
+    pulse = b.add_bolt("pulse", Pulse, par=1, inputs={two: Grouping.SHUFFLE}, config=ticks)
+    b.add_bolt("pulse_tally", Tally, par=1, inputs={pulse: Grouping.SHUFFLE}, config=out)
     jobs = b.add_spout("jobs", Jobs, par=1, config=count)
     b.add_bolt("workers", Tally, par=3, inputs={jobs: Grouping.DIRECT}, config=out)
     b.set_config({

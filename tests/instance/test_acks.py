@@ -1,0 +1,177 @@
+"""Acks of a bolt against a dict model, with the real acker at the other end: every tree completes exactly once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from heronpy.wire.frames import ACK, FAIL, Frame, edges_of, pack32, pack64, roots_of
+from instance.acks import BoltAcks
+from instance.tuples import HeronTuple, InFrame, make_tuples
+from stmgr.acker import Acker
+
+
+class Harness:
+    """BoltAcks with ackers of two spout tasks behind it."""
+
+    def __init__(self, acking: bool = True) -> None:
+        self.messages: list[Frame] = []
+        self.ackers = {1: Acker(), 2: Acker()}
+        self.done: Counter[tuple[int, int]] = Counter()
+        self.failed: Counter[tuple[int, int]] = Counter()
+        self.metrics: Counter[tuple[str, str]] = Counter()
+        self.acks = BoltAcks(7, self.send, lambda: None, acking, self.count)
+        self.next_root = {1: 1, 2: 1}
+
+    def count(self, name: str, label: str, by: float) -> None:
+        self.metrics[name, label] += int(by)
+
+    def send(self, data: bytes) -> None:
+        message = Frame.FromString(data)
+        self.messages.append(message)
+        acker = self.ackers[message.dest_task]
+        failed = message.kind == FAIL
+        ranges = acker.fail(message) if failed else acker.ack(message)
+        for first, length in zip(*ranges, strict=True):
+            for root in range(first, first + length):
+                (self.failed if failed else self.done)[message.dest_task, root] += 1
+
+    def frame(self, count: int, rng: random.Random, skip: int = 0) -> list[HeronTuple]:
+        """A tracked frame: consecutive roots of one spout, a list of them, or several per tuple."""
+        envelope = Frame(count=count, tracked=True, edge=rng.getrandbits(64) | 1, derived_edges=rng.random() < 0.5)
+        kind = rng.choice(["consecutive", "list", "many"])
+        if kind == "consecutive":
+            envelope.root_task, envelope.root_base = 1, self.next_root[1]
+            self.next_root[1] += count
+        else:
+            counts = [rng.choice([0, 1, 1, 3]) if kind == "many" else 1 for _ in range(count)]
+            tasks = [rng.choice([1, 2]) for _ in range(sum(counts))]
+            roots = []
+            for task in tasks:
+                roots.append(self.next_root[task])
+                self.next_root[task] += 1
+            envelope.roots, envelope.root_tasks = pack64(roots), pack32(tasks)
+            if kind == "many":
+                envelope.root_counts = pack32(counts)
+        inner = InFrame("up", "default", 3, count, 0.0)
+        inner.track(envelope)
+        tuples = make_tuples(list(range(count)), 1, inner)
+        edges = edges_of(envelope).tolist()
+        for tup in tuples:
+            for task, root in tup.roots:
+                register = Frame(count=1, root_base=root, edge=edges[tup.index])
+                assert self.ackers[task].register(register) == ([], [])
+        if rng.random() < 0.5:
+            # As a frame that nobody has looked into: the quick way must be open.
+            inner.values_ = inner.done = None
+        return tuples[skip:]
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_first_words_count_once_each(seed: int) -> None:
+    rng = random.Random(seed)
+    h = Harness()
+    acked: set[tuple[int, int]] = set()
+    failed: set[tuple[int, int]] = set()
+    late: list[HeronTuple] = []
+    words = Counter[str]()
+    for _ in range(30):
+        tuples = h.frame(rng.randint(1, 12), rng)
+        how = rng.choice(["all", "partial", "mixed", "later"])
+        said: dict[int, str] = {}
+
+        def say(tup: HeronTuple, what: str, said: dict[int, str] = said) -> None:
+            h.acks.acked.append(tup) if what == "ack" else h.acks.fail(tup)
+            if said.setdefault(id(tup), what) == what:
+                (acked if what == "ack" else failed).update(tup.roots if what == said[id(tup)] else ())
+
+        if how == "all":
+            for tup in tuples:
+                say(tup, "ack")
+            if rng.random() < 0.3:
+                say(rng.choice(tuples), rng.choice(["ack", "fail"]))
+        elif how == "partial":
+            for tup in rng.sample(tuples, rng.randint(0, len(tuples))):
+                say(tup, "ack")
+            late += [tup for tup in tuples if id(tup) not in said]
+        elif how == "mixed":
+            for tup in rng.sample(tuples, len(tuples)):
+                for _ in range(rng.randint(1, 3)):
+                    say(tup, rng.choice(["ack", "fail"]))
+        else:
+            late += tuples
+        words.update(said.values())
+        h.acks.flush(tuples)
+        while late and rng.random() < 0.5:
+            tup = late.pop(rng.randrange(len(late)))
+            say(tup, "ack")
+            words["ack"] += 1
+        h.acks.flush()
+    for tup in late:
+        h.acks.acked.append(tup)
+        acked.update(tup.roots)
+        words["ack"] += 1
+    h.acks.flush(None)
+    assert h.done == Counter(acked)
+    assert h.failed == Counter(failed)
+    assert not any(acker.live_roots for acker in h.ackers.values())
+    assert (h.acks.ack_count, h.acks.fail_count) == (words["ack"], words["fail"])
+    assert h.metrics["__ack-count", "up/default"] == words["ack"]
+
+
+def test_a_whole_frame_takes_one_message_without_arrays() -> None:
+    h, rng = Harness(), random.Random(1)
+    tuples = h.frame(10, rng)
+    while roots_of(tuples[0].frame.envelope) is None or tuples[0].frame.envelope.roots:
+        tuples = h.frame(10, rng)
+    tuples[0].frame.values_ = tuples[0].frame.done = None
+    h.messages.clear()
+    h.acks.acked.extend(tuples)
+    h.acks.flush(tuples)
+    [message] = h.messages
+    assert (message.kind, message.count, message.roots, message.values) == (ACK, 10, b"", b"")
+    h.acks.acked.extend(tuples)
+    h.acks.flush(tuples)
+    assert len(h.messages) == 1 and sum(h.done.values()) == 10
+
+
+def test_a_frame_with_skip_acks_only_what_it_gave() -> None:
+    for seed in range(10):
+        h = Harness()
+        tuples = h.frame(10, random.Random(seed), skip=4)
+        h.acks.acked.extend(tuples)
+        h.acks.flush(tuples)
+        assert set(h.done) == {root for tup in tuples for root in tup.roots}
+
+
+def test_a_frame_that_cannot_be_opened_fails() -> None:
+    h = Harness()
+    envelope = Frame(count=3, tracked=True, root_base=1, root_task=1, edge=9, skip=1)
+    h.ackers[1].register(envelope)
+    h.acks.fail_frame(envelope)
+    assert h.failed == {(1, 2): 1, (1, 3): 1}
+    assert h.ackers[1].live_roots == 1
+
+
+def test_without_acking_words_are_only_counted() -> None:
+    h = Harness(acking=False)
+    frames = [make_tuples([1, 2, 3], 1, InFrame("up", "default", 3, 3, 0.0)) for _ in range(3)]
+    h.acks.acked.extend([*frames[0], *frames[1]])
+    h.acks.fail(frames[2][0])
+    h.acks.fail(frames[1][0])
+    h.acks.flush(frames[0])
+    h.acks.flush(frames[0])
+    assert (h.acks.ack_count, h.acks.fail_count) == (6, 1)
+    assert h.metrics == {("__ack-count", "up/default"): 6, ("__fail-count", "up/default"): 1}
+    assert not h.messages
+
+
+def test_ids_of_tuples_differ() -> None:
+    frames: list[Any] = [make_tuples([1, 2, 3], 1, InFrame("up", "default", 3, 3, 0.0)) for _ in range(2)]
+    frames.append(Harness().frame(5, random.Random(1)))
+    ids = [tup.id for tuples in frames for tup in tuples]
+    assert len(set(ids)) == len(ids)
+    assert [tup.id for tuples in frames for tup in tuples] == ids

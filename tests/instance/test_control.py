@@ -1,0 +1,173 @@
+"""The control thread of a task against a stream manager and an executor that the test plays."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from heronpy.net.rpc import body_of, parse, wrap
+from heronpy.proto import control_pb2 as control
+from instance.control import ControlThread
+from tests.support.waiting import wait_for
+
+
+class Peer:
+    """A ROUTER (stream manager) or PULL (executor) that keeps what it gets."""
+
+    def __init__(self, context: zmq.Context[Any], kind: int, endpoint: str) -> None:
+        self.sock = context.socket(kind)
+        self.sock.setsockopt(zmq.LINGER, 0)
+        self.sock.bind(endpoint)
+        self.got: list[tuple[bytes, control.Envelope]] = []
+
+    def read(self) -> list[control.Envelope]:
+        while self.sock.poll(0):
+            *identity, data = self.sock.recv_multipart()
+            envelope = parse(data)
+            assert envelope is not None
+            self.got.append((identity[0] if identity else b"", envelope))
+        return [envelope for _, envelope in self.got]
+
+    def when(self, field: str, count: int = 1) -> list[Any]:
+        def look() -> list[Any]:
+            found = [body_of(envelope)[1] for envelope in self.read() if body_of(envelope)[0] == field]
+            return found if len(found) >= count else []
+
+        return wait_for(look, 10, f"{count} {field}")
+
+    def reply(self, body: Any, **envelope: Any) -> None:
+        request = [e for e in self.read() if body_of(e)[0] == "register_instance"][-1]
+        answer = wrap(body, request.request_id, True) if body is not None else control.Envelope(
+            request_id=request.request_id, reply=True, **envelope
+        )
+        self.send(answer)
+
+    def send(self, envelope: control.Envelope) -> None:
+        self.sock.send_multipart([self.got[0][0], envelope.SerializeToString()])
+
+    def close(self) -> None:
+        self.sock.close(linger=0)
+
+
+class World:
+    def __init__(self, folder: str) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.endpoint = f"ipc://{folder}/stmgr"
+        self.stmgr = Peer(self.context, zmq.ROUTER, self.endpoint)
+        self.executor = Peer(self.context, zmq.PULL, f"ipc://{folder}/metrics")
+        self.emitted = 0
+        self.broken = False
+        self.thread = ControlThread(
+            register=control.RegisterInstance(task_id=3, epoch=7, component="word"),
+            stmgr_endpoint=self.endpoint,
+            metrics_endpoint=f"ipc://{folder}/metrics",
+            status=self.status,
+            report=lambda: control.MetricsReport(process="word_3"),
+            heartbeat_s=0.02,
+            metrics_s=0.02,
+            silence_max_s=0.2,
+        )
+
+    def status(self) -> control.TaskStatus:
+        if self.broken:
+            raise ValueError("a bug")
+        return control.TaskStatus(task_id=3, epoch=7, emitted=self.emitted)
+
+    def message(self, kind: str) -> Any:
+        """The next message for the loop, which must be of this kind."""
+        wait_for(lambda: self.thread.inbox, 10, kind)
+        assert os.read(self.thread.wake_fd, 100), "the loop is woken"
+        found, body = self.thread.inbox.popleft()
+        assert found == kind
+        return body
+
+    def close(self) -> None:
+        self.thread.stop(5.0)
+        assert not self.thread.is_alive()
+        self.stmgr.close()
+        self.executor.close()
+        self.context.term()
+        for fd in (self.thread.wake_fd, self.thread._wake_out, self.thread._own_in, self.thread._own_out):
+            os.close(fd)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with tempfile.TemporaryDirectory(prefix="hp-", dir="/tmp") as folder:
+        world = World(folder)
+        world.thread.start()
+        yield world
+        world.close()
+
+
+def registered(world: World, link_epoch: int = 5) -> None:
+    world.stmgr.when("register_instance")
+    world.stmgr.reply(control.RegisterInstanceReply(link_epoch=link_epoch))
+    assert world.message("registered").link_epoch == link_epoch
+
+
+def test_it_registers_once_and_then_sends_heartbeats_and_metrics(world: World) -> None:
+    registered(world)
+    world.stmgr.when("instance_status", 3)
+    world.executor.when("metrics_report", 3)
+    assert len(world.stmgr.when("register_instance")) == 1
+
+
+def test_a_registration_without_an_answer_is_repeated_and_only_the_last_answer_counts(world: World) -> None:
+    world.stmgr.when("register_instance", 2)
+    first = next(e for e in world.stmgr.read() if body_of(e)[0] == "register_instance")
+    world.stmgr.send(wrap(control.RegisterInstanceReply(link_epoch=4), first.request_id, True))
+    world.stmgr.reply(control.RegisterInstanceReply(link_epoch=5))
+    assert world.message("registered").link_epoch == 5
+    assert not world.thread.inbox
+
+
+def test_a_refusal_and_orders_reach_the_loop(world: World) -> None:
+    world.stmgr.when("register_instance")
+    world.stmgr.reply(None, error="task 3 epoch 7 is stale")
+    assert "stale" in world.message("refused")
+    world.stmgr.send(wrap(control.StopTask(task_id=3, reason="enough")))
+    assert world.message("stop_task").reason == "enough"
+    world.stmgr.send(wrap(control.FinishTask(task_id=3)))
+    world.message("finish_task")
+
+
+def test_it_registers_with_a_new_stream_manager(world: World) -> None:
+    registered(world)
+    world.stmgr.close()
+    world.stmgr = Peer(world.context, zmq.ROUTER, world.endpoint)
+    registered(world, link_epoch=6)
+    # And with one that says it does not know this task.
+    count = len(world.stmgr.when("register_instance"))
+    world.stmgr.send(wrap(control.RegisterInstanceReply()))
+    world.stmgr.when("register_instance", count + 1)
+
+
+def test_calm_tasks_speak_rarely_and_any_news_ends_the_calm(world: World) -> None:
+    registered(world)
+    wait_for(lambda: world.stmgr.read() and world.thread.calm, 10, "calm")
+    world.emitted = 1
+    world.thread.notify()
+    wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 1, 10, "the news")
+    assert not world.thread.calm or world.thread.sent[0] == 1
+
+
+def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:
+    registered(world)
+    world.emitted = 99
+    world.thread.publish(control.ExceptionReport(message="the end"))
+    world.thread.stop(5.0)
+    wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 99, 10, "the last status")
+    assert world.executor.when("exception_report")[0].message == "the end"
+
+
+def test_a_bug_in_it_ends_the_task(world: World) -> None:
+    registered(world)
+    world.broken = True
+    assert "control thread failed" in world.message("stop_task").reason
+    world.thread.join(5.0)

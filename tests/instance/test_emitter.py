@@ -1,0 +1,447 @@
+"""The emitter with a fake `send`: routing, order, bounds, sizes, marks and roots of frames."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronpy.common.errors import LocalWireError, TopologyError
+from heronpy.common.hashing import stable_hash
+from heronpy.common.rooms import InstanceSettings
+from heronpy.plan.grouping import All, Custom, Direct, Fields, LocalOrShuffle, Lowest, Shuffle
+from heronpy.wire import codec
+from heronpy.wire.frames import DATA, REGISTER, Frame, derived_edges, edges_of, roots_of, unpack16, values_of
+from instance.emitter import Emitter, mark_of
+from instance.outlets import OutStream
+from instance.pending import PendingRoots
+from instance.tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
+
+TASK = 7
+DECODE = codec.decoder()
+
+
+class Harness:
+    """One emitter; what it sends is decoded again as a receiver does."""
+
+    def __init__(
+        self,
+        streams: dict[str, tuple[list[str], list[Any]]],
+        tracked: str | None = None,
+        direct: tuple[str, ...] = (),
+        frame_max: int = 64 << 20,
+        serialize: Any = None,
+        **changed: Any,
+    ) -> None:
+        self.frames: list[Any] = []
+        self.rooms = 0
+        bits = itertools.count(0x1234567)
+        names = sorted(streams)
+        self.names = names
+        self.widths = [len(streams[name][0]) for name in names]
+        self.pending = PendingRoots(1 << 40)
+        self.emitter = Emitter(
+            "word", TASK, [OutStream(n, i, streams[n][0], n in direct) for i, n in enumerate(names)],
+            replace(InstanceSettings(), **changed), self.send, lambda: next(bits) * 0x9E3779B97F4A7C15 % 2**64,
+            tracked=tracked, pending=self.pending, serialize=serialize, room=self.room, frame_max_bytes=frame_max,
+        )  # fmt: skip
+        self.emitter.route({name: choosers for name, (_, choosers) in streams.items()})
+        self.emit = self.emitter.compile_emit("bolt", self.special, NoHooks, lambda tup_id: None) or self.special
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    def special(self, tup: Any, stream: str = "default", anchors: Any = None, direct_task: Any = None,
+                need_task_ids: bool = False) -> Any:  # fmt: skip
+        out = self.emitter.streams[stream]
+        mark = mark_of(anchors) if anchors is not None and self.emitter.tracked else None
+        if direct_task is None and not need_task_ids:
+            return self.emitter.push(out, tup, mark)
+        return self.emitter.emit_to(out, tup, mark, direct_task)
+
+    def track(self, tup: Any, tup_id: Any, stream: str = "default") -> None:
+        self.emitter.push(self.emitter.streams[stream], tup, tup_id)
+
+    def send(self, dest: int, data: bytes, tuples: int) -> None:
+        frame = Frame.FromString(data)
+        assert frame.source_task == TASK
+        assert (frame.kind == DATA and frame.dest_task == dest and frame.count == tuples) or not tuples
+        self.frames.append(frame)
+
+    def data(self) -> list[Any]:
+        self.emitter.flush()
+        return [frame for frame in self.frames if frame.kind == DATA]
+
+    def got(self) -> dict[int, list[tuple[str, list[Any]]]]:
+        """Destination -> (stream, values) in the order of arrival."""
+        found: dict[int, list[tuple[str, list[Any]]]] = {}
+        for frame in self.data():
+            flat = DECODE(frame.payload, frame.codec)
+            kinds = unpack16(frame.streams) if frame.streams else [frame.stream] * frame.count
+            inner = InFrame("word", self.names[frame.stream], TASK, frame.count, 0.0)
+            inner.streams = [self.names[kind] for kind in kinds]
+            for tup in make_mixed_tuples(flat, [self.widths[kind] for kind in kinds], inner):
+                found.setdefault(frame.dest_task, []).append((tup.stream, tup.values))
+        return found
+
+    def values(self) -> dict[int, list[list[Any]]]:
+        return {dest: [values for _, values in tuples] for dest, tuples in self.got().items()}
+
+
+class NoHooks:
+    has_hooks = False
+
+
+def frame_of(count: int, many: dict[int, list[tuple[int, int]]] | None = None) -> list[HeronTuple]:
+    """Tuples of a tracked frame, with one root each or those given."""
+    envelope = Frame(kind=DATA, count=count, tracked=True, root_base=100, root_task=1, edge=5)
+    inner = InFrame("up", "default", 1, count, 0.0)
+    inner.track(envelope)
+    return make_tuples(list(range(count)), 1, inner)
+
+
+# ---- routing ----------------------------------------------------------------------------------
+
+
+def test_fields_grouping_sends_equal_keys_to_the_task_of_their_hash() -> None:
+    h = Harness({"default": (["word"], [Fields([0], [3, 4, 5])])})
+    words = [f"w{n % 50}" for n in range(1000)] + [1, 1.0, True, "", "x" * 5000, b"b", None, (1, 2)]
+    for word in words:
+        h.emit([word])
+    got = h.values()
+    assert sum(map(len, got.values())) == len(words)
+    for task, rows in got.items():
+        for (word,) in rows:
+            assert task == [3, 4, 5][stable_hash(word) % 3]
+
+
+def test_shuffle_spreads_evenly_however_small_the_flushes() -> None:
+    for total in (1, 2, 3, 7, 1000):
+        h = Harness({"default": (["n"], [Shuffle([3, 4, 5, 6])])})
+        for number in range(100):
+            for _ in range(total):
+                h.emit([number])
+            h.emitter.flush()
+        counts = Counter({task: len(rows) for task, rows in h.values().items()})
+        assert sum(counts.values()) == 100 * total
+        assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_shuffles_of_different_senders_begin_at_different_tasks() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3, 4, 5])])})
+    h.emit([1])
+    assert list(h.values()) == [[3, 4, 5][TASK % 3]]
+
+
+def test_local_all_lowest_custom_and_several_consumers() -> None:
+    class Both:
+        def choose_tasks(self, values: Any) -> list[int]:
+            return [20, 21] if values[0] else []
+
+    h = Harness({
+        "default": (["n"], [All([3, 4]), Lowest([9, 8]), LocalOrShuffle([10, 11], [11]), Custom(Both(), [20, 21])]),
+    })  # fmt: skip
+    h.emit([1])
+    h.emit([0])
+    got = h.values()
+    assert got == {3: [[1], [0]], 4: [[1], [0]], 8: [[1], [0]], 11: [[1], [0]], 20: [[1]], 21: [[1]]}
+    assert h.emitter.emitted() == 2 * 4 + 2
+
+
+def test_direct_needs_a_task_that_listens() -> None:
+    h = Harness({"default": (["n"], [Direct([3, 4])])}, direct=("default",))
+    assert h.emit([1], direct_task=4, need_task_ids=True) == [4]
+    with pytest.raises(TopologyError, match="without a task"):
+        h.emit([1])
+    with pytest.raises(TopologyError, match="no consumer takes by direct grouping"):
+        h.emit([1], direct_task=5)
+    assert h.values() == {4: [[1]]}
+
+
+def test_a_stream_without_consumers_counts_as_emitted() -> None:
+    h = Harness({"default": (["n"], [])})
+    h.emit([1])
+    assert h.data() == []
+    assert h.emitter.emitted() == 1
+
+
+def test_streams_without_fields_carry_empty_tuples() -> None:
+    h = Harness({"default": ([], [Shuffle([3])])})
+    for _ in range(3):
+        h.emit([])
+    assert h.values() == {3: [[], [], []]}
+
+
+# ---- mistakes ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chooser", [Fields([0], [3, 4]), Shuffle([3, 4]), All([3, 4])])
+@pytest.mark.parametrize("fields", [["a"], ["a", "b"]])
+def test_what_is_not_a_list_of_the_right_length_is_refused(chooser: Any, fields: list[str]) -> None:
+    h = Harness({"default": (fields, [chooser]), "other": (fields, [Shuffle([9])])})
+    width = len(fields)
+    for text in ("a" * width, "é" * width, "日" * width):
+        h.emit(list(text))
+        with pytest.raises(TopologyError, match=r"emitted a str .* emit a list of values"):
+            h.emit(text)
+        with pytest.raises(TopologyError, match="emitted a str"):
+            h.emit(text, stream="other")
+    with pytest.raises(TopologyError, match="emitted a str"):
+        h.emit("longer")
+    for wrong in ([1] * (width + 1), []):
+        with pytest.raises(TopologyError, match=f"which declares {width}"):
+            h.emit(wrong)
+    with pytest.raises((TopologyError, TypeError)):
+        h.emit(5)
+    with pytest.raises(TopologyError, match="emitted a dict"):
+        h.emit({n: n for n in "ab"[:width]}, stream="other")
+    h.emit(tuple("b" * width))
+    assert h.emitter.emitted() == (3 + 1) * (2 if isinstance(chooser, All) else 1)
+
+
+def test_values_are_frozen_at_emit() -> None:
+    h = Harness({"default": (["n", "value"], [Shuffle([3])])})
+    value = [1]
+    h.emit([1, value])
+    value.append(2)
+    row = [2, "x"]
+    h.emit(row)
+    row[1] = "changed"
+    assert h.values() == {3: [[1, [1]], [2, "x"]]}
+
+
+def test_pickle_may_be_forbidden() -> None:
+    h = Harness({"default": (["n"], [Fields([0], [3, 4])])}, allow_pickle=False)
+    for value in (1, "a", 2**80, "\ud800", None, b"x", 1.5):
+        h.emit([value])
+    with pytest.raises(LocalWireError, match="this topology forbids it"):
+        h.emit([(1, 2)])
+    strict = codec.decoder(allow_pickle=False)
+    found = [value for frame in h.data() for value in strict(frame.payload, frame.codec)]
+    assert sorted(map(repr, found)) == sorted(map(repr, (1, "a", 2**80, "\ud800", None, b"x", 1.5)))
+
+
+def test_the_topologys_own_serializer_sees_every_value() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3])])}, serialize=lambda value: repr(value).encode())
+    h.emit([1])
+    h.emit([{"a": 1}])
+    [frame] = h.data()
+    assert frame.codec == codec.USER
+    assert codec.decoder(deserialize=lambda data: data)(frame.payload, frame.codec) == [b"1", b"{'a': 1}"]
+
+
+# ---- sizes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 100, 1024, 1025, 65_535, 65_537, 1 << 20, 32 << 20, (32 << 20) + 1, 64 << 20])
+@pytest.mark.parametrize("chooser", [Fields([0], [3, 4]), Shuffle([3, 4]), All([3, 4])])
+def test_tuples_of_every_size_pass_or_are_refused_at_emit(chooser: Any, size: int) -> None:
+    h = Harness({"default": (["key", "value"], [chooser])})
+    h.emit([1, "before"])
+    if size + 20 > 32 << 20:
+        with pytest.raises(TopologyError, match=r"emitted a tuple of \d+ bytes .* the limit is 33554432"):
+            h.emit([1, "x" * size])
+    else:
+        h.emit([1, "x" * size])
+    h.emit([1, "after"])
+    frames = h.data()
+    assert max(frame.ByteSize() for frame in frames) < 33 << 20
+    lengths = {len(row[1]) for rows in h.values().values() for row in rows}
+    assert lengths == {6, 5} | ({size} if size + 20 <= 32 << 20 else set())
+
+
+def test_the_limit_of_a_tuple_stays_below_that_of_a_frame() -> None:
+    h = Harness({"default": (["value"], [Shuffle([3])])}, frame_max=1 << 20, tuple_max_bytes=64 << 20)
+    h.emit([b"x" * ((1 << 20) - (70 << 10))])
+    with pytest.raises(TopologyError, match="frame_max_bytes"):
+        h.emit([b"x" * (1 << 20)])
+    assert max(frame.ByteSize() for frame in h.data()) < 1 << 20
+
+
+@pytest.mark.parametrize("tracked", [None, "spout"])
+def test_a_batch_of_many_small_texts_never_fills_a_frame(tracked: str | None) -> None:
+    """Texts of up to 1,024 characters are counted, not measured: they may be 4 KB each."""
+    h = Harness({"default": (["a", "b"], [Fields([0], [3, 4])])}, tracked=tracked, frame_max=3 << 20)
+    for number in range(3000):
+        row = ["k", "\U0001f600" * 1024]
+        h.track(row, number) if tracked else h.emit(row)
+    frames = h.data()
+    assert max(frame.ByteSize() for frame in frames) <= 1 << 20
+    assert sum(frame.count for frame in frames) == 3000
+    if tracked:
+        roots = [int(root) for frame in frames for root in roots_of(frame)]
+        assert roots == list(range(roots[0], roots[0] + 3000))
+
+
+def test_batches_adapt_to_the_weight_of_tuples() -> None:
+    h = Harness({"default": (["a"], [Shuffle([3])])})
+    for _ in range(20_000):
+        h.emit(["x" * 500])
+    sizes = [frame.ByteSize() for frame in h.data()]
+    assert max(sizes[2:]) < 100_000
+
+
+def test_room_is_asked_for_after_the_buffers_are_in_order() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3, 4])])})
+
+    def room() -> None:
+        # A new plan comes while the emit waits: it flushes and routes again.
+        assert not h.emitter.dirty()
+        h.emitter.route({"default": [Shuffle([3, 4, 5])]})
+
+    h.emitter._room = room
+    for number in range(9000):
+        h.emit([number])
+    assert sorted(row[0] for rows in h.values().values() for row in rows) == list(range(9000))
+    assert h.values().keys() == {3, 4, 5}
+
+
+# ---- order ------------------------------------------------------------------------------------
+
+CHOOSERS = st.sampled_from(["shuffle", "fields", "all", "lowest"])
+
+
+def chooser_of(kind: str, tasks: list[int]) -> Any:
+    return {"shuffle": Shuffle, "all": All, "lowest": Lowest}.get(kind, lambda t: Fields([0], t))(tasks)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(CHOOSERS, st.sampled_from([[3, 4], [3, 4, 5], [8], [8, 9]])), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=80),
+    st.sampled_from([None, "spout", "bolt"]),
+    st.integers(1, 9),
+)
+def test_tuples_to_one_task_keep_the_order_of_their_emits(
+    consumers: list[tuple[str, list[int]]], emits: list[tuple[int, int, bool]], tracked: str | None, batch: int
+) -> None:
+    names = ["default", "a", "b"][: len(consumers)]
+    h = Harness(
+        {name: (["key", "n"], [chooser_of(*consumers[i]), *([All([3])] if i else [])]) for i, name in enumerate(names)},
+        tracked=tracked,
+        batch_tuples=batch,
+    )
+    expected: Counter[int] = Counter()
+    anchors = iter(frame_of(len(emits) + 1))
+    for number, (which, key, special) in enumerate(emits):
+        name = names[which % len(names)]
+        stream = h.emitter.streams[name]
+        mark = None if tracked is None or key == 3 else number if tracked == "spout" else next(anchors)
+        row = [key if key else "long" * 400, number]
+        if special:
+            h.emitter.emit_to(stream, row, mark, None)
+        else:
+            h.emitter.push(stream, row, mark)
+        expected[number] = sum(len(c.tasks) if isinstance(c, All) else 1 for c in stream.choosers)
+    seen: Counter[int] = Counter()
+    for rows in h.values().values():
+        numbers = [row[1] for row in rows]
+        assert numbers == sorted(numbers)
+        seen.update(numbers)
+    assert seen == expected
+    assert h.emitter.emitted() == sum(expected.values())
+    assert not h.emitter.buffered()
+
+
+def test_alternating_streams_to_one_consumer_share_frames() -> None:
+    h = Harness({"a": (["x"], [Fields([0], [3])]), "b": (["x", "y"], [Fields([1], [3])]), "c": ([], [All([3])])})
+    for number in range(100):
+        h.special([number], stream="a")
+        h.special([number, "k"], stream="b")
+        h.special([], stream="c")
+    assert h.got()[3] == [one for n in range(100) for one in (("a", [n]), ("b", [n, "k"]), ("c", []))]
+    assert len(h.data()) == 1
+
+
+# ---- tracking -----------------------------------------------------------------------------------
+
+
+def test_tracked_and_untracked_tuples_go_in_frames_of_their_own() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3])])}, tracked="spout")
+    for number, tup_id in enumerate([1, None, None, 2, 3, None]):
+        h.track([number], tup_id)
+    frames = h.data()
+    assert [(frame.count, frame.tracked) for frame in frames] == [(1, True), (2, False), (2, True), (1, False)]
+    assert h.values() == {3: [[n] for n in range(6)]}
+    assert h.pending.total == 3
+    assert frames[0].root_base + 1 == frames[2].root_base
+
+
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_copies_of_a_tracked_tuple_come_after_the_register_of_their_xor(batch: int) -> None:
+    h = Harness({"default": (["n"], [All([3, 4]), Shuffle([8, 9])])}, tracked="spout", batch_tuples=batch)
+    for number in range(50):
+        h.track([number], None if number % 10 == 9 else f"id{number}")
+    h.emitter.flush()
+    xor: dict[int, int] = {}
+    for frame in h.frames:
+        if frame.kind == REGISTER:
+            roots = range(frame.root_base, frame.root_base + frame.count)
+            for root, value in zip(roots, values_of(frame).tolist(), strict=True):
+                assert root not in xor
+                xor[root] = value
+        elif frame.tracked:
+            assert frame.registered and frame.root_task == TASK
+            for root, edge in zip(roots_of(frame).tolist(), edges_of(frame).tolist(), strict=True):
+                xor[root] ^= edge
+    assert len(xor) == 45 == h.pending.total
+    assert not any(xor.values())
+    assert all(row == [[n] for n in range(50)] for dest, row in h.values().items() if dest in (3, 4))
+
+
+def test_a_tracked_tuple_that_nobody_takes_is_complete_at_once() -> None:
+    h = Harness({"default": (["n"], [])}, tracked="spout")
+    h.track([1], "id")
+    assert h.emitter.unrouted == ["id"] and not h.pending.total
+
+
+def test_anchors_hand_their_roots_on_and_take_the_edges() -> None:
+    h = Harness({"default": (["n"], [Fields([0], [3, 4])])}, tracked="bolt")
+    tuples = frame_of(10)
+    for tup in tuples:
+        h.emit([tup.values[0]], anchors=[tup])
+    h.emitter.settle()
+    frames = h.data()
+    value = {100 + i: 5 for i in range(10)}
+    for frame in frames:
+        for root, edge in zip(roots_of(frame).tolist(), edges_of(frame).tolist(), strict=True):
+            value[root] ^= edge
+    inner = tuples[0].frame
+    assert inner.values_ is not None
+    assert inner.values_.tolist() == [value[100 + i] for i in range(10)]
+    assert all(frame.root_task == 1 for frame in frames)
+
+
+def test_anchors_that_share_a_root_count_it_once() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3])])}, tracked="bolt")
+    first, second = frame_of(2), frame_of(2)
+    h.emit([1], anchors=[first[0], second[0], first[0]])
+    h.emit([2], anchors=[first[1], second[0]])
+    [frame] = h.data()
+    assert [*frame.root_counts] == [1, 0, 0, 0, 2, 0, 0, 0]
+    edges = derived_edges(frame.edge, 2).tolist()
+    total = {100: 0, 101: 0}
+    for inner in (first[0].frame, second[0].frame):
+        inner.unpack()
+        for root, value in zip(inner.roots.tolist(), inner.values_.tolist(), strict=True):
+            total[root] ^= value ^ 5
+    assert total == {100: edges[0] ^ edges[1], 101: edges[1]}
+
+
+def test_a_number_of_millions_of_digits_is_refused() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3])])}, frame_max=1 << 20)
+    h.emit([1 << (8 << 20)])
+    with pytest.raises(TopologyError, match="the limit is"):
+        h.emitter.flush()
+
+
+def test_a_tuple_with_too_many_roots_is_refused() -> None:
+    h = Harness({"default": (["n"], [Shuffle([3])])}, tracked="bolt", frame_max=300_000)
+    h.emit([1], anchors=frame_of(20_000))
+    with pytest.raises(TopologyError, match="anchor it to fewer"):
+        h.emitter.flush()

@@ -1,0 +1,41 @@
+"""Sessions: epochs never fall, silence is noticed, a task that speaks again is back."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronpy.common.errors import FencedError
+from heronpy.proto import control_pb2 as control
+from stmgr.sessions import Sessions
+
+
+def register(sessions: Sessions, epoch: int, now: float = 0.0) -> None:
+    identity = f"t:3:{epoch}".encode()
+    sessions.register(identity, control.RegisterInstance(task_id=3, epoch=epoch, component="word"), now)
+
+
+def status(epoch: int, state: control.TaskState = control.TASK_RUNNING) -> control.TaskStatus:
+    return control.TaskStatus(task_id=3, epoch=epoch, state=state)
+
+
+def test_an_older_incarnation_is_refused_and_counted() -> None:
+    sessions = Sessions(lost_s=10.0)
+    register(sessions, 5)
+    register(sessions, 5)
+    register(sessions, 6)
+    with pytest.raises(FencedError, match=r"task 3 epoch 5 is stale: epoch 6 has taken over"):
+        register(sessions, 5)
+    assert sessions.fenced == 1
+    assert sessions.heard(b"t:3:5", status(5), 1.0) == (False, False)
+    assert sessions.heard(b"t:3:6", status(6), 1.0) == (True, True)
+    assert sessions.heard(b"t:3:6", status(6), 2.0) == (True, False)
+
+
+def test_a_silent_task_is_lost_once_and_comes_back() -> None:
+    sessions = Sessions(lost_s=10.0)
+    register(sessions, 1)
+    assert sessions.expire(10.0) == []
+    assert sessions.expire(10.1) == [3] and sessions.expire(20.0) == []
+    assert sessions.by_task[3].status.state == control.TASK_LOST
+    assert sessions.heard(b"t:3:1", status(1), 21.0) == (True, True)
+    assert sessions.expire(22.0) == []

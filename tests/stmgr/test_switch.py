@@ -1,0 +1,328 @@
+"""The switch: routing, credit that is always settled, fencing, garbage, peers, lost frames fail their roots."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from heronpy.common.rooms import StmgrSettings
+from heronpy.wire.frames import (
+    ACK,
+    CLAMP,
+    COMPLETE,
+    CREDIT,
+    DATA,
+    FAIL,
+    LEAVE,
+    LINK_HEADER,
+    LINK_OPEN,
+    REGISTER,
+    Frame,
+    pack64,
+)
+from stmgr.switch import Switch
+
+SPOUT, BOLT, FAR = 1, 2, 9
+
+
+class World:
+    """A switch with a spout and a bolt of its own and a peer with a task; everybody is a list of frames."""
+
+    def __init__(self, **settings: Any) -> None:
+        import dataclasses
+
+        self.sent: dict[bytes, list[Frame]] = {}
+        self.dead: set[bytes] = set()
+        self.now = 0.0
+        self.switch = Switch(dataclasses.replace(StmgrSettings(), **settings), self.send, lambda: self.now)
+        self.owed = 0
+        self.switch.on_credit_owed = self.owe
+        self.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {FAR: "stmgr-2"})
+        self.to_peer: list[Frame] = []
+        self.switch.add_peer("stmgr-2", 1, self.transmit)
+        self.seq: dict[bytes, int] = {}
+        self.epochs: dict[bytes, int] = {}
+
+    def owe(self) -> None:
+        self.owed += 1
+
+    def send(self, identity: bytes, header: bytes, data: bytes) -> bool:
+        if identity in self.dead:
+            return False
+        self.sent.setdefault(identity, []).append(Frame.FromString(data))
+        return True
+
+    def transmit(self, header: bytes, data: bytes) -> bool:
+        self.to_peer.append(Frame.FromString(data))
+        return True
+
+    def register(self, task: int, epoch: int = 1, link_epoch: int = 100) -> bytes:
+        identity = f"t:{task}:{epoch}".encode()
+        known = self.switch.tasks[task]
+        self.switch.attach(known, identity, epoch, link_epoch)
+        self.epochs[identity], self.seq[identity] = link_epoch, 0
+        self.receive(identity, Frame(kind=LINK_OPEN))
+        self.grant(identity, 1 << 30)
+        return identity
+
+    def peer(self, epoch: int = 1, link_epoch: int = 7) -> bytes:
+        identity = f"s:stmgr-2:{epoch}".encode()
+        self.epochs[identity], self.seq[identity] = link_epoch, 0
+        self.receive(identity, Frame(kind=LINK_OPEN))
+        return identity
+
+    def receive(self, identity: bytes, frame: Frame, **changed: int) -> None:
+        self.seq[identity] += 1
+        header = LINK_HEADER.pack(changed.get("epoch", self.epochs[identity]), changed.get("seq", self.seq[identity]))
+        self.switch.receive([identity, header, frame.SerializeToString()])
+
+    def grant(self, identity: bytes, granted: int, frames: int = 0) -> None:
+        self.receive(identity, Frame(kind=CREDIT, granted_bytes=granted, granted_tuples=1 << 40, consumed_frames=frames))
+
+    def of(self, identity: bytes, kind: Any) -> list[Frame]:
+        return [frame for frame in self.sent.get(identity, []) if frame.kind == kind]
+
+
+def data(dest: int, count: int = 1, **fields: Any) -> Frame:
+    return Frame(kind=DATA, source_task=SPOUT, dest_task=dest, count=count, **fields)
+
+
+def tracked(dest: int, base: int, count: int = 1) -> Frame:
+    return data(dest, count, tracked=True, root_base=base, root_task=SPOUT, edge=5)
+
+
+def test_frames_are_forwarded_to_tasks_and_peers() -> None:
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.switch.open_peer("stmgr-2", 50)
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString())
+    world.receive(spout, data(BOLT, 3))
+    world.receive(spout, data(FAR, 4))
+    assert [frame.count for frame in world.of(bolt, DATA)] == [3]
+    assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, DATA]
+
+
+def test_a_frame_for_nobody_is_counted_credited_and_its_roots_fail() -> None:
+    world = World()
+    spout = world.register(SPOUT)
+    world.receive(spout, tracked(77, 10, 3))
+    assert world.switch.discarded == {"no such task": 3}
+    [failed] = world.of(spout, COMPLETE)
+    assert failed.failed and ([*failed.first], [*failed.length]) == ([10], [3])
+    world.switch.settle_credit()
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 3
+
+
+def test_the_last_frames_of_a_blocked_queue_are_credited() -> None:
+    """Past the mark the sender's credit waits; when the queue drains at last, the sender must learn it."""
+    world = World(backpressure_high_bytes=100, backpressure_low_bytes=50)
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.switch.tasks[BOLT].link.granted_bytes = 0
+    for _ in range(10):
+        world.receive(spout, data(BOLT, payload=b"x" * 30))
+    world.switch.settle_credit()
+    assert world.of(spout, CREDIT)[-1].consumed_tuples < 10
+    owed = world.owed
+    world.grant(bolt, 1 << 30)
+    assert world.owed == owed + 1
+    world.switch.settle_credit()
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 10
+
+
+def test_a_successor_gets_no_credit_of_its_predecessor() -> None:
+    world = World(backpressure_high_bytes=10)
+    old, bolt = world.register(SPOUT, 1, 100), world.register(BOLT)
+    world.switch.tasks[BOLT].link.granted_bytes = 0
+    for _ in range(5):
+        world.receive(old, data(BOLT, payload=b"x" * 300_000))
+    new = world.register(SPOUT, 2, 200)
+    world.grant(bolt, 1 << 30)
+    world.switch.settle_credit()
+    assert all(frame.consumed_tuples == 0 for frame in world.of(new, CREDIT))
+    assert max(frame.granted_bytes for frame in world.of(new, CREDIT)) == world.switch.settings.instance_out_window_bytes
+
+
+def test_zombies_and_old_links_are_refused_and_counted() -> None:
+    world = World()
+    old, bolt = world.register(SPOUT, 1, 100), world.register(BOLT)
+    world.register(SPOUT, 2, 200)
+    world.receive(old, data(BOLT, 4))
+    world.receive(old, Frame(kind=LINK_OPEN))
+    world.receive(old, data(BOLT, 4))
+    assert world.switch.discarded == {"stale link": 8}
+    assert world.switch.counts["stale_frames"] == 3
+    world.receive(bolt, data(SPOUT, 1), epoch=99)
+    assert world.switch.counts["stale_frames"] == 4
+    assert not world.of(bolt, DATA)
+
+
+def test_a_peer_of_an_earlier_incarnation_is_fenced() -> None:
+    world = World()
+    new = world.peer(epoch=3)
+    old = world.peer(epoch=2)
+    assert world.switch.counts["fenced_links"] == 1
+    world.receive(old, data(BOLT))
+    assert world.switch.discarded == {"stale link": 1}
+    world.receive(new, data(BOLT))
+    assert world.switch.queued()[1] == 1
+
+
+def test_peers_get_no_credit_before_the_first_plan() -> None:
+    sent: list[Frame] = []
+    switch = Switch(StmgrSettings(), lambda identity, header, frame: not sent.append(Frame.FromString(frame)), lambda: 0.0)
+    switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(7, 1), Frame(kind=LINK_OPEN).SerializeToString()])
+    assert not sent
+    switch.take_places({BOLT: "bolt"}, set(), {})
+    assert [frame.kind for frame in sent] == [CREDIT]
+    switch.take_places({BOLT: "bolt"}, set(), {})
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_garbage_is_counted_and_harms_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    for _ in range(500):
+        parts = [rng.choice([spout, bolt, b"", b"s:stmgr-2:1", rng.randbytes(5)])]
+        parts.append(rng.choice([LINK_HEADER.pack(100, rng.getrandbits(60)), rng.randbytes(rng.randint(0, 20))]))
+        parts.append(rng.randbytes(rng.randint(0, 60)))
+        world.switch.receive(parts[: rng.choice([1, 2, 3, 3, 3, 3])])
+        for kind in (ACK, FAIL, REGISTER):
+            world.receive(
+                spout,
+                Frame(kind=kind, dest_task=SPOUT, count=rng.choice([1, 3]), roots=rng.randbytes(rng.choice([0, 7, 8])),
+                      values=rng.randbytes(rng.choice([0, 9, 16]))),
+            )  # fmt: skip
+        world.switch.peer_credit("stmgr-2", rng.randbytes(16), rng.randbytes(9))
+        world.switch.peer_credit("stmgr-9", LINK_HEADER.pack(1, 1), b"")
+    assert world.switch.counts["garbage"] > 500
+    world.seq[spout] = 10_000
+    world.receive(spout, data(BOLT, 3))
+    assert world.of(bolt, DATA)[-1].count == 3
+
+
+def test_an_orderly_exit_gets_the_rest_sent_again() -> None:
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    for count in (5, 6, 7):
+        world.receive(spout, data(BOLT, count))
+    world.receive(bolt, Frame(kind=LEAVE, consumed_frames=1, skip=2))
+    world.receive(spout, data(BOLT, 8))
+    again = world.register(BOLT, 2, 300)
+    assert [(frame.count, frame.skip) for frame in world.of(again, DATA)] == [(6, 2), (7, 0), (8, 0)]
+    assert not world.switch.discarded
+    link = world.switch.tasks[BOLT].link
+    assert link.total_consumed + link.in_flight() == 5 + 6 + 7 + 8
+
+
+def test_a_dead_task_loses_what_was_in_flight_and_nothing_else() -> None:
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.receive(spout, tracked(BOLT, 1, 5))
+    world.receive(spout, tracked(BOLT, 6, 5))
+    world.grant(bolt, 1 << 30, frames=1)
+    world.dead.add(bolt)
+    world.receive(spout, tracked(BOLT, 11, 5))
+    again = world.register(BOLT, 2, 300)
+    assert world.switch.discarded == {"task died": 5}
+    [failed] = world.of(spout, COMPLETE)
+    assert ([*failed.first], [*failed.length], failed.failed) == ([6], [5], True)
+    assert [frame.root_base for frame in world.of(again, DATA)] == [11]
+
+
+def test_roots_may_be_registered_out_of_order() -> None:
+    """A REGISTER overtakes batches of earlier roots that wait for credit."""
+    world = World()
+    spout = world.register(SPOUT)
+    world.receive(spout, Frame(kind=REGISTER, dest_task=SPOUT, count=2, root_base=100, values=pack64([3, 12])))
+    world.receive(spout, tracked(BOLT, 50, 2))
+    for base, edge in ((100, 3), (101, 12), (50, 5), (51, 5)):
+        world.receive(spout, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=base, edge=edge))
+    assert [[*frame.first] for frame in world.of(spout, COMPLETE)] == [[100], [101], [50], [51]]
+    assert not any(frame.failed for frame in world.of(spout, COMPLETE))
+
+
+def test_acks_for_a_peer_wait_until_its_link_is_open() -> None:
+    world = World()
+    world.switch.take_places({BOLT: "bolt"}, set(), {SPOUT: "stmgr-2"})
+    world.switch.remove_task(SPOUT)
+    bolt = world.register(BOLT)
+    world.receive(bolt, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=5, edge=1))
+    assert not world.to_peer
+    world.switch.open_peer("stmgr-2", 50)
+    assert [frame.kind for frame in world.to_peer] == [LINK_OPEN, ACK]
+    assert not world.switch.counts["ack_tuples_lost"]
+
+
+def test_a_full_task_asks_its_peers_to_hold_not_to_stop() -> None:
+    world = World(backpressure_high_bytes=100, backpressure_low_bytes=50, link_window_bytes=100)
+    bolt, peer = world.register(BOLT), world.peer()
+    world.switch.tasks[BOLT].link.granted_bytes = 0
+    for _ in range(6):
+        world.receive(peer, data(BOLT, payload=b"x" * 40))
+    clamps = world.of(peer, CLAMP)
+    assert [(frame.on, frame.dest_task) for frame in clamps] == [(True, BOLT)]
+    assert world.of(peer, CREDIT)[-1].consumed_tuples == 6, "the link itself flows"
+    world.grant(bolt, 1 << 30)
+    assert [(frame.on, frame.dest_task) for frame in world.of(peer, CLAMP)[1:]] == [(False, BOLT)]
+    header = LINK_HEADER.pack(50, 1)
+    world.switch.open_peer("stmgr-2", 50)
+    spout = world.register(SPOUT)
+    for frame in (Frame(kind=CREDIT, granted_bytes=10_000), Frame(kind=CLAMP, dest_task=FAR, on=True)):
+        world.switch.peer_credit("stmgr-2", header, frame.SerializeToString())
+    world.receive(spout, data(FAR, 2))
+    assert world.to_peer[-1].kind == LINK_OPEN
+    world.switch.peer_credit("stmgr-2", header, Frame(kind=CLAMP, dest_task=FAR, on=False).SerializeToString())
+    assert world.to_peer[-1].count == 2
+
+
+def test_a_removed_task_is_forwarded_to_or_counted() -> None:
+    world = World()
+    world.switch.open_peer("stmgr-2", 50)
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString())
+    gone: list[int] = []
+    world.switch.on_removed = gone.append
+    spout = world.register(SPOUT)
+    world.receive(spout, data(BOLT, 4))
+    # Moved: what waits goes after it.
+    world.switch.take_places({SPOUT: "spout"}, {"spout"}, {BOLT: "stmgr-2"})
+    world.switch.remove_task(BOLT)
+    assert world.to_peer[-1].count == 4 and not world.switch.discarded
+    # Gone for good.
+    world.switch.take_places({SPOUT: "spout", 3: "bolt"}, {"spout"}, {})
+    world.receive(spout, data(3, 5))
+    world.switch.take_places({SPOUT: "spout"}, {"spout"}, {})
+    world.switch.remove_task(3)
+    assert world.switch.discarded == {"task removed": 5}
+    assert gone == [BOLT, 3]
+
+
+def test_frames_to_a_task_that_left_the_plan_still_find_it() -> None:
+    """Senders apply a plan a moment after their stream manager."""
+    world = World()
+    spout = world.register(SPOUT)
+    world.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {})
+    world.receive(spout, data(FAR, 2))
+    assert not world.switch.discarded and world.switch.peers["stmgr-2"].link.queued_tuples == 2
+
+
+def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
+    world = World()
+    spout = world.register(SPOUT)
+    world.switch.open_peer("stmgr-2", 50)
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    world.receive(spout, tracked(FAR, 1, 5))
+    world.switch.close_peer("stmgr-2")
+    assert world.switch.discarded == {"peer lost": 5}
+    assert world.of(spout, COMPLETE)[-1].failed
+    world.receive(spout, tracked(FAR, 6, 5))
+    assert world.switch.queued()[1] == 5
+    world.switch.open_peer("stmgr-2", 51)
+    assert world.to_peer[-1].kind == LINK_OPEN
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 9), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    assert world.switch.counts["stale_frames"] == 1, "credit of the old link"
+    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    assert world.to_peer[-1].root_base == 6
