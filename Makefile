@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test check lint types proto clean
+.PHONY: help demo test check bench proto clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ check: $(VENV)/.dev  ## style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.dev  ## microbenchmarks of the hot path against their recorded floors
+	@$(PIP) install -e '.[bench]'
+	@$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -m bench
 
 proto:  ## generate the protobuf code again (needs protoc 3.21: its code runs on every runtime from 4.25 on)
 	@protoc -I. --python_out=. --pyi_out=. heronpy/proto/*.proto

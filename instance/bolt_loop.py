@@ -162,6 +162,12 @@ class BoltTask(Task):
         self._schemas = schemas_of(plan.topology)
         # Frames of a task that a rescale removed may still be on their way.
         self.known_tasks.update(self.components)
+        if self.state != control.TASK_STARTING:
+            # A live change of the configuration comes as a new plan.
+            interval = self.user.tick_interval_s()
+            if interval != self._tick_s:
+                self._tick_s = interval
+                self._next_tick = time.monotonic() + (interval or 0.0)
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
         """The tuples of a frame."""

@@ -56,6 +56,15 @@ class SpoutTask(Task):
 
     def build(self, plan: Any) -> None:
         super().build(plan)
+        self._read_limits()
+
+    def take_plan(self, plan: Any) -> None:
+        super().take_plan(plan)
+        if self.state != control.TASK_STARTING:
+            # A live change of the configuration comes as a new plan.
+            self._read_limits()
+
+    def _read_limits(self) -> None:
         config = self.user.config
         self.max_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 100)) if self.acking else 0
         timeout = float(config.get(TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
