@@ -286,7 +286,8 @@ class Task:
         """All input has ended: what a tick could do, `finish` will."""
 
     def _registered(self, reply: control.RegisterInstanceReply) -> None:
-        self.on_link_lost()
+        if self.link.epoch:
+            self.on_link_lost()
         self.link.open(
             reply.link_epoch,
             self.settings.in_queue_bytes_max,
@@ -318,7 +319,8 @@ class Task:
                     self.error = body if kind == "refused" else ""
                     self.stopping = True
             plan = self._next_plan
-            if plan is not None and any(i.task_id == self.task_id for i in plan.instances):
+            # The plan may come before the answer to the registration, and without a link nothing can be sent.
+            if plan is not None and self.link.epoch and any(i.task_id == self.task_id for i in plan.instances):
                 return plan
         return None
 

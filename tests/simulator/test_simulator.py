@@ -517,9 +517,9 @@ def test_global_metrics_start_at_zero_for_each_simulation() -> None:
 
     for _ in range(2):
         sim = Simulator(line([1, 2], CountingBolt))
-        assert sim.global_metrics() == {} or sim.global_metrics() == {"seen": 0}
+        assert not any(sim.global_metrics().values())
         sim.run()
-        assert sim.global_metrics() == {"seen": 2}
+        assert {key: value for key, value in sim.global_metrics().items() if value} == {"seen": 2}
 
 
 def test_injected_tuples_feed_one_bolt() -> None:
