@@ -231,24 +231,24 @@ def test_kill_9_of_the_executor_leaves_nobody(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(**{TASK: {"do": "daemon"}})
     with executor(deployed) as process:
-        wait_for((deployed.working_dir / "escaped").exists)
+        wait_for(lambda: (deployed.working_dir / "escaped").exists() and (deployed.working_dir / "escaped").read_text())
         wait_for(lambda: deployed.starts("stmgr-1") and deployed.starts("container_1_count_2"))
         pids = [deployed.starts(name)[0][0] for name in (TASK, "stmgr-1", "container_1_count_2")]
         pids.append(int((deployed.working_dir / "escaped").read_text()))
         process.kill()
-        wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
+        wait_for(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_kill_9_of_the_fork_server_ends_the_executor(home: Path) -> None:
     deployed = deploy(home, PLAN)
     deployed.behave(**{TASK: {"do": "daemon"}})
     with executor(deployed) as process:
-        wait_for((deployed.working_dir / "escaped").exists)
+        wait_for(lambda: (deployed.working_dir / "escaped").exists() and (deployed.working_dir / "escaped").read_text())
         (server,) = psutil.Process(process.pid).children()
         pids = [child.pid for child in server.children()]
         server.kill()
         assert process.wait(5) == exit_codes.FAILURE
-        wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
+        wait_for(lambda: not any(alive(pid) for pid in pids))
         # The executor has nobody above it here; below a scheduler, that one's fork server does this.
         os.kill(int((deployed.working_dir / "escaped").read_text()), signal.SIGKILL)
 
@@ -257,7 +257,7 @@ def test_stop_does_not_wait_for_a_stubborn_task_and_kills_its_subprocesses(home:
     deployed = deploy(home, PLAN, {"executor": {"stop_grace_s": 0.2}})
     deployed.behave(**{TASK: {"do": "stubborn"}, "container_1_count_2": {"do": "daemon"}})
     with executor(deployed) as process:
-        wait_for((deployed.working_dir / "escaped").exists)
+        wait_for(lambda: (deployed.working_dir / "escaped").exists() and (deployed.working_dir / "escaped").read_text())
         wait_for(lambda: deployed.starts(TASK))
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
