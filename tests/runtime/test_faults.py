@@ -58,7 +58,8 @@ def kill_and_time(heron: Heron, name: str, process: str) -> float:
 
 def test_kill_9_of_everything_under_load_loses_nothing(heron: Heron, out: Path) -> None:
     """Spout, bolt, sink and stream manager; nothing waits for the message timeout of 60 s."""
-    count = 12_000
+    # Twenty seconds of input: the kills must all fall into it, on a busy machine as well.
+    count = 40_000
     heron.submit(PROGRAM, "faults", "--out", out, "--count", count, "--containers", 2, "--timeout", 60,
                  "--source-pause-ms", 0.5)  # fmt: skip
     which = names(heron, "faults")
@@ -74,7 +75,7 @@ def test_kill_9_of_everything_under_load_loses_nothing(heron: Heron, out: Path) 
 
 
 def test_kill_9_of_a_stream_manager_under_load_loses_nothing(heron: Heron, out: Path) -> None:
-    count = 8000
+    count = 20_000
     heron.submit(PROGRAM, "faults", "--out", out, "--count", count, "--containers", 2, "--timeout", 5,
                  "--source-pause-ms", 0.5)  # fmt: skip
     for number in (1, 2):
@@ -169,3 +170,21 @@ def successor_of(heron: Heron, launch: Path, task: int, epoch: int) -> subproces
 
 def fenced(heron: Heron, name: str) -> int:
     return metric(ask_master(heron, name, control.GetMetrics()), "__stmgr_fenced_tasks")
+
+
+def test_a_stream_manager_that_stops_and_goes_on_loses_nothing(heron: Heron, out: Path) -> None:
+    """SIGSTOP for longer than the links' heartbeats: connections break and come back as new links."""
+    count = 8000
+    heron.submit(PROGRAM, "faults", "--out", out, "--count", count, "--containers", 2, "--timeout", 5,
+                 "--source-pause-ms", 0.5)  # fmt: skip
+    when_stored(out, 300)
+    pid = heron.pid("faults", "stmgr-2")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        # Its peer gives the connection up, and says so.
+        wait_for(lambda: metric(ask_master(heron, "faults", control.GetMetrics()), "__stmgr_lost_links") > 0, 30)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    heron.when_state("faults", "FINISHED")
+    assert set(stored(out)) == acked(out) == set(range(count))
+    assert heron.pid("faults", "stmgr-2") == pid, "it was never restarted"
