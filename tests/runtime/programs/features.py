@@ -238,7 +238,7 @@ def features(args: argparse.Namespace) -> TopologyBuilder:
     b = TopologyBuilder(args.name)
     shuffle = Grouping.SHUFFLE
     if args.mode == "ATLEAST_ONCE":
-        patient = b.add_spout("patient", Patient, par=1, config={"topology.message.timeout.secs": 4})
+        patient = b.add_spout("patient", Patient, par=1, config={"topology.message.timeout.secs": 10})
         b.add_bolt("sloth", Sloth, par=1, inputs={patient: shuffle})
         held = b.add_spout("held", Held, par=1, config={"topology.max.spout.pending": 7})
         b.add_bolt("batcher", Batcher, par=1, inputs={held: shuffle}, config={"topology.tick.tuple.freq.ms": 50})
