@@ -76,6 +76,7 @@ class DataLink:
         self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
+        self.received_frames_bytes += self.received_bytes
         self.received_bytes = self.received_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         self.window_bytes, self.window_tuples = window_bytes, window_tuples

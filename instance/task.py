@@ -7,6 +7,7 @@ task's state belongs to its one thread; the control thread reads `progress` and 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from .link import DataLink
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
+from .reports import report_of, status_of
 from .routing import choosers_for, component_of, output_streams
 from .user_code import UserCode
 
@@ -135,14 +137,14 @@ class Task:
             register=control.RegisterInstance(
                 task_id=self.task_id,
                 epoch=self.epoch,
-                pid=_pid(),
+                pid=os.getpid(),
                 instance_id=self.instance_id,
                 component=component,
             ),
             stmgr_endpoint=f"ipc://{sockets}/stmgr-{self.container}.control",
             metrics_endpoint=f"ipc://{sockets}/executor-{self.container}.metrics",
-            status=self.status,
-            report=self.report,
+            status=partial(status_of, self),
+            report=partial(report_of, self),
             heartbeat_s=min(self.settings.heartbeat_interval_s, self._silence_max_s()),
             metrics_s=min(self._metrics_s, self._silence_max_s()),
             silence_max_s=self._silence_max_s(),
@@ -363,68 +365,6 @@ class Task:
         self.link.wait(timeout_s)
         self.progress.resting = False
 
-    def loop_age_s(self) -> float:
-        """Seconds since the loop last made a turn; 0 while it waits."""
-        p = self.progress
-        return 0.0 if p.resting else max(0.0, time.monotonic() - p.turned_at)
-
-    def status(self) -> control.TaskStatus:
-        """The heartbeat; called by the control thread."""
-        p = self.progress
-        return control.TaskStatus(
-            task_id=self.task_id,
-            component=self.component,
-            instance_id=self.instance_id,
-            epoch=self.epoch,
-            pid=_pid(),
-            state=self.state,
-            plan_version=self.plan_version,
-            emitted=p.emitted,
-            executed=p.executed,
-            acked=p.acked,
-            failed=p.failed,
-            in_queue_tuples=p.in_tuples,
-            in_queue_bytes=p.in_bytes,
-            out_queue_tuples=p.out_tuples,
-            out_queue_bytes=p.out_bytes,
-            pending=p.pending,
-            loop_age_s=self.loop_age_s(),
-            error=self.error,
-        )
-
-    def report(self) -> control.MetricsReport:
-        """All metrics; called by the control thread."""
-        p, link, metrics = self.progress, self.link, self.metrics
-        gauge = metrics.gauge
-        gauge("__gateway-in-stream-queue-size", "", p.in_tuples)
-        gauge("__gateway-out-stream-queue-size", "", p.out_tuples)
-        gauge("__gateway-in-stream-queue-expected-capacity", "", self.in_capacity.current)
-        gauge("__gateway-out-stream-queue-expected-capacity", "", self.out_capacity.current)
-        counters = metrics.counters
-        counters["__gateway-received-packets-count", ""] = link.received_frames
-        counters["__gateway-received-packets-size", ""] = link.received_frames_bytes + link.received_bytes
-        counters["__gateway-sent-packets-count", ""] = link.sent_frames
-        counters["__gateway-sent-packets-size", ""] = link.sent_bytes
-        counters["__gateway-lost-tuples", ""] = link.lost_tuples
-        counters["__gateway-link-gaps", ""] = link.gaps
-        counters["__gateway-stale-frames", ""] = link.stale_frames
-        if self.plan is not None:
-            for stream in list(self.emitter.streams.values()):
-                counters["__emit-count", stream.name] = stream.emitted
-        metrics.sample_process()
-        report = control.MetricsReport(
-            process=self.instance_id,
-            task_id=self.task_id,
-            component=self.component,
-            container=self.container,
-            epoch=self.epoch,
-            pid=_pid(),
-            loop_age_s=self.loop_age_s(),
-            state=self.state,
-        )
-        metrics.fill(report)
-        return report
-
     def set_state(self, state: control.TaskState) -> None:
         """Change the state and tell the stream manager at once."""
         if self.state != state:
@@ -511,12 +451,6 @@ class Task:
             consumed_tuples=self.link.consumed_tuples,
             consumed_frames=self.link.consumed_frames,
         )
-
-
-def _pid() -> int:
-    import os
-
-    return os.getpid()
 
 
 def _random_bits() -> Any:

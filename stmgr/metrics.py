@@ -41,7 +41,7 @@ def report(
     add("__ack_tuples_to_stmgrs_lost", counts["ack_tuples_lost"])
     for reason, tuples in switch.discarded.items():
         add("__instance_dropped_tuples", tuples, reason)
-    for what in ("garbage", "stale_frames", "fenced_links"):
+    for what in ("garbage", "stale_frames", "fenced_links", "lost_links"):
         add(f"__stmgr_{what}", counts[what])
     add("__stmgr_fenced_tasks", sessions.fenced)
     add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))

@@ -110,9 +110,9 @@ class Switch:
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
         #: Called when announcements or clamps may have changed.
-        self.on_pressure: Callable[[bool], None] = _ignore
+        self.on_pressure: Callable[[bool], None] = _nothing
         #: Called when a task that is not in the plan has gone.
-        self.on_removed: Callable[[int], None] = _ignore_task
+        self.on_removed: Callable[[int], None] = _nothing
         #: The highest incarnation seen of each peer, for fencing (D13).
         self.peer_epochs: dict[str, int] = {}
         #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
@@ -446,6 +446,7 @@ class Switch:
         """
         peer = self.peers.get(stmgr_id)
         if peer is not None:
+            self.counts["lost_links"] += peer.link.open
             self._lose(peer.link.close(), "peer lost")
 
     def open_peer(self, stmgr_id: str, link_epoch: int) -> None:
@@ -492,13 +493,5 @@ class Switch:
         return sum(link.in_flight() for link in links)
 
 
-def _nothing() -> None:
-    return None
-
-
-def _ignore(changed: bool) -> None:
-    return None
-
-
-def _ignore_task(task_id: int) -> None:
-    return None
+def _nothing(*_: object) -> None:
+    """For callbacks that nobody asked for."""
