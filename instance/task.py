@@ -360,7 +360,12 @@ class Task:
                 self.control.notify()
 
     def sleep(self, timeout_s: float) -> None:
-        """Wait for a frame, a message or the time; a task that waits is not hung."""
+        """Wait for a frame, a message or the time; a task that waits is not hung.
+
+        A message whose wake-up was used up by an earlier wait is not waited for again.
+        """
+        if self.control.inbox:
+            return
         self.progress.resting = True
         self.link.wait(timeout_s)
         self.progress.resting = False

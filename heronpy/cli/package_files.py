@@ -40,11 +40,12 @@ def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
 
 def _installed(root: Path, path: Path) -> bool:
     """Whether a file belongs to the interpreter, a virtual environment or heronpy itself: those stay where they are."""
-    ours = Path(heronpy.__file__).parent
+    ours = Path(heronpy.__file__).parent.parent
     return (
         bool({"site-packages", "dist-packages"} & set(path.parts))
         or (Path(sys.prefix) != root and path.is_relative_to(sys.prefix) and Path(sys.prefix).is_relative_to(root))
-        or (ours.parent == root and path.relative_to(root).parts[0] in ("heronpy", "stmgr", "instance"))
+        # A source tree of ours, installed in place somewhere below the program's folder.
+        or (path.is_relative_to(ours) and path.relative_to(ours).parts[0] in ("heronpy", "stmgr", "instance"))
     )
 
 

@@ -175,6 +175,18 @@ def test_only_needed_files_are_shipped(tmp_path: Path) -> None:
     assert shipped == ["lazy.py", "near.py", "pack/__init__.py", "pack/data.txt", "pack/inner.py", "topo.py"]
 
 
+def test_heronpy_below_the_programs_folder_is_not_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source tree of heronpy, installed in place, may lie in a folder beside the program."""
+    write(tmp_path / "topo.py", "import heronpy\n")
+    ours = tmp_path / "checkout" / "heronpy" / "__init__.py"
+    write(ours, "")
+    write(tmp_path / "checkout" / "instance" / "task.py", "")
+    monkeypatch.setattr(package_files.heronpy, "__file__", str(ours))
+    loaded = [tmp_path / "topo.py", ours, tmp_path / "checkout" / "instance" / "task.py"]
+    package_files.copy_needed(tmp_path, loaded, tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["topo.py"]
+
+
 def test_words_that_fit_nothing(tmp_path: Path) -> None:
     with pytest.raises(exits.Failure, match="neither in the current folder nor on PYTHONPATH"):
         understand("no_such_module_anywhere:Class", (), tmp_path)

@@ -1,0 +1,37 @@
+"""A task never sleeps while a message waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+from instance.task import Progress, Task
+
+
+class Link:
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits.append(timeout_s)
+
+
+def task_with(messages: list[Any]) -> tuple[Any, Link]:
+    task: Any = Task.__new__(Task)
+    link = Link()
+    task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
+    return task, link
+
+
+def test_a_message_whose_wake_up_was_used_up_is_not_waited_for() -> None:
+    """An idle bolt waits twice in a row: a stop that came during the first wait must end the second."""
+    task, link = task_with([("stop_task", None)])
+    task.sleep(5.0)
+    assert link.waits == []
+
+
+def test_without_a_message_it_waits() -> None:
+    task, link = task_with([])
+    task.sleep(5.0)
+    assert link.waits == [5.0]
