@@ -29,9 +29,10 @@ log = logging.getLogger("heron.instance")
 CHUNK_MAX = 4096
 #: A chunk that took less than the first is doubled, one that took more than the second is halved.
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
+#: Calls without a tuple, and more time than this per tuple of the others: the spout waits for its source.
+CALM_TUPLE_S = 4e-5
 #: How fast the pause of an idle spout grows with the time it has been idle.
 IDLE_GROWTH = 0.05
-#: Ids that wait for their immediate ack; next_tuple may emit many at once.
 BLOCKED_WAIT_S = 5.0
 
 
@@ -60,7 +61,7 @@ class SpoutTask(Task):
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
-        if self.state != control.TASK_STARTING:
+        if not self.starting:
             # A live change of the configuration comes as a new plan.
             self._read_limits()
 
@@ -136,7 +137,7 @@ class SpoutTask(Task):
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
         # While user code waits in an emit it is not called; the loop does it when that is over.
-        if self.state != control.TASK_STARTING and not self._waiting:
+        if not self.starting and not self._waiting:
             self._switch_active()
 
     def _switch_active(self) -> None:
@@ -235,6 +236,8 @@ class SpoutTask(Task):
                 self.serve_inbox()
                 if self.stopping:
                     return
+            if self.checkpoints is not None and self.checkpoints.pending:
+                self.checkpoints.work()
             if self.active != self._activated:
                 self._switch_active()
             link.receive(self.take_frame)
@@ -261,10 +264,15 @@ class SpoutTask(Task):
                 chunk = 1
                 self._idle(after, idle_since)
                 continue
-            emitted = total
+            fresh, emitted = total - emitted, total
             idle_since = after
             took = after - now
-            if took < CHUNK_SHORT_S:
+            if fresh < calls and took > fresh * CALM_TUPLE_S:
+                # Most calls found nothing: what there is must not wait for the age of a batch.
+                emitter.flush()
+                flushed_at = after
+                chunk = 1
+            elif took < CHUNK_SHORT_S:
                 chunk = min(CHUNK_MAX, chunk * 2)
             elif took > CHUNK_LONG_S:
                 chunk = max(1, chunk // 2)
