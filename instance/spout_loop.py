@@ -61,7 +61,7 @@ class SpoutTask(Task):
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
-        if not self.starting:
+        if self.state != control.TASK_STARTING:
             # A live change of the configuration comes as a new plan.
             self._read_limits()
 
@@ -137,7 +137,7 @@ class SpoutTask(Task):
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
         # While user code waits in an emit it is not called; the loop does it when that is over.
-        if not self.starting and not self._waiting:
+        if self.state != control.TASK_STARTING and not self._waiting:
             self._switch_active()
 
     def _switch_active(self) -> None:
@@ -236,8 +236,6 @@ class SpoutTask(Task):
                 self.serve_inbox()
                 if self.stopping:
                     return
-            if self.checkpoints is not None and self.checkpoints.pending:
-                self.checkpoints.work()
             if self.active != self._activated:
                 self._switch_active()
             link.receive(self.take_frame)
