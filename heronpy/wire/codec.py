@@ -42,7 +42,10 @@ def _load_plain(code: int, data: memoryview) -> Any:
     if code == INT_EXTENSION:
         return int.from_bytes(data, "little", signed=True)
     if code == TEXT_EXTENSION:
-        return bytes(data).decode("utf-8", "surrogatepass")
+        try:
+            return bytes(data).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            raise RemoteWireError(f"payload has a text that is no UTF-8: {error}") from error
     raise RemoteWireError(f"payload has a value of unknown extension type {code}")
 
 
@@ -132,7 +135,7 @@ def decoder(
     def decode(payload: bytes, codec: int) -> list[Any]:
         try:
             flat = unpack(payload)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RemoteWireError(f"payload of {len(payload)} bytes is not MessagePack: {error}") from error
         if codec == MSGPACK:
             return flat

@@ -57,7 +57,10 @@ class Deployed:
 
     def log(self, name: str) -> str:
         path = self.launch.log_dir / f"{name}.log"
-        return path.read_text() if path.exists() else ""
+        try:
+            return path.read_text()
+        except FileNotFoundError:  # not begun, or being rotated
+            return ""
 
 
 def deploy(

@@ -8,7 +8,7 @@ import enum
 import uuid
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import LocalWireError, RemoteWireError
@@ -98,6 +98,8 @@ def test_forbidden_pickle_is_an_error_on_both_sides() -> None:
 
 
 @given(st.binary(max_size=64))
+@example(b"\x91\xa7\x00\x00\x00\x00\x00\x00\x80")  # text that is no UTF-8
+@example(b"\x91" * 5000)  # lists in lists
 def test_garbage_is_refused_or_a_list(data: bytes) -> None:
     try:
         assert isinstance(codec.decoder(allow_pickle=False)(data, codec.MSGPACK), list)
