@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 import time
@@ -93,9 +94,9 @@ def _submit(
     form: str | None,
 ) -> None:
     """The steps of a submit; whatever ends them early undoes them."""
-    with tempfile.TemporaryDirectory(prefix="heron-submit-") as scratch:
+    with _scratch_folder() as scratch:
         deadline = time.monotonic() + timeout_s
-        planned, started = _prepare(session, program, words, deploy_deactivated, form, Path(scratch), timeout_s)
+        planned, started = _prepare(session, program, words, deploy_deactivated, form, scratch, timeout_s)
     if started is None:
         _print_plans(planned, form or "table")
         return
@@ -116,6 +117,19 @@ def _submit(
     if wait:
         _take_down(session, started)
         say(f"Topology '{name}' has finished and is removed")
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A temporary folder; a second Ctrl-C does not keep it from being removed."""
+    from heronpy.cli import cleanup
+
+    folder = Path(tempfile.mkdtemp(prefix="heron-submit-"))
+    try:
+        yield folder
+    finally:
+        with cleanup.uninterrupted():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_early_option(program: str) -> None:
