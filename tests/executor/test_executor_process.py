@@ -51,9 +51,7 @@ def executor(deployed: Deployed, container: int = 1, epoch: int = 1) -> Iterator
             except subprocess.TimeoutExpired:
                 process.kill()
         process.wait()
-        deployed.state.close()
-        for path in Path(deployed.launch.sockets_dir).glob("*"):
-            path.unlink()
+        deployed.clean_up()
 
 
 class Master:

@@ -40,9 +40,7 @@ def scheduler(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
         if process.poll() is None:
             process.kill()
         process.wait()
-        deployed.state.close()
-        for path in Path(deployed.launch.sockets_dir).glob("*"):
-            path.unlink()
+        deployed.clean_up()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class LeakCheck:
         return self._patiently(self._look_home)
 
     def kill_home(self) -> None:
-        for process in self._home_processes():
+        for process in processes_of(self._home):
             with contextlib.suppress(psutil.Error):  # it may end with one that we killed before
                 process.send_signal(signal.SIGKILL)
 
@@ -60,23 +60,24 @@ class LeakCheck:
         return found
 
     def _look_home(self) -> list[str]:
-        found = [f"process {_describe(process)}" for process in self._home_processes()]
+        found = [f"process {_describe(process)}" for process in processes_of(self._home)]
         if self._sockets is not None:
             for path in self._sockets.glob("heron-*/*/*"):
                 found.append(f"file {path}")
         return found
 
-    def _home_processes(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            if process.pid == os.getpid():
-                continue
-            try:
-                if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HERON_HOME") == self._home:
-                    found.append(process)
-            except (psutil.Error, OSError):
-                continue
-        return found
+def processes_of(home: str) -> list[psutil.Process]:
+    """Processes with this HERON_HOME, without our own."""
+    found = []
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HERON_HOME") == home:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue
+    return found
 
 
 def _children() -> list[psutil.Process]:

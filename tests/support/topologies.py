@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import plan_pb2 as plans
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
+from tests.support.leaks import processes_of
 
 
 def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1) -> plans.PackingPlan:
@@ -54,6 +56,19 @@ class Deployed:
         path = self.working_dir / "starts"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(int(pid), int(epoch)) for who, pid, epoch in lines if who == name]
+
+    def clean_up(self) -> None:
+        """After its processes were told to stop, or killed: close the state, and remove the files of sockets.
+
+        Processes end a moment after the one above them, and write files until then; those that stay are for
+        the check of leaks to name.
+        """
+        deadline = time.monotonic() + 10
+        while processes_of(os.environ["HERON_HOME"]) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self.state.close()
+        for path in Path(self.launch.sockets_dir).glob("*"):
+            path.unlink()
 
     def log(self, name: str) -> str:
         path = self.launch.log_dir / f"{name}.log"
