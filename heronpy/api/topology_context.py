@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
+from heronpy.api.state.keyed_state import KeyedState, KeyedStates
 from heronpy.api.task_hook import (
     BoltAckInfo,
     BoltExecuteInfo,
@@ -44,6 +45,10 @@ class TopologyContext:
         self._component = component
         self._metrics_collector = metrics_collector
         self._package_path = package_path
+        # In mode EFFECTIVELY_ONCE the runtime sets it before any user code runs.
+        self._attempt = 0
+        #: Makes keyed states; the runtime replaces it where they are saved.
+        self.keyed_states: Callable[[str, float | None], KeyedState] = KeyedStates()
         self._sources = {
             bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype
                              for i in bolt.inputs}
@@ -78,6 +83,27 @@ class TopologyContext:
     def get_topology_name(self) -> str:
         """The topology's name."""
         return str(self._topology.name)
+
+    def get_topology_id(self) -> str:
+        """The id of this submission of the topology; another submission has another one."""
+        return str(self._topology.id)
+
+    def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
+        """A mapping from keys of this task to values, saved with checkpoints in EFFECTIVELY_ONCE.
+
+        Its keys are the values of the field that the component's input is grouped by, or tuples of
+        them when there are several; they move with their tuples when the parallelism changes. With
+        `ttl_s` a key vanishes that long after it was last written. In other modes it is in memory only.
+        """
+        return self.keyed_states(name, ttl_s)
+
+    @property
+    def attempt(self) -> int:
+        """Which start of this part of the topology this is, from 1, in mode EFFECTIVELY_ONCE; else 0.
+
+        It grows with every restore and tells what this process wrote from what an earlier one did.
+        """
+        return self._attempt
 
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Has `metric.get_value_and_reset()` collected every `time_bucket_in_sec` seconds."""

@@ -54,6 +54,10 @@ class VersionMismatchError(StateError):
     """Somebody else wrote the node since it was read."""
 
 
+class DamagedStateError(StateError):
+    """What a node holds cannot be read; trying again does not help (F24)."""
+
+
 class WireError(HeronError):
     """A frame or message is malformed or too large."""
 

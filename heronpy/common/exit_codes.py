@@ -20,6 +20,9 @@ class ExitCode(IntEnum):
     FENCED = 5
     LOST_PARENT = 6
     FINISHED = 7
+    REWIND = 8
+    UNAVAILABLE = 9
+    TERMINATED = 143
 
 
 OK = ExitCode.OK
@@ -38,6 +41,15 @@ LOST_PARENT = ExitCode.LOST_PARENT
 """The process that supervised this one is gone."""
 FINISHED = ExitCode.FINISHED
 """The work of the process is complete; there is nothing to restart."""
+
+REWIND = ExitCode.REWIND
+"""A task ends itself to start anew from a checkpoint; restarted at once, and no budget is charged."""
+
+UNAVAILABLE = ExitCode.UNAVAILABLE
+"""Something that the process needs is away, such as the state manager; restarted as long as that lasts."""
+
+TERMINATED = ExitCode.TERMINATED
+"""A task ended in order after SIGTERM, as shells tell that; from outside it is a preemption."""
 
 NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FINISHED})
 """Codes after which the same process is not started again."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import NewType
 
+from heronpy.common.log_format import escape
+
 TaskId = NewType("TaskId", int)
 ContainerId = NewType("ContainerId", int)
 Epoch = NewType("Epoch", int)
@@ -82,7 +84,8 @@ def name_problem(name: str) -> str | None:
         return "is empty"
     if "/" in name or "\\" in name:
         return "contains a slash"
-    if any(ord(char) < 32 or 127 <= ord(char) < 160 for char in name):
+    # A name reaches terminals and logs: whatever they would have to escape is no part of one (S02).
+    if escape(name) != name or "\n" in name or "\t" in name:
         return "contains a control character"
     if ".." in name:
         return "contains '..'"

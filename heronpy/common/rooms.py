@@ -67,6 +67,11 @@ class StmgrSettings:
     peer_reconnect_max_s: float = _setting(
         1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
     )
+    socks_proxy: str = _setting(
+        "",
+        "SOCKS5 proxy (host:port) through which a stream manager reaches the others and the topology"
+        " master; empty connects directly.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class InstanceSettings:
     tuple_max_bytes: int = _setting(
         32 * MB, "A larger tuple is an error at emit, raised to the user's code.", low=1
     )
-    batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1)
+    batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     batch_age_ms: float = _setting(1.0, "A batch is sent at the latest when it is this old.")
     in_queue_tuples_max: int = _setting(
@@ -104,7 +109,7 @@ class InstanceSettings:
         0.8, "Weight of the newest sample in the moving average of the length.", low=0.01, high=1
     )
     spout_idle_min_us: float = _setting(
-        50.0, "First pause of a spout that had nothing to emit; it doubles from here."
+        50.0, "First pause of a spout that had nothing to emit; later ones grow with the time it has been idle."
     )
     spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout that has nothing to emit.")
     heartbeat_interval_s: float = _setting(
@@ -112,6 +117,20 @@ class InstanceSettings:
     )
     hang_timeout_s: float = _setting(
         60.0, "User code that does not return for this long is restarted; 0 switches this off."
+    )
+    execute_timeout_s: float = _setting(
+        0.0,
+        "A bolt's process() that takes longer for one tuple ends the task, and counts as one of the tuple's"
+        " poison_tries; 0 switches this off. hang_timeout_s applies beside it, to all user code, and blames no tuple.",
+    )
+    poison_tries: int = _setting(
+        3,
+        "A tuple whose processing raised, hung or crashed the task this often goes to the dead letters"
+        " instead of being tried again; 0 tries for ever and writes no dead letters.",
+        high=1000,
+    )
+    dead_letters_max_bytes: int = _setting(
+        16 * MB, "Size of the dead letters that are kept of one task; the oldest are dropped.", low=64 * KB
     )
     async_concurrency: int = _setting(
         64, "Tuples that an asynchronous bolt may have in progress at once.", low=1
@@ -127,6 +146,9 @@ class InstanceSettings:
     )
     memory_limit_bytes: int = _setting(
         0, "Address space that the process may use (RLIMIT_AS); 0 means no limit."
+    )
+    memory_soft_limit_bytes: int = _setting(
+        0, "A task whose resident memory exceeds this is restarted as out of memory; 0 means no limit."
     )
     force_exit_s: float = _setting(
         2.0, "Time that user code has to clean up before the process exits regardless."
@@ -154,6 +176,12 @@ class TmasterSettings:
     drain_timeout_s: float = _setting(
         30.0, "An update waits this long for removed tasks to empty their queues."
     )
+    standbys: int = _setting(
+        0, "Further topology masters that run idle and take over when the active one dies or hangs.", high=16
+    )
+    takeover_s: float = _setting(
+        5.0, "A standby takes over from a topology master that has not answered for this long.", low=0.1
+    )
     progress_interval_s: float = _setting(
         0.1, "How often the master looks for drained and finished tasks.", low=0.01
     )
@@ -167,6 +195,13 @@ class ExecutorSettings:
     restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
     restart_budget: int = _setting(
         10, "Restarts of one process for one reason within the window before it is given up."
+    )
+    restart_budgets: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "doc": "Budgets of single reasons over restart_budget, a map of reason to number: user_exception, oom,"
+            " crashed, hung, killed, ok, fenced, own_bug, spawn_failed."
+        },
     )
     restart_window_s: float = _setting(
         300.0, "Length of the window in which restarts are counted.", low=1
@@ -266,6 +301,9 @@ class SparkSettings:
     batch_rows: int = _setting(
         10_000, "A micro-batch is committed when it has this many rows.", low=1
     )
+    batch_bytes: int = _setting(
+        16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1
+    )
     batch_interval_s: float = _setting(
         1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001
     )
@@ -274,6 +312,84 @@ class SparkSettings:
         default_factory=dict,
         metadata={"doc": "Further Spark properties, a map of name to value."},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSettings:
+    """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they lie, how they are restored."""
+
+    interval_s: float = _setting(
+        10.0,
+        "Time between the starts of two checkpoints; topology.stateful.checkpoint.interval.seconds sets it, too.",
+        low=0.05,
+    )
+    interval_min_s: float = _setting(
+        0.1, "A floor for interval_s, whatever a topology asks for: it protects the store's other users."
+    )
+    min_pause_s: float = _setting(
+        0.0, "Least time between the end of one checkpoint and the start of the next."
+    )
+    timeout_s: float = _setting(
+        60.0, "A checkpoint that is not complete by then is aborted and counted.", low=0.1
+    )
+    savepoint_timeout_s: float = _setting(
+        600.0, "A savepoint that is not complete by then is aborted and counted.", low=0.1
+    )
+    unaligned: bool = _setting(
+        False,
+        "Save tuples that are under way instead of waiting for them: completes under full backpressure.",
+    )
+    alignment_bytes_max: int = _setting(
+        100 * MB, "Bytes a task may hold back, or save as under way, before it declines a checkpoint.", low=1
+    )
+    key_groups: int = _setting(
+        1024, "Key groups of a component's keyed state: the most tasks it can be spread over.", low=1, high=32768
+    )
+    root: str = _setting("", "Folder of the checkpoint store; empty means checkpoints/<cluster> in HERON_HOME.")
+    stores: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "doc": "Several stores, a map of name to folder, or to a map of folder, weight, writers and rate_bytes;"
+            " each topology gets one by store_policy."
+        },
+    )
+    store_policy: str = _setting(
+        "least_used",
+        "Which store a new topology gets: the one with fewest topologies, by hash of its id (both by weight), or"
+        " the one with most free space.",
+        choices=("least_used", "hash", "most_free"),
+    )
+    store_writers: int = _setting(
+        0, "Files of state that are written to a store at once by this host; 0 is no limit.", high=10_000
+    )
+    store_rate_bytes: int = _setting(
+        0, "Bytes of state a second that this host writes to a store; 0 is no limit."
+    )
+    replica: str = _setting(
+        "", "Folder to which a process of its own copies complete checkpoints; empty copies nothing."
+    )
+    replica_rate_bytes: int = _setting(
+        0, "Bytes a second that are copied to the replica; 0 is no limit."
+    )
+    replica_threads: int = _setting(4, "Files that are copied to the replica at once.", low=1, high=64)
+    retained: int = _setting(5, "Complete checkpoints that are kept; savepoints are always kept.", low=1)
+    inline_max_bytes: int = _setting(
+        20 * KB, "State up to this size lies in the metadata instead of a file of its own."
+    )
+    fork_above_bytes: int = _setting(
+        256 * KB, "State that was larger last time is written by a forked copy while the task goes on."
+    )
+    compact_ratio: float = _setting(
+        0.5, "Keyed state is written anew when its changes outweigh this share of it.", low=0.01
+    )
+    fsync: bool = _setting(True, "Files reach the disk before a checkpoint counts as complete.")
+    allow_empty: bool = _setting(
+        False, "Start with empty state when no checkpoint can be restored, instead of failing."
+    )
+    restore_budget: int = _setting(
+        20, "Restores within restore_window_s, without a complete checkpoint between them, before it has failed."
+    )
+    restore_window_s: float = _setting(300.0, "Restores longer ago than this are forgiven.", low=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +417,21 @@ class LoggingSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SecuritySettings:
+    """The TCP links between a topology's processes: where they listen, and who may connect."""
+
+    curve: str = _setting(
+        "auto",
+        "Encrypt TCP links and admit only this topology's keys; auto does as soon as bind_host is not loopback.",
+        choices=("auto", "on", "off"),
+    )
+    bind_host: str = _setting(
+        "127.0.0.1",
+        "IPv4 address on which stream managers and the topology master listen; others than loopback need curve.",
+    )
+
+
 ROOMS: Final[Mapping[str, type]] = {
     "stmgr": StmgrSettings,
     "instance": InstanceSettings,
@@ -310,8 +441,10 @@ ROOMS: Final[Mapping[str, type]] = {
     "statemgr": StatemgrSettings,
     "packing": PackingSettings,
     "spark": SparkSettings,
+    "checkpoint": CheckpointSettings,
     "metrics": MetricsSettings,
     "logging": LoggingSettings,
+    "security": SecuritySettings,
 }
 """Room name to the dataclass of its settings."""
 
@@ -324,6 +457,8 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
     ("instance.out_queue_expected_tuples", "instance.out_queue_tuples_max", 1),
     ("instance.spout_idle_min_us", "instance.spout_idle_max_ms", 0.001),
     ("executor.restart_backoff_s", "executor.restart_backoff_max_s", 1),
+    ("checkpoint.interval_min_s", "checkpoint.interval_s", 1),
+    ("checkpoint.timeout_s", "checkpoint.savepoint_timeout_s", 1),
     ("tmaster.metrics_bucket_s", "tmaster.metrics_keep_s", 1),
 )
 """(smaller field, larger field, factor): smaller * factor may not exceed larger."""
@@ -348,6 +483,14 @@ _TOPOLOGY_NAMES: Final = """
     bolts.window.custom.config bolts.tuple.timestamp.field.name
     bolts.tuple.timestamp.max.lag.ms bolts.watermark.event.interval.ms bolts.late.tuple.stream
 """
+
+ALIASES: Final[Mapping[str, str]] = {
+    "topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"
+}
+"""Keys of Apache Heron that set one of our settings, with its key."""
+
+OPERATORS_KEYS: Final = frozenset({"heron.checkpoint.interval_min_s"})
+"""Keys that protect others from a topology, so that its own configuration cannot set them (M14)."""
 
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(
     f"topology.{name}" for name in _TOPOLOGY_NAMES.split()

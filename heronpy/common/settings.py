@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import ORDERED, ROOMS, TOPOLOGY_KEYS
+from heronpy.common.rooms import ALIASES, OPERATORS_KEYS, ORDERED, ROOMS, TOPOLOGY_KEYS
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
 
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "--config-property"
+TOPOLOGY: Final = "topology config"
 _YAML_MAX_BYTES: Final = 1 << 20
-_UNITS: Final = {"_bytes": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
+_UNITS: Final = {"_bytes": "bytes", "_bytes_max": "bytes", "_s": "s", "_ms": "ms", "_us": "us", "_percent": "percent"}
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000}
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
@@ -193,7 +194,7 @@ def resolve(
         for name, (value, line) in _read_yaml(file).items():
             _apply(result, f"heron.{file.stem}.{name}", value, f"{file}:{line}")
     for key, value in topology_config.items():
-        _apply(result, key, value, "topology config")
+        _apply(result, key, value, TOPOLOGY)
     for component, config in component_configs.items():
         for key, value in config.items():
             _apply_component(result, component, key, value)
@@ -254,6 +255,8 @@ def _convert(item: Setting, value: Any) -> Any:
         if text not in _TRUE | _FALSE:
             raise ValueError
         return text in _TRUE
+    if isinstance(value, bool) and "on" in item.choices:
+        return "on" if value else "off"  # what YAML 1.1 makes of a bare on or off
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError
     if item.type == "str":
@@ -307,6 +310,11 @@ def _known(key: str, origin: str) -> Setting | None:
     """The setting of a key, None for a key that is not ours to set."""
     if not isinstance(key, str):
         return None
+    key = ALIASES.get(key, key)
+    if key in OPERATORS_KEYS and origin == TOPOLOGY:
+        raise ConfigError(
+            f"{origin}: {key} protects other topologies; set it in {key.split('.')[1]}.yaml of the cluster."
+        )
     if key in _SETTINGS:
         return _SETTINGS[key]
     if key.startswith("heron."):

@@ -13,18 +13,24 @@ import itertools
 import logging
 import os
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import zmq
 from google.protobuf.message import DecodeError, Message
+from zmq.utils.monitor import recv_monitor_message
 
 from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.net.curve import Keys
+from heronpy.net.private import check_private
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2 as control
 
 log = logging.getLogger("heronpy.net")
 
+#: Tag of Envelope.checksum, field 4 of four bytes; and what it takes with the checksum.
+_CHECKSUM, _SEAL_BYTES = b"\x25", 5
 _FIELDS = {
     field.message_type.name: field.name
     for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields
@@ -41,6 +47,12 @@ def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control.Env
     return envelope
 
 
+def seal(envelope: control.Envelope) -> bytes:
+    """An Envelope on the wire, with its checksum: TCP's own 16-bit sum lets damage through (F14)."""
+    data = envelope.SerializeToString()
+    return data + _CHECKSUM + zlib.crc32(data).to_bytes(4, "little")
+
+
 def body_of(envelope: control.Envelope) -> tuple[str, Any]:
     """The name of the body's field and the body; ("", None) when there is none."""
     field = envelope.WhichOneof("body")
@@ -48,7 +60,13 @@ def body_of(envelope: control.Envelope) -> tuple[str, Any]:
 
 
 def parse(data: bytes) -> control.Envelope | None:
-    """An Envelope, or None when the bytes are not one."""
+    """An Envelope, or None when the bytes are not one, or not those that were sealed."""
+    sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
+    # The tag is looked for where it must be: damage before it could hide it from the parser.
+    if tag == _CHECKSUM:
+        if zlib.crc32(sealed) != int.from_bytes(checksum, "little"):
+            return None
+        data = sealed
     try:
         return control.Envelope.FromString(data)
     except (DecodeError, ValueError):
@@ -58,25 +76,38 @@ def parse(data: bytes) -> control.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI."""
 
-    def __init__(self, endpoint: str, context: zmq.Context[Any] | None = None, peer: str | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        context: zmq.Context[Any] | None = None,
+        peer: str | None = None,
+        keys: Keys | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self._peer = peer or endpoint
         self._ids = itertools.count(1)
         self._sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER))
+        if keys is not None:
+            keys.connect(self._sock, endpoint)
+        self._monitor = self._sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._connected = False
         self._sock.connect(endpoint)
 
     def call(self, body: Message, timeout_s: float = 5.0) -> Any:
         """Send a request and return the body of its reply (None when it has none).
 
-        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
+        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time, or ends.
         """
         request_id = next(self._ids)
-        self._sock.send(wrap(body, request_id).SerializeToString())
+        self._was_lost()
+        self._sock.send(seal(wrap(body, request_id)))
         deadline = time.monotonic() + timeout_s
         while True:
-            left_ms = int((deadline - time.monotonic()) * 1000)
-            if left_ms <= 0 or not self._sock.poll(left_ms):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not self._wait(left_s):
                 raise DeadlineError(f"{self._peer} did not answer within {timeout_s:g} s")
+            if not self._sock.poll(0):
+                continue
             envelope = parse(self._sock.recv())
             if envelope is None or not envelope.reply or envelope.request_id != request_id:
                 continue
@@ -84,7 +115,29 @@ class RpcClient:
                 raise RpcError(envelope.error)
             return body_of(envelope)[1]
 
+    def _wait(self, timeout_s: float) -> bool:
+        """Wait for a message, or news of the connection; DeadlineError when it was there and is lost."""
+        poller = zmq.Poller()
+        poller.register(self._sock, zmq.POLLIN)
+        poller.register(self._monitor, zmq.POLLIN)
+        ready = poller.poll(max(1, int(timeout_s * 1000)))
+        # What it sent before its end is there by the time that its end is known.
+        if self._was_lost() and not self._sock.poll(0):
+            raise DeadlineError(f"{self._peer} ended before it answered; what was asked for may be done or not")
+        return bool(ready)
+
+    def _was_lost(self) -> bool:
+        """Whether the connection has broken since the last look."""
+        lost = False
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            lost = lost or (self._connected and event == zmq.EVENT_DISCONNECTED)
+            self._connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        return lost
+
     def close(self) -> None:
+        self._sock.disable_monitor()
+        self._monitor.close(linger=0)
         self._sock.close(linger=0)
 
     def __enter__(self) -> RpcClient:
@@ -106,11 +159,14 @@ class ControlServer:
         endpoints: list[str],
         on_request: OnRequest,
         context: zmq.Context[Any] | None = None,
+        keys: Keys | None = None,
     ) -> None:
         sock = configure((context or zmq.Context.instance()).socket(zmq.ROUTER), heartbeat=False)
         sock.setsockopt(zmq.ROUTER_MANDATORY, 1)
         sock.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self.endpoints = [bind(sock, endpoint) for endpoint in endpoints]
+        self.endpoints = [bind(sock, endpoint, keys) for endpoint in endpoints]
+        #: For a `Gate` to watch.
+        self.sock = sock
         self._on_request = on_request
         self._tasks: set[asyncio.Task[None]] = set()
         #: Messages that were no Envelope.
@@ -167,7 +223,7 @@ class ControlServer:
             self._send(identity, control.Envelope(request_id=envelope.request_id, reply=True, error=text))
 
     def _send(self, identity: bytes, envelope: control.Envelope) -> bool:
-        sent = self._socket.send([identity, envelope.SerializeToString()])
+        sent = self._socket.send([identity, seal(envelope)])
         if not sent:
             self.undelivered += 1
         return sent
@@ -178,7 +234,7 @@ class ControlServer:
 
     def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
         """Send a one-way message to many, serialized once; returns those who did not get it."""
-        data = wrap(body).SerializeToString()
+        data = seal(wrap(body))
         missed = [identity for identity in identities if not self._socket.send([identity, data])]
         self.undelivered += len(missed)
         return missed
@@ -199,6 +255,7 @@ class ControlClient:
         on_message: Callable[[control.Envelope], None],
         identity: bytes | None = None,
         context: zmq.Context[Any] | None = None,
+        keys: Keys | None = None,
     ) -> None:
         self.endpoint = endpoint
         sock = configure(
@@ -206,6 +263,8 @@ class ControlClient:
             identity=identity,
             heartbeat=not endpoint.startswith("ipc:"),
         )
+        if keys is not None:
+            keys.connect(sock, endpoint)
         sock.connect(endpoint)
         self._on_message = on_message
         self._ids = itertools.count(1)
@@ -227,7 +286,7 @@ class ControlClient:
 
     def send(self, body: Message) -> bool:
         """Send a one-way message."""
-        sent = self._socket.send([wrap(body).SerializeToString()])
+        sent = self._socket.send([seal(wrap(body))])
         if not sent:
             self.undelivered += 1
         return sent
@@ -238,7 +297,7 @@ class ControlClient:
         waiter: asyncio.Future[control.Envelope] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiter
         try:
-            if not self._socket.send([wrap(body, request_id).SerializeToString()]):
+            if not self._socket.send([seal(wrap(body, request_id))]):
                 raise DeadlineError(f"{self.endpoint} does not take messages")
             envelope = await asyncio.wait_for(waiter, timeout_s)
         except TimeoutError:
@@ -255,17 +314,26 @@ class ControlClient:
         self._socket.close()
 
 
-def bind(sock: zmq.Socket[bytes], endpoint: str) -> str:
-    """Bind and return the actual endpoint; ipc sockets replace a dead predecessor's file, mode 0600."""
+def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
+    """Bind and return the actual endpoint; with `keys`, what is no ipc takes only who has the client's key.
+
+    Keys stay with a socket, so ipc endpoints come first. An ipc socket lies in a folder of the user's own,
+    replaces a dead predecessor's file, has mode 0600, and the kernel names the user of each that connects
+    (SO_PEERCRED): others are refused (S10).
+    """
     if endpoint.startswith("ipc://"):
         path = endpoint[len("ipc://") :]
         if len(path) > 107:
             raise RpcError(f"socket path {path} is longer than 107 bytes; set TMPDIR to a shorter folder")
-        if os.path.exists(path):
+        check_private(os.path.dirname(path))
+        if os.path.lexists(path):
             os.unlink(path)
+        sock.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         sock.bind(endpoint)
         os.chmod(path, 0o600)
         return endpoint
+    if keys is not None:
+        keys.listen(sock)
     sock.bind(endpoint)
     endpoint_bytes = sock.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint_bytes, bytes)

@@ -124,7 +124,9 @@ class LoopSocket:
             if error.errno == zmq.EHOSTUNREACH:
                 return False
             raise
-        self.rearm()
+        finally:
+            # A send that fails may have swallowed the edge, too.
+            self.rearm()
         return True
 
     def close(self, linger_ms: int = 0) -> None:

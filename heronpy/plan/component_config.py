@@ -159,9 +159,23 @@ IGNORED_KEYS: frozenset[str] = frozenset(
     f"topology.{name}"
     for name in """additional.classpath component.jvmopts component.resourcemap worker.childopts
         remote.debugging.enable stmgr.ram metricsmgr.ram update.deactivate.wait.secs update.reactivate.wait.secs
-        stateful.checkpoint.interval.seconds stateful.checkpointmanager.ram stateful.ckptmgr.ram
-        stateful.spill.state stateful.spill.state.location stateful.start.clean""".split()
+        stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
+        stateful.spill.state.location""".split()
 )
+START_CLEAN_KEY = "topology.stateful.start.clean"
+#: What these say matters under EFFECTIVELY_ONCE alone.
+_STATEFUL_KEYS = "topology.stateful."
+
+
+def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
+    """Known keys of a configuration that change nothing in a topology of this reliability mode."""
+    stateful = mode == "EFFECTIVELY_ONCE"
+    return {
+        key
+        for key in config
+        if key in IGNORED_KEYS
+        or (not stateful and key.startswith(_STATEFUL_KEYS) and key in KNOWN_TOPOLOGY_KEYS)
+    }
 
 
 def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
@@ -209,7 +223,7 @@ def runtime_key_problem(key: str, value: str) -> str | None:
     """Why a running topology cannot be given this entry, as a sentence; None when it can."""
     if key in _UPDATED_KEYS:
         return f"'{key}' is not changed as a setting; use {_UPDATED_KEYS[key]}."
-    if key in _FIXED_KEYS or key.startswith("heron."):
+    if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
         return f"'{key}' cannot change while a topology runs; kill it and submit it again."
     wrong = key_problem(key, auto_typed(value))
     return f"The setting {wrong}." if wrong else None

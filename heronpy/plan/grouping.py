@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from heronpy.common.errors import TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
 from heronpy.plan.component_config import did_you_mean
+from heronpy.plan.key_groups import task_index
 from heronpy.proto import topology_pb2 as pb
 
 
@@ -62,23 +63,29 @@ class LocalOrShuffle(Shuffle):
 
 
 class Fields:
-    """Equal values of the grouping fields always reach the same task."""
+    """Equal values of the grouping fields always reach the same task.
 
-    __slots__ = ("_count", "_single", "indices", "tasks")
+    With `key_groups` the keys go to the task that owns their key group, where their keyed state is.
+    """
 
-    def __init__(self, indices: Sequence[int], tasks: Iterable[int]) -> None:
+    __slots__ = ("_count", "_owners", "_single", "indices", "tasks")
+
+    def __init__(self, indices: Sequence[int], tasks: Iterable[int], key_groups: int = 0) -> None:
         if not indices:
             raise ValueError("A fields grouping needs at least one field.")
         self.indices = tuple(indices)
         self.tasks = _sorted_tasks(tasks)
-        self._count = len(self.tasks)
+        count = len(self.tasks)
+        # The task of each remainder of the hash (of each key group; see key_group_of_hash).
+        self._owners = [self.tasks[task_index(group, count, key_groups)] for group in range(key_groups)] or self.tasks
+        self._count = len(self._owners)
         self._single = self.indices[0] if len(self.indices) == 1 else -1
 
     def target(self, values: Sequence[Any]) -> int:
         """The one task of these values (the whole tuple, not only the grouping fields)."""
         if self._single >= 0:
-            return self.tasks[stable_hash(values[self._single]) % self._count]
-        return self.tasks[stable_hash_many([values[i] for i in self.indices]) % self._count]
+            return self._owners[stable_hash(values[self._single]) % self._count]
+        return self._owners[stable_hash_many([values[i] for i in self.indices]) % self._count]
 
     def targets(self, values: Sequence[Any]) -> list[int]:
         return [self.target(values)]
@@ -178,6 +185,11 @@ def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
     return [positions[name] for name in wanted]
 
 
+def grouping_width(inputs: Iterable[Any]) -> int:
+    """How many fields a component's InputStreams are grouped by, which is what its keys consist of; 1 for none."""
+    return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == pb.FIELDS), default=1)
+
+
 def missing_field(name: str, schema: Sequence[str]) -> str:
     """'no field X (did you mean Y?); the stream has ...' for messages."""
     has = "the stream has " + (", ".join(f"'{field}'" for field in schema) or "no fields")
@@ -192,8 +204,12 @@ def make_chooser(
     start: int = 0,
     local_tasks: Iterable[int] = (),
     custom: Any = None,
+    key_groups: int = 0,
 ) -> Chooser:
-    """The chooser of one consumer's InputStream; `custom` is the loaded object of CUSTOM."""
+    """The chooser of one consumer's InputStream; `custom` is the loaded object of CUSTOM.
+
+    `key_groups` is that of the topology's checkpoints in mode EFFECTIVELY_ONCE, else 0.
+    """
     kind = input_stream.gtype
     if kind in (pb.SHUFFLE, pb.NONE):
         if input_stream.prefer_local:
@@ -201,7 +217,7 @@ def make_chooser(
         return Shuffle(tasks, start)
     if kind == pb.FIELDS:
         wanted = [key.key for key in input_stream.grouping_fields.keys]
-        return Fields(field_indices(schema, wanted), tasks)
+        return Fields(field_indices(schema, wanted), tasks, key_groups)
     if kind == pb.ALL:
         return All(tasks)
     if kind == pb.LOWEST:

@@ -63,7 +63,7 @@ class LaunchSpec:
         """Parse the text of a launch file; `source` names it in errors."""
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(
                 f"{source} is not valid JSON ({error}); submit the topology again."
             ) from None

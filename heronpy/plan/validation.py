@@ -196,6 +196,20 @@ def _cycles(plan: LogicalPlan) -> Iterator[str]:
     )
 
 
+def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
+    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups (T45).
+
+    A key group belongs to one task, so a task beyond their number would never get a key.
+    """
+    return [
+        f"{_kind(component)} '{component.name}' has {component.parallelism} tasks, more than the "
+        f"{key_groups} key groups that keyed state is divided into; lower its parallelism or raise "
+        "heron.checkpoint.key_groups."
+        for component in plan.definitions
+        if component.parallelism > key_groups
+    ]
+
+
 def _reach(plan: LogicalPlan) -> Iterator[str]:
     reached = plan.reachable(plan.spouts())
     lost = [name for name in plan.components if name not in reached]

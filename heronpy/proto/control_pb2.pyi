@@ -1,5 +1,6 @@
 from heronpy.proto import topology_pb2 as _topology_pb2
 from heronpy.proto import plan_pb2 as _plan_pb2
+from heronpy.proto import checkpoint_pb2 as _checkpoint_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -24,6 +25,7 @@ TASK_FAILED: TaskState
 TASK_FINISHED: TaskState
 TASK_LOST: TaskState
 TASK_PAUSED: TaskState
+TASK_RESTORED: TaskState
 TASK_RUNNING: TaskState
 TASK_STARTING: TaskState
 
@@ -51,6 +53,48 @@ class Bucket(_message.Message):
     le: float
     def __init__(self, le: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
 
+class CheckpointAborted(_message.Message):
+    __slots__ = ["checkpoint", "reason"]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    reason: str
+    def __init__(self, checkpoint: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class CheckpointComplete(_message.Message):
+    __slots__ = ["checkpoint"]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    def __init__(self, checkpoint: _Optional[int] = ...) -> None: ...
+
+class CheckpointsReply(_message.Message):
+    __slots__ = ["aborted", "complete", "completed", "failed", "last_failure", "last_restore", "last_restore_s", "pending", "pending_s", "pending_tasks", "regions", "restores"]
+    ABORTED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESTORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_RESTORE_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    PENDING_S_FIELD_NUMBER: _ClassVar[int]
+    PENDING_TASKS_FIELD_NUMBER: _ClassVar[int]
+    REGIONS_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    aborted: int
+    complete: _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointRecord]
+    completed: int
+    failed: int
+    last_failure: str
+    last_restore: str
+    last_restore_s: float
+    pending: int
+    pending_s: float
+    pending_tasks: int
+    regions: _containers.RepeatedCompositeFieldContainer[_plan_pb2.RegionRecord]
+    restores: int
+    def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ...) -> None: ...
+
 class ContainersReply(_message.Message):
     __slots__ = ["containers"]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +119,26 @@ class Culprit(_message.Message):
     task_id: int
     def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., stmgr_id: _Optional[str] = ..., peer: _Optional[str] = ..., queued_bytes: _Optional[int] = ..., since_s: _Optional[float] = ...) -> None: ...
 
+class DataLost(_message.Message):
+    __slots__ = ["attempt", "reason", "stmgr_id", "task_id", "tuples"]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    TUPLES_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    reason: str
+    stmgr_id: str
+    task_id: int
+    tuples: int
+    def __init__(self, stmgr_id: _Optional[str] = ..., attempt: _Optional[int] = ..., task_id: _Optional[int] = ..., tuples: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DeleteCheckpoints(_message.Message):
+    __slots__ = ["checkpoints"]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    checkpoints: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, checkpoints: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DumpStacks(_message.Message):
     __slots__ = ["name"]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -88,9 +152,15 @@ class DumpStacksReply(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "containers_reply", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "peer_hello", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "peer_hello", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_REPLY_FIELD_NUMBER: _ClassVar[int]
+    DATA_LOST_FIELD_NUMBER: _ClassVar[int]
+    DELETE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     DUMP_STACKS_FIELD_NUMBER: _ClassVar[int]
     DUMP_STACKS_REPLY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +169,7 @@ class Envelope(_message.Message):
     EXECUTOR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     FINISH_TASKS_FIELD_NUMBER: _ClassVar[int]
     FINISH_TASK_FIELD_NUMBER: _ClassVar[int]
+    GET_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     GET_CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
@@ -122,15 +193,27 @@ class Envelope(_message.Message):
     RESTART_CONTAINER_FIELD_NUMBER: _ClassVar[int]
     RESTART_PROCESSES_FIELD_NUMBER: _ClassVar[int]
     RESTART_TARGET_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FAILED_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_CONFIG_FIELD_NUMBER: _ClassVar[int]
     SET_STATE_FIELD_NUMBER: _ClassVar[int]
     STATUS_REPLY_FIELD_NUMBER: _ClassVar[int]
     STMGR_HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     STOP_TASK_FIELD_NUMBER: _ClassVar[int]
+    TAKE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TAKE_CHECKPOINT_REPLY_FIELD_NUMBER: _ClassVar[int]
+    TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     backpressure: Backpressure
+    checkpoint_aborted: CheckpointAborted
+    checkpoint_complete: CheckpointComplete
+    checkpoints_reply: CheckpointsReply
+    checksum: int
     containers_reply: ContainersReply
+    data_lost: DataLost
+    delete_checkpoints: DeleteCheckpoints
     dump_stacks: DumpStacks
     dump_stacks_reply: DumpStacksReply
     error: str
@@ -139,6 +222,7 @@ class Envelope(_message.Message):
     executor_heartbeat: ExecutorHeartbeat
     finish_task: FinishTask
     finish_tasks: FinishTasks
+    get_checkpoints: GetCheckpoints
     get_containers: GetContainers
     get_exceptions: GetExceptions
     get_metrics: GetMetrics
@@ -162,14 +246,20 @@ class Envelope(_message.Message):
     restart_container: RestartContainer
     restart_processes: RestartProcesses
     restart_target: RestartTarget
+    restore_checkpoint: RestoreCheckpoint
+    restore_failed: RestoreFailed
     runtime_config: RuntimeConfig
     set_state: SetState
     status_reply: StatusReply
     stmgr_heartbeat: StmgrHeartbeat
     stop_task: StopTask
+    take_checkpoint: TakeCheckpoint
+    take_checkpoint_reply: TakeCheckpointReply
+    task_checkpoint: TaskCheckpoint
+    trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., peer_hello: _Optional[_Union[PeerHello, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., peer_hello: _Optional[_Union[PeerHello, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "process", "startup", "task_id", "traceback", "type"]
@@ -228,6 +318,10 @@ class FinishTasks(_message.Message):
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GetCheckpoints(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
 
 class GetContainers(_message.Message):
     __slots__ = []
@@ -336,12 +430,13 @@ class PeerHello(_message.Message):
     def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "name", "pid", "restarts", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "name", "peak_rss_bytes", "pid", "restarts", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -354,6 +449,7 @@ class ProcessRecord(_message.Message):
     exit_detail: str
     exit_reason: str
     name: str
+    peak_rss_bytes: int
     pid: int
     restarts: int
     rss_bytes: int
@@ -361,7 +457,7 @@ class ProcessRecord(_message.Message):
     state: ProcessState
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterExecutor(_message.Message):
     __slots__ = ["container", "epoch", "host", "metrics_port", "pid", "processes"]
@@ -440,6 +536,26 @@ class RestartTarget(_message.Message):
     container: int
     task_id: int
     def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ...) -> None: ...
+
+class RestoreCheckpoint(_message.Message):
+    __slots__ = ["checkpoint"]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    def __init__(self, checkpoint: _Optional[int] = ...) -> None: ...
+
+class RestoreFailed(_message.Message):
+    __slots__ = ["attempt", "checkpoint", "epoch", "error", "task_id"]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    checkpoint: int
+    epoch: int
+    error: str
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
 class RuntimeConfig(_message.Message):
     __slots__ = ["settings"]
@@ -544,9 +660,41 @@ class StopTask(_message.Message):
     task_id: int
     def __init__(self, task_id: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class TakeCheckpoint(_message.Message):
+    __slots__ = ["savepoint"]
+    SAVEPOINT_FIELD_NUMBER: _ClassVar[int]
+    savepoint: bool
+    def __init__(self, savepoint: bool = ...) -> None: ...
+
+class TakeCheckpointReply(_message.Message):
+    __slots__ = ["record"]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: _checkpoint_pb2.CheckpointRecord
+    def __init__(self, record: _Optional[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]] = ...) -> None: ...
+
+class TaskCheckpoint(_message.Message):
+    __slots__ = ["attempt", "checkpoint", "epoch", "error", "lost_data", "snapshot", "task_id"]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    LOST_DATA_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    checkpoint: int
+    epoch: int
+    error: str
+    lost_data: bool
+    snapshot: _checkpoint_pb2.TaskSnapshot
+    task_id: int
+    def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
+
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "component", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id"]
+    __slots__ = ["acked", "attempt", "committed", "component", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -565,6 +713,8 @@ class TaskStatus(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    attempt: int
+    committed: int
     component: str
     emitted: int
     epoch: int
@@ -582,7 +732,19 @@ class TaskStatus(_message.Message):
     plan_version: int
     state: TaskState
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ...) -> None: ...
+
+class TriggerCheckpoint(_message.Message):
+    __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SAVEPOINT_FIELD_NUMBER: _ClassVar[int]
+    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    UNALIGNED_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    savepoint: bool
+    task_ids: _containers.RepeatedScalarFieldContainer[int]
+    unaligned: bool
+    def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

@@ -5,6 +5,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Optional, Union as _Union
 
 ACK: Kind
+BARRIER: Kind
 CLAMP: Kind
 COMPLETE: Kind
 CREDIT: Kind
@@ -18,7 +19,10 @@ LINK_OPEN: Kind
 REGISTER: Kind
 
 class Frame(_message.Message):
-    __slots__ = ["codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "skip", "source_task", "stream", "streams", "tracked", "values"]
+    __slots__ = ["attempt", "channel_frames", "checkpoint", "codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "savepoint", "settled_tuples", "skip", "source_task", "stream", "streams", "tracked", "unaligned", "values"]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONSUMED_FRAMES_FIELD_NUMBER: _ClassVar[int]
@@ -42,12 +46,18 @@ class Frame(_message.Message):
     ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
     ROOT_TASKS_FIELD_NUMBER: _ClassVar[int]
     ROOT_TASK_FIELD_NUMBER: _ClassVar[int]
+    SAVEPOINT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TASK_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     TRACKED_FIELD_NUMBER: _ClassVar[int]
+    UNALIGNED_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    channel_frames: int
+    checkpoint: int
     codec: int
     consumed_bytes: int
     consumed_frames: int
@@ -71,13 +81,16 @@ class Frame(_message.Message):
     root_task: int
     root_tasks: bytes
     roots: bytes
+    savepoint: bool
+    settled_tuples: int
     skip: int
     source_task: int
     stream: int
     streams: bytes
     tracked: bool
+    unaligned: bool
     values: bytes
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., attempt: _Optional[int] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., settled_tuples: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ..., checkpoint: _Optional[int] = ..., channel_frames: _Optional[int] = ..., unaligned: bool = ..., savepoint: bool = ...) -> None: ...
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -79,18 +79,43 @@ class PackingPlan(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[ContainerPlan, _Mapping]]] = ..., next_task_id: _Optional[int] = ...) -> None: ...
 
 class PhysicalPlan(_message.Message):
-    __slots__ = ["instances", "stmgrs", "tmaster_epoch", "topology", "version"]
+    __slots__ = ["instances", "regions", "stmgrs", "tmaster_epoch", "topology", "version"]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    REGIONS_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
     TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     instances: _containers.RepeatedCompositeFieldContainer[InstanceRecord]
+    regions: _containers.RepeatedCompositeFieldContainer[RegionRecord]
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrRecord]
     tmaster_epoch: int
     topology: _topology_pb2.Topology
     version: int
-    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[RegionRecord, _Mapping]]] = ...) -> None: ...
+
+class RegionRecord(_message.Message):
+    __slots__ = ["attempt", "checkpoint", "components", "epochs", "location", "started"]
+    class EpochsEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    checkpoint: int
+    components: _containers.RepeatedScalarFieldContainer[str]
+    epochs: _containers.ScalarMap[int, int]
+    location: str
+    started: bool
+    def __init__(self, components: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[int] = ..., location: _Optional[str] = ..., started: bool = ..., epochs: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class Resource(_message.Message):
     __slots__ = ["cpu", "disk_bytes", "ram_bytes"]

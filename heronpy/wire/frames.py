@@ -1,18 +1,20 @@
 """Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation.
 
-A data message is two ZeroMQ parts after any identity: a 16-byte link header and a serialized Frame
-(heronpy/proto/frame.proto). The header carries the link's epoch (which incarnation of the link) and
-a sequence number (gaps mean loss, architecture decision D3). Each hop writes a new header and
-forwards the frame's bytes untouched.
+A data message is two ZeroMQ parts after any identity: a 24-byte link header and a serialized Frame
+(heronpy/proto/frame.proto). The header says that it is one (magic, version), may carry a checksum of the
+frame, and carries the link's epoch (which incarnation of the link) and a sequence number (gaps mean loss,
+architecture decision D3). Each hop writes a new header and forwards the frame's bytes untouched.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
 
 Frame = frame_pb2.Frame
@@ -27,12 +29,54 @@ LINK_OPEN = frame_pb2.LINK_OPEN
 FORGET = frame_pb2.FORGET
 REGISTER = frame_pb2.REGISTER
 LEAVE = frame_pb2.LEAVE
+BARRIER = frame_pb2.BARRIER
 
 #: Kinds whose `dest_task` is the spout task that owns the roots.
 ACKER_KINDS = frozenset((ACK, FAIL, FORGET, REGISTER))
 
-#: (link epoch, sequence number), little-endian.
-LINK_HEADER = struct.Struct("<QQ")
+_HEADER = struct.Struct("<HBBIQQ")
+_PLACE = struct.Struct("<QQ")
+_MAGIC = 0x4846
+_VERSION = 1
+_CHECKED = 1
+
+
+class LinkHeader:
+    """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian (S11).
+
+    Flag 1 says that the checksum is one. It is on links between machines (F14), where neither the kernel's
+    copy nor TCP's own 16-bit sum vouch for the bytes. It is of epoch, sequence number and frame.
+    """
+
+    __slots__ = ()
+
+    size = _HEADER.size
+
+    @staticmethod
+    def pack(epoch: int, seq: int, frame: bytes | None = None) -> bytes:
+        """A header; with the checksum of the frame when that is given."""
+        if frame is None:
+            return _HEADER.pack(_MAGIC, _VERSION, 0, 0, epoch, seq)
+        crc = zlib.crc32(frame, zlib.crc32(_PLACE.pack(epoch, seq)))
+        return _HEADER.pack(_MAGIC, _VERSION, _CHECKED, crc, epoch, seq)
+
+    @staticmethod
+    def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
+        """Epoch and sequence number; RemoteWireError for what is no header, or not the frame's."""
+        if len(header) != _HEADER.size:
+            raise RemoteWireError(f"{len(header)} bytes are no link header")
+        magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
+        if magic != _MAGIC or version != _VERSION or flags & ~_CHECKED or (crc and not flags):
+            raise RemoteWireError(f"link header of unknown kind {magic:#x}, version {version}, flags {flags:#x}")
+        if flags and frame is not None and zlib.crc32(frame, zlib.crc32(header[8:])) != crc:
+            raise RemoteWireError(f"frame {seq} of link {epoch} is damaged: its checksum is wrong")
+        return epoch, seq
+
+
+LINK_HEADER = LinkHeader()
+
+#: Most tuples or roots that a frame may speak of: arrays are made from that number alone (S11).
+COUNT_MAX = 1 << 22
 
 U64 = np.dtype("<u8")
 U32 = np.dtype("<u4")
@@ -93,7 +137,10 @@ def values_of(frame: frame_pb2.Frame) -> Array64:
         return np.frombuffer(frame.values, dtype=U64)
     edges = edges_of(frame)
     if frame.root_counts:
-        return np.repeat(edges, np.frombuffer(frame.root_counts, dtype=U32))
+        counts = np.frombuffer(frame.root_counts, dtype=U32)
+        if int(counts.sum(dtype=np.uint64)) > COUNT_MAX:
+            raise ValueError("a frame with more roots than a frame may have")
+        return np.repeat(edges, counts)
     return edges
 
 

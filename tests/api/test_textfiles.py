@@ -38,8 +38,12 @@ class Delegate:
 
 
 class Context:
-    def __init__(self, index: int = 0, tasks: int = 1) -> None:
+    def __init__(self, index: int = 0, tasks: int = 1, state: Any = None) -> None:
         self.index, self.tasks = index, tasks
+        self.state = HashMapState() if state is None else state
+
+    def get_state(self) -> Any:
+        return self.state
 
     def get_component_id(self) -> str:
         return "lines"
@@ -229,6 +233,77 @@ def test_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     assert made.delegate.ended == 1
 
 
+EFFECTIVELY_ONCE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(pieces, min_size=1, max_size=3), st.lists(pieces, max_size=3), st.integers(1, 3),
+       st.integers(1, 9), st.lists(st.integers(0, 3), min_size=1, max_size=12))
+def test_restored_readers_share_old_and_new_files(
+        tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], added: list[bytes],
+        tasks: int, block_bytes: int, turns: list[int]) -> None:
+    """Each task is killed at times of its own and restored; new files sort before, between and after."""
+    folder = tmp_path_factory.mktemp("grown")
+    for i, data in enumerate(contents):
+        write(folder / f"{i}5.txt", data)
+    states: list[Any] = [None] * tasks
+    seen: list[str] = []
+
+    def run(index: int, calls: int) -> None:
+        made = spout(str(folder / "*.txt"), index, tasks, block_bytes=block_bytes, lines_per_call=2,
+                     state=HashMapState() if states[index] is None else states[index], **EFFECTIVELY_ONCE)
+        for _ in range(calls):
+            if made.delegate.ended:
+                break
+            made.next_tuple()
+        made.pre_save("1")
+        seen.extend(values[0] for values in made.delegate.emitted)
+        made.next_tuple()  # after the checkpoint: what a failure takes back
+        states[index] = pickle.loads(pickle.dumps(made._state))
+
+    for index in range(tasks):
+        run(index, turns[index % len(turns)])
+    for i, data in enumerate(added):
+        write(folder / f"{i}{i * 4}.txt", data)
+    for turn, calls in enumerate(turns):
+        run(turn % tasks, calls)
+    for index in range(tasks):
+        run(index, 10_000)
+    assert sorted(seen) == sorted(itertools.chain(*(lines_of(data) for data in [*contents, *added])))
+
+
+def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", b"abc\n" * 100)
+    made = spout(path, 0, 2, state=HashMapState(), block_bytes=40, lines_per_call=5)
+    for _ in range(5):
+        made.next_tuple()
+    made.pre_save("1")
+    state = made._state
+    for index, tasks, block_bytes, words in (
+            (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
+            (1, 2, 40, "is reader 1, but its position is that of reader 0"),
+            (0, 2, 50, "has 50 bytes a block, but its position was saved with 40")):
+        with pytest.raises(TextFileError, match=words):
+            spout(path, index, tasks, state=state, block_bytes=block_bytes)
+    write(tmp_path / "f", b"abc\n")
+    with pytest.raises(TextFileError, match="has become shorter than the position"):
+        spout(path, 0, 2, state=state, block_bytes=40)
+
+
+def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
+    write(tmp_path / "a.log", b"1\n2\n")
+    write(tmp_path / "b.log", b"3\n4\n")
+    made = spout(str(tmp_path / "*.log"), state=HashMapState(), lines_per_call=3)
+    made.next_tuple()
+    made.pre_save("1")
+    (tmp_path / "a.log").unlink()
+    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == ["4"]
+    made.next_tuple()
+    made.pre_save("2")
+    (tmp_path / "b.log").unlink()
+    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == []
+
+
 def test_encodings(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"\xef\xbb\xbfone\n\xc3\xa9\n")
     assert drain(spout(path, encoding="utf-8-sig")) == ["one", "\u00e9"]
@@ -311,6 +386,35 @@ def test_array_looper() -> None:
     assert [looper.get() for _ in range(5)] == [1, 2, 1, 2, 1]
     with pytest.raises(RuntimeError, match="iterable"):
         ArrayLooper(3)  # type: ignore[arg-type]
+
+
+def test_generators_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    write(tmp_path / "1.txt", b"a\nb\n")
+    write(tmp_path / "2.txt", b"c\nd\n")
+    for first in range(5):
+        context = Context()
+        made = TextFileGenerator(str(tmp_path / "*.txt"))
+        made.setup(context)
+        before = [made.get() for _ in range(first)]
+        made.pre_save("1")
+        state = pickle.loads(pickle.dumps(context.state))
+        again = TextFileGenerator(str(tmp_path / "*.txt"))
+        again.setup(Context(state=state))
+        assert before + list(iter_until_stop(again.get)) == ["a", "b", "c", "d"]
+    with pytest.raises(TextFileError, match="saved with 1; restore with 1 tasks"):
+        again.setup(Context(0, 2, state))
+
+
+def test_the_array_looper_goes_on_from_a_checkpoint() -> None:
+    for taken in range(8):
+        context = Context()
+        looper = ArrayLooper([1, 2, 3])
+        looper.setup(context)
+        before = [looper.get() for _ in range(taken)]
+        looper.pre_save("1")
+        again = ArrayLooper([1, 2, 3])
+        again.setup(Context(state=pickle.loads(pickle.dumps(context.state))))
+        assert before + [again.get() for _ in range(8 - taken)] == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
 class FakePulsar(SimpleNamespace):

@@ -1,0 +1,94 @@
+"""Who may connect to the TCP sockets of this process: the answers to ZeroMQ's ZAP requests (RFC 27).
+
+ZeroMQ asks once per connection, never per message, and lets in whom the answer names. A `Gate` admits
+exactly the key of its topology's clients and counts all others; it is one per process and context,
+because ZeroMQ asks at one fixed place. Its owner closes it before the sockets it guards.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from typing import Any, Final
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from heronpy.net.curve import Keys
+from heronpy.net.zsock import LoopSocket
+
+log = logging.getLogger("heronpy.net")
+
+_ZAP: Final = "inproc://zeromq.zap.01"
+_VERSION: Final = b"1.0"
+#: Addresses whose refusal was logged; beyond these refusals are only counted.
+PEERS_MAX: Final = 256
+#: Handshakes that end before ZeroMQ asks: a plain client, another server's key, noise.
+_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+class Gate:
+    """Guards the sockets that were given to `watch`, and any other of the context that enforces ZAP."""
+
+    def __init__(self, keys: Keys, context: zmq.Context[Any] | None = None) -> None:
+        self._domain = keys.domain.encode()[:255]
+        self._key: bytes = z85.decode(keys.client.public)
+        #: Connections that had the right key.
+        self.admitted = 0
+        #: Connections refused: the wrong key, or no handshake at all.
+        self.refused = 0
+        self._refused_peers: set[bytes] = set()
+        sock = (context or zmq.Context.instance()).socket(zmq.ROUTER)
+        sock.setsockopt(zmq.LINGER, 0)
+        sock.bind(_ZAP)
+        self._socket = LoopSocket(sock, self._answer)
+        self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
+
+    def watch(self, sock: zmq.Socket[Any]) -> None:
+        """Count the connections to this socket that never come as far as showing a key."""
+        monitor = sock.get_monitor_socket(_FAILURES)
+        self._watched.append((sock, LoopSocket(monitor, self._on_failure)))
+
+    def _on_failure(self, parts: list[bytes]) -> None:
+        endpoint = bytes(parse_monitor_message(parts)["endpoint"])
+        self.refused += 1
+        if endpoint not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:
+            self._refused_peers.add(endpoint)
+            log.warning("refused a connection to %s that does not encrypt as this topology does", endpoint.decode())
+
+    def _answer(self, parts: list[bytes]) -> None:
+        """One request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""
+        if len(parts) < 4:
+            return
+        envelope, request = parts[:2], parts[2:]
+        address = request[3] if len(request) > 3 else b""
+        if self._admits(request):
+            self.admitted += 1
+            status, text = b"200", b"OK"
+        else:
+            self.refused += 1
+            status, text = b"400", b"No access"
+            self._log_once(address)
+        self._socket.send([*envelope, _VERSION, request[1], status, text, b"", b""])
+
+    def _admits(self, request: list[bytes]) -> bool:
+        return (
+            len(request) == 7
+            and (request[0], request[2], request[5]) == (_VERSION, self._domain, b"CURVE")
+            and hmac.compare_digest(request[6], self._key)
+        )
+
+    def _log_once(self, address: bytes) -> None:
+        if address not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:
+            self._refused_peers.add(address)
+            log.warning("refused %s, which does not have the key of this topology", address.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Idempotent."""
+        for sock, monitor in self._watched:
+            if not sock.closed:
+                sock.disable_monitor()
+            monitor.close()
+        self._watched.clear()
+        self._socket.close()

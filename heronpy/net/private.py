@@ -1,0 +1,71 @@
+"""Folders and files that belong to the user alone: sockets, keys.
+
+A socket in the file system is as safe as the folder it lies in: libzmq gives each ipc socket to whoever
+may enter. So a folder of sockets or keys is made with mode 0700, and one that another user owns, that
+others may enter or that is a symbolic link is refused, never repaired: what lies in it already may be
+a trap (S10, S13).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from heronpy.common.errors import ConfigError
+
+#: Rights of group and others.
+_OTHERS = 0o077
+
+
+def make_private(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and its missing parents for this user alone; ConfigError when it is somebody else's."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(folder)
+
+
+def check_private(folder: str | os.PathLike[str]) -> None:
+    """ConfigError unless the folder belongs to this user and nobody else may enter it."""
+    try:
+        found = os.lstat(folder)
+    except OSError as error:
+        raise ConfigError(f"Cannot look at folder {folder}: {error.strerror}.") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
+        raise ConfigError(
+            f"{folder} does not belong to you alone; remove it, or make it a folder of yours with mode 0700."
+        )
+
+
+def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """A small file of this user that nobody else may read; ConfigError otherwise."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from None
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
+            raise ConfigError(f"{path} is not readable by you alone; give it mode 0600.")
+        data = os.read(descriptor, max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > max_bytes:
+        raise ConfigError(f"{path} is larger than {max_bytes} bytes.")
+    return data
+
+
+def write_private(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file that only this user can read: whole or not at all, never readable in between."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,25 @@
+"""Key groups: the unit by which keyed state moves between tasks.
+
+A key belongs to one of G groups for ever; a component's tasks own consecutive ranges of groups. So the
+grouping of tuples and the placement of state agree, and a change of parallelism moves whole groups.
+Invariant: the ranges of a component's tasks partition 0 .. G-1, and sizes differ by at most one.
+"""
+
+from __future__ import annotations
+
+
+def key_group_of_hash(hashed: int, key_groups: int) -> int:
+    """The key group of a key with this stable hash."""
+    return hashed % key_groups
+
+
+def task_index(group: int, parallelism: int, key_groups: int) -> int:
+    """Which task of a component, counted by ascending task id, owns a key group."""
+    return group * parallelism // key_groups
+
+
+def group_range(index: int, parallelism: int, key_groups: int) -> range:
+    """The key groups that one task of a component owns; empty when there are more tasks than groups."""
+    first = -(-index * key_groups // parallelism)
+    end = -(-(index + 1) * key_groups // parallelism)
+    return range(first, end)

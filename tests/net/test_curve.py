@@ -1,0 +1,403 @@
+"""Keys of a topology and the gate in front of its TCP sockets: who has no key gets no message in (S05, S10, S13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.rooms import SecuritySettings
+from heronpy.common.settings import resolve
+from heronpy.net import curve, rpc
+from heronpy.net.curve import Keys, Pair
+from heronpy.net.gate import PEERS_MAX, Gate
+from heronpy.net.private import check_private, make_private, read_private
+from heronpy.net.rpc import ControlClient, ControlServer
+from heronpy.proto import control_pb2 as control
+from tests.support.waiting import eventually
+
+QUESTION = control.GetContainers()
+
+
+def some_keys(domain: str = "wc-1") -> Keys:
+    return Keys(domain, Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
+
+
+# ---- keys in files -------------------------------------------------------------------------------------
+
+
+def test_keys_are_for_the_owner_only_and_new_for_each_submit(tmp_path: Path) -> None:
+    curve.generate(str(tmp_path))
+    folder = curve.folder_of(str(tmp_path))
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    first = curve.load(str(tmp_path), "wc-1")
+    curve.generate(str(tmp_path))
+    second = curve.load(str(tmp_path), "wc-2")
+    pairs = [first.server, first.client, second.server, second.client]
+    assert len({pair.secret for pair in pairs}) == len({pair.public for pair in pairs}) == 4
+    assert not any(pair.secret.decode() in repr((first, second)) for pair in pairs)
+    curve.remove(str(tmp_path))
+    assert not folder.exists()
+
+
+def _wide_folder(folder: Path) -> None:
+    folder.chmod(0o750)
+
+
+def _wide_file(folder: Path) -> None:
+    (folder / "client.key").chmod(0o640)
+
+
+def _damaged(folder: Path) -> None:
+    data = bytearray((folder / "client.key").read_bytes())
+    data[60] ^= 1
+    (folder / "client.key").write_bytes(data)
+
+
+def _large(folder: Path) -> None:
+    (folder / "client.key").write_bytes(b"x" * 5000)
+
+
+def _link(folder: Path) -> None:
+    (folder / "client.key").rename(folder / "elsewhere")
+    (folder / "client.key").symlink_to(folder / "elsewhere")
+
+
+def _pipe(folder: Path) -> None:
+    (folder / "client.key").unlink()
+    os.mkfifo(folder / "client.key", 0o600)
+
+
+def _missing(folder: Path) -> None:
+    (folder / "server.key").unlink()
+
+
+@pytest.mark.parametrize("harm", [_wide_folder, _wide_file, _damaged, _large, _link, _pipe, _missing])
+def test_keys_that_others_may_know_or_that_are_damaged_are_refused(tmp_path: Path, harm: Any) -> None:
+    curve.generate(str(tmp_path))
+    harm(curve.folder_of(str(tmp_path)))
+    with pytest.raises(ConfigError):
+        curve.load(str(tmp_path), "wc-1")
+
+
+def test_missing_keys_never_mean_plain_links(tmp_path: Path) -> None:
+    launch = SimpleNamespace(
+        topology_id="wc-1", working_dir=str(tmp_path), settings={"security": {"curve": "on"}}, component_settings={}
+    )
+    with pytest.raises(ConfigError, match="Cannot look at folder"):
+        curve.keys_of(launch)
+    curve.generate(str(tmp_path))
+    found = curve.keys_of(launch)
+    assert found is not None and found.domain == "wc-1"
+    launch.settings = {}
+    assert curve.keys_of(launch) is None
+    assert curve.tcp_endpoint(launch) == "tcp://127.0.0.1:*"
+
+
+# ---- when ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "encrypted"),
+    [
+        ("auto", "127.0.0.1", False),
+        ("auto", "127.8.8.8", False),
+        ("auto", "localhost", False),
+        ("auto", "10.0.0.7", True),
+        ("auto", "no address", True),
+        ("on", "127.0.0.1", True),
+        ("off", "127.0.0.1", False),
+    ],
+)
+def test_when_links_are_encrypted(mode: str, host: str, encrypted: bool) -> None:
+    assert curve.wanted(SecuritySettings(curve=mode, bind_host=host)) is encrypted
+
+
+@pytest.mark.parametrize(
+    ("mode", "host", "words"),
+    [
+        ("off", "192.0.2.77", "open to other machines"),
+        ("auto", "0.0.0.0", "no address that others can connect to"),
+        ("auto", "224.0.0.1", "no address that others can connect to"),
+        ("auto", "*", "IPv4 address"),
+        ("auto", "eth0", "IPv4 address"),
+        ("auto", "::1", "IPv4 address"),
+        ("on", "203.0.113.9", "cannot be bound"),
+    ],
+)
+def test_a_door_left_open_is_refused(mode: str, host: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        curve.check(SecuritySettings(curve=mode, bind_host=host))
+
+
+def test_on_and_off_may_be_written_without_quotes(tmp_path: Path) -> None:
+    curve.check(SecuritySettings())
+    (tmp_path / "local").mkdir()
+    for word in ("on", "off", "auto"):
+        (tmp_path / "local" / "security.yaml").write_text(f"curve: {word}\n")
+        assert resolve("local", [tmp_path], {}, {}, []).settings["security"]["curve"] == word
+    with pytest.raises(ConfigError, match="one of auto, on, off"):
+        resolve("local", [], {}, {}, ["heron.security.curve=maybe"])
+
+
+# ---- the gate ------------------------------------------------------------------------------------------
+
+
+class World:
+    """A control server with keys in a context of its own, and those who come."""
+
+    def __init__(self, guarded: bool = True) -> None:
+        self.keys = some_keys()
+        self.asked: list[str] = []
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.outside: zmq.Context[Any] = zmq.Context()
+        self.gate = Gate(self.keys, self.context) if guarded else None
+        self.server = ControlServer(["tcp://127.0.0.1:*"], self.answer, self.context, keys=self.keys)
+        if self.gate is not None:
+            self.gate.watch(self.server.sock)
+        self.endpoint = self.server.endpoints[0]
+
+    def answer(self, identity: bytes, envelope: control.Envelope) -> control.ContainersReply:
+        self.asked.append(envelope.WhichOneof("body") or "")
+        return control.ContainersReply()
+
+    def client(self, keys: Keys | None) -> ControlClient:
+        return ControlClient(self.endpoint, lambda _: None, context=self.outside, keys=keys)
+
+    def close(self) -> None:
+        if self.gate is not None:
+            self.gate.close()
+        self.server.close()
+        self.context.term()
+        self.outside.destroy(linger=0)
+
+
+def play(scene: Callable[[World], Awaitable[None]], guarded: bool = True) -> None:
+    async def run() -> None:
+        world = World(guarded)
+        try:
+            await asyncio.wait_for(scene(world), 30)
+        finally:
+            world.close()
+
+    asyncio.run(run())
+
+
+def test_the_right_key_opens() -> None:
+    async def scene(world: World) -> None:
+        client = world.client(world.keys)
+        for _ in range(3):
+            await client.call(QUESTION, 10)
+        client.close()
+        assert world.gate is not None
+        assert (len(world.asked), world.gate.admitted, world.gate.refused) == (3, 1, 0)
+
+    play(scene)
+
+
+def unknown_key(keys: Keys) -> Keys:
+    return Keys(keys.domain, keys.server, some_keys().client)
+
+
+def another_topology(keys: Keys) -> Keys:
+    return some_keys("other-1")
+
+
+def swapped(keys: Keys) -> Keys:
+    return Keys(keys.domain, keys.server, keys.server)
+
+
+def plain(keys: Keys) -> None:
+    return None
+
+
+@pytest.mark.parametrize("disguise", [unknown_key, another_topology, swapped, plain])
+def test_others_are_refused_counted_and_logged_once(disguise: Any, caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        assert world.gate is not None
+        gate, disguised = world.gate, disguise(world.keys)
+        clients = [world.client(disguised) for _ in range(3)]
+        for client in clients * 20:
+            client.send(QUESTION)
+        await eventually(lambda: gate.refused >= len(clients), what="refusals")
+        for client in clients:
+            client.close()
+        # Who has the key is served all the while.
+        friend = world.client(world.keys)
+        await friend.call(QUESTION, 10)
+        friend.close()
+        assert (world.asked, gate.admitted) == (["get_containers"], 1)
+
+    with caplog.at_level(logging.WARNING):
+        play(scene)
+    lines = [record.message for record in caplog.records if "refused" in record.message]
+    assert len(lines) == 1, lines
+
+
+def test_a_server_that_is_not_ours_gets_nothing() -> None:
+    async def scene(world: World) -> None:
+        world.keys = some_keys()  # of a topology that ran here before: its server key is pinned
+        client = world.client(world.keys)
+        monitor = client._socket.sock.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        client.send(QUESTION)
+        await eventually(lambda: monitor.poll(0), what="the end of the handshake")
+        client._socket.sock.disable_monitor()
+        monitor.close()
+        client.close()
+        assert not world.asked
+
+    play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_and_a_replayed_handshake_are_refused(seed: int) -> None:
+    async def scene(world: World) -> None:
+        assert world.gate is not None
+        port = int(world.endpoint.rpartition(":")[2])
+        recorded = await record_handshake(world, port)
+        assert world.asked == ["get_containers"]
+        noise = [recorded, recorded[:64], b"\xff" + bytes(63), b"GET / HTTP/1.1\r\n\r\n", os.urandom(10_000)]
+        for data in noise:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as raw:
+                raw.sendall(data)
+        gate = world.gate
+        await eventually(lambda: gate.refused >= 2, what="refusals")
+        friend = world.client(world.keys)
+        await friend.call(QUESTION, 10)
+        friend.close()
+        assert len(world.asked) == 2
+
+    play(scene)
+
+
+async def record_handshake(world: World, port: int) -> bytes:
+    """The bytes of a whole session of a friend, as somebody in between sees them."""
+    recorded = bytearray()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server, out = await asyncio.open_connection("127.0.0.1", port)
+
+        async def back() -> None:
+            while data := await to_server.read(4096):
+                writer.write(data)
+
+        answers = asyncio.ensure_future(back())
+        while data := await reader.read(4096):
+            recorded.extend(data)
+            out.write(data)
+        answers.cancel()
+        for stream in (out, writer):
+            stream.close()
+        over.set()
+
+    over = asyncio.Event()
+    between = await asyncio.start_server(relay, "127.0.0.1", 0)
+    endpoint = f"tcp://127.0.0.1:{between.sockets[0].getsockname()[1]}"
+    client = ControlClient(endpoint, lambda _: None, context=world.outside, keys=world.keys)
+    await client.call(QUESTION, 10)
+    client.close()
+    await over.wait()
+    between.close()
+    assert b"get" not in recorded and world.keys.client.public not in recorded
+    return bytes(recorded)
+
+
+def test_without_a_gate_nobody_gets_in() -> None:
+    """A process that forgets its gate is closed, not open (S05)."""
+
+    async def scene(world: World) -> None:
+        client = world.client(world.keys)
+        monitor = client._socket.sock.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        client.send(QUESTION)
+        await eventually(lambda: monitor.poll(0), what="the end of the handshake")
+        client._socket.sock.disable_monitor()
+        monitor.close()
+        client.close()
+        assert not world.asked
+
+    play(scene, guarded=False)
+
+
+def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(world: World) -> None:
+        assert world.gate is not None
+        for number in range(PEERS_MAX + 50):
+            key = zmq.utils.z85.decode(some_keys().client.public)
+            address = b"10.0.%d.%d" % divmod(number, 256)
+            world.gate._answer([b"e", b"", b"1.0", b"1", b"wc-1", address, b"", b"CURVE", key])
+        for odd in ([], [b"e"], [b"e", b"", b"1.0"], [b"e", b"", b"1.0", b"1"]):
+            world.gate._answer(odd)
+        assert world.gate.refused == PEERS_MAX + 51 and not world.gate.admitted
+
+    with caplog.at_level(logging.WARNING):
+        play(scene)
+    assert len([record for record in caplog.records if "refused" in record.message]) == PEERS_MAX
+
+
+# ---- ipc -----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_sockets_is_the_users_own(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    make_private(folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o770)
+    for look in (check_private, make_private):
+        with pytest.raises(ConfigError, match="does not belong to you alone"):
+            look(folder)
+    folder.chmod(0o700)
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(ConfigError, match="does not belong to you alone"):
+        check_private(tmp_path / "link")
+    with pytest.raises(ConfigError, match="Cannot look at"):
+        check_private(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="Cannot read"):
+        read_private(tmp_path / "nowhere", 10)
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_private(tmp_path / "a")
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    with pytest.raises(ConfigError, match="does not belong to you alone"):
+        make_private(tmp_path / "a")
+
+
+@pytest.mark.parametrize(("shift", "heard"), [(0, True), (1, False)])
+def test_the_kernel_names_who_connects(
+    home: Path, monkeypatch: pytest.MonkeyPatch, shift: int, heard: bool
+) -> None:
+    """Were the folder ever open, another user would still be refused (SO_PEERCRED)."""
+    own = os.getuid()
+    monkeypatch.setattr(rpc, "check_private", lambda _: None)
+    monkeypatch.setattr(os, "getuid", lambda: own + shift)
+    context: zmq.Context[Any] = zmq.Context()
+    router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+    endpoint = rpc.bind(router, f"ipc://{home}/s")
+    monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    dealer.connect(endpoint)
+    dealer.send(b"hello")
+    assert monitor.poll(10_000)
+    assert bool(router.poll(5000 if heard else 0)) is heard
+    dealer.disable_monitor()
+    monitor.close()
+    context.destroy(linger=0)
+
+
+def test_no_socket_is_bound_in_a_folder_that_others_may_enter(home: Path) -> None:
+    home.chmod(0o755)
+    context: zmq.Context[Any] = zmq.Context()
+    router = context.socket(zmq.ROUTER)
+    with pytest.raises(ConfigError, match="does not belong to you alone"):
+        rpc.bind(router, f"ipc://{home}/s")
+    assert not (home / "s").exists()
+    context.destroy(linger=0)
