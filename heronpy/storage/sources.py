@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import os
 import posixpath
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -248,12 +250,20 @@ def source_of(path: Path, caps: Caps) -> Source:
         return PlainFile(path, caps)
     if zipfile.is_zipfile(path):
         return Zip(path, caps)
-    if tarfile.is_tarfile(path):
+    if _is_tar(path):
         return Tar(path, caps)
     raise PackageError(
         f"Package {path} is not something that can run; submit a .py file, a directory, or a"
         " zip, pex or tar archive."
     )
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        return tarfile.is_tarfile(path)
+    except (EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError):
+        # Of a compressed archive that ends too early, or is damaged inside, tarfile only knows half.
+        return False
 
 
 def unpack(source: Source, destination: Path, caps: Caps) -> None:

@@ -257,7 +257,7 @@ def test_an_evil_zip_is_refused_and_leaves_nothing(
         [member("a/x"), member("a", tarfile.SYMTYPE, "b"), member("b/y")],
         [member("a"), member("a")],
     ],
-    ids=str,
+    ids=lambda members: "-".join(f"{one.name}:{one.type.decode()}:{one.linkname}" for one in members),
 )
 def test_an_evil_tar_is_refused(
     store: PackageStore, tmp_path: Path, members: list[tarfile.TarInfo]

@@ -1,0 +1,1 @@
+"""Checkpoints: regions, barriers, the coordinator, keyed state, retention and replication."""

@@ -1,0 +1,179 @@
+"""Which checkpoints there are on disk, and whether they are whole: for people and before a restore (M15, M18).
+
+Works on folders alone, so it answers for topologies that are gone, for copies and for trees that were
+moved (M21). A checkpoint exists when its metadata can be read; one whose metadata is there but cannot
+be read is listed with its damage. Nothing here changes a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
+from heronpy.storage.stores import store_roots
+
+METADATA = "metadata"
+_FOLDER = re.compile(r"chk-(\d{1,19})")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(slots=True)
+class Found:
+    """A checkpoint on disk."""
+
+    folder: Path
+    """Of the topology instance that wrote it."""
+    checkpoint: int
+    metadata: ckpt.Metadata | None
+    damage: list[str] = field(default_factory=list)
+    """What is wrong with it, a sentence for each file."""
+
+    @property
+    def location(self) -> str:
+        return location_of(self.folder, self.checkpoint)
+
+    @property
+    def kind(self) -> str:
+        if self.metadata is None:
+            return "unknown"
+        return "savepoint" if self.metadata.kind == ckpt.SAVEPOINT else "checkpoint"
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(task.total_bytes for task in self.metadata.tasks) if self.metadata else 0
+
+    @property
+    def uploaded_bytes(self) -> int:
+        return sum(task.uploaded_bytes for task in self.metadata.tasks) if self.metadata else 0
+
+    @property
+    def name(self) -> str:
+        """How it is called in a sentence."""
+        return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
+
+
+def folders_of(roots: Iterable[Path], topology: str) -> Iterator[Path]:
+    """Folders of the instances of a topology in the stores, also of those that are gone."""
+    for root in roots:
+        if root.is_dir():
+            yield from (
+                entry.absolute()
+                for entry in sorted(root.iterdir())
+                # An instance's id begins with the topology's name; its metadata has the last word.
+                if entry.name.startswith(topology) and entry.is_dir()
+            )
+
+
+def of_topology(roots: Iterable[Path], topology: str) -> list[Found]:
+    """Every checkpoint of every instance of a topology, the newest instance first, then the newest checkpoint."""
+    instances = []
+    for folder in folders_of(roots, topology):
+        mine = [item for item in in_folder(folder) if _belongs(item, topology)]
+        if mine:
+            instances.append(mine)
+    # Wall time orders instances only: within one the ids count up whatever the clock does (F27).
+    instances.sort(key=_last_taken, reverse=True)
+    return [item for mine in instances for item in mine]
+
+
+def in_folder(folder: Path) -> list[Found]:
+    """The checkpoints of one instance, newest first."""
+    numbers = [
+        int(match.group(1))
+        for entry in folder.iterdir()
+        if (match := _FOLDER.fullmatch(entry.name)) and (entry / METADATA).is_file()
+    ]
+    return [read(folder, number) for number in sorted(numbers, reverse=True)]
+
+
+def read(folder: Path, number: int) -> Found:
+    """One checkpoint; its metadata is None when it cannot be read."""
+    try:
+        return Found(folder, number, CheckpointStore(folder).load_metadata(number))
+    except (HeronError, OSError) as error:
+        return Found(folder, number, None, [_sentence(error)])
+
+
+def at_path(path: Path, topology: str = "") -> list[Found]:
+    """The checkpoints that a path stands for, newest first.
+
+    It may be a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica, of
+    which the instances of `topology` are taken.
+    """
+    path = path.expanduser().absolute()
+    if path.name == METADATA and path.is_file():
+        path = path.parent
+    match = _FOLDER.fullmatch(path.name)
+    if match and (path / METADATA).is_file():
+        return [read(path.parent, int(match.group(1)))]
+    if not path.is_dir():
+        return []
+    if any(_FOLDER.fullmatch(entry.name) for entry in path.iterdir()):
+        return in_folder(path)
+    return of_topology([path], topology) if topology else []
+
+
+def in_store(path: Path) -> list[Found]:
+    """The checkpoints of every topology in a store or replica."""
+    path = path.expanduser().absolute()
+    folders = sorted(entry for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+    return [found for folder in folders for found in in_folder(folder)]
+
+
+def missing_files(found: Found) -> list[str]:
+    """A sentence for each file that is absent or has another size; cheap, and enough before a restore."""
+    if found.metadata is None:
+        return list(found.damage)
+    store, wrong = CheckpointStore(found.folder), []
+    for ref in files_of(found.metadata):
+        try:
+            path = store.path_of(ref)
+            size = path.stat().st_size
+        except HeronError as error:
+            wrong.append(_sentence(error))
+        except OSError as error:
+            wrong.append(f"{path} cannot be read ({error.strerror})")
+        else:
+            if size != ref.bytes:
+                wrong.append(f"{path} has {size} bytes instead of {ref.bytes}")
+    return wrong
+
+
+def verify(found: Found) -> list[str]:
+    """A sentence for each file that is absent or changed; reads every byte and compares it with its hash (F23)."""
+    if found.metadata is None:
+        return list(found.damage)
+    store, wrong = CheckpointStore(found.folder), []
+    for ref in files_of(found.metadata):
+        try:
+            store.read(ref)
+        except (HeronError, OSError) as error:
+            wrong.append(_sentence(error))
+    return wrong
+
+
+def roots_of(settings: Iterable[CheckpointSettings]) -> list[Path]:
+    """The stores of all these settings, each once."""
+    return list(dict.fromkeys(root for item in settings for root in store_roots(item)))
+
+
+def _belongs(found: Found, topology: str) -> bool:
+    if found.metadata is not None:
+        return found.metadata.topology == topology
+    return bool(_UUID.fullmatch(found.folder.name[len(topology) :]))
+
+
+def _last_taken(mine: list[Found]) -> float:
+    return max((item.metadata.taken_at for item in mine if item.metadata), default=0.0)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'} cannot be read ({error.strerror})"
+    return str(error).rstrip(".")

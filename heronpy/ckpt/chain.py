@@ -1,0 +1,156 @@
+"""Which segments make up one keyed state from checkpoint to checkpoint. Pure.
+
+A chain is a base and the deltas since. A checkpoint writes what changed since the last *complete* one
+(M23): what captures that came to nothing had taken is written again. When the changes since the base
+outweigh a share of the state, a new base is written. Deltas are merged in steps of `FAN`, so that a chain
+stays short and no change is written more than a few times.
+
+Invariants: what is written for a checkpoint is right whichever of the captures before it turn out to be
+complete, because its links build on the last one *known* to be complete; a savepoint is a checkpoint
+like any other here (M34).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from heronpy.proto.checkpoint_pb2 import Segment
+
+Keys = tuple[set[Any], ...]
+
+#: So many deltas of a level become one of the next level.
+FAN: Final = 16
+#: Captures that came to nothing before their keys are joined.
+_LOOSE_MAX: Final = 8
+
+
+@dataclass(slots=True)
+class Link:
+    """Segments that were written together."""
+
+    segments: list[Segment]
+    keys: Keys | None
+    """What a delta may hold; None for a base."""
+    level: int = 0
+
+    @property
+    def entries(self) -> int:
+        """So many keys changed in this delta."""
+        return 0 if self.keys is None else sum(segment.entries for segment in self.segments)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one checkpoint writes."""
+
+    kept: list[Link]
+    keys: Keys | None
+    """The keys to write: all keys as a new base when None, nothing when ()."""
+    level: int = 0
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The segments that the checkpoint takes over."""
+        return [segment for link in self.kept for segment in link.segments]
+
+    @property
+    def entries(self) -> int:
+        """At most so many keys are written as a delta."""
+        return sum(map(len, self.keys or ()))
+
+
+@dataclass(slots=True)
+class _Pending:
+    changed: Keys
+    plan: Plan | None
+    links: list[Link] | None = None
+
+
+@dataclass(slots=True)
+class Chain:
+    """The chain of one keyed state of one task."""
+
+    links: list[Link] | None = None
+    """As of the last complete checkpoint; None before there is one."""
+    _pending: dict[int, _Pending] = field(default_factory=dict)
+
+    def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
+        """What to write for a checkpoint, now that `changed` are the keys since the last capture.
+
+        `held` is the number of keys; `small` says that a base costs next to nothing.
+        """
+        loose = tuple(keys for pending in self._pending.values() for keys in pending.changed)
+        keys = (*loose, changed) if changed else loose
+        plan = self._choose(keys, held, compact_ratio, small)
+        self._pending[checkpoint] = _Pending((changed,) if changed else (), plan)
+        return plan
+
+    def _choose(self, keys: Keys, held: int, compact_ratio: float, small: bool) -> Plan:
+        if self.links is None:
+            return Plan([], None)
+        if not keys:
+            return Plan(self.links, ())
+        entries = sum(map(len, keys)) + sum(link.entries for link in self.links)
+        if small or entries > compact_ratio * held:
+            return Plan([], None)
+        kept, level = list(self.links), 0
+        while (run := _run(kept, level)) >= FAN - 1:
+            merged = [link.keys or () for link in kept[-run:]]
+            keys = (*(part for parts in merged for part in parts), *keys)
+            del kept[-run:]
+            level += 1
+        return Plan(kept, keys, level)
+
+    def persisted(self, checkpoint: int, segments: list[Segment]) -> None:
+        """The checkpoint names these segments for this state, the ones taken over first."""
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.plan is None:
+            return
+        plan = pending.plan
+        pending.links = list(plan.kept)
+        new = segments[len(plan.segments) :]
+        if plan.keys is None:
+            pending.links.append(Link(new, None))
+        elif new:
+            pending.links.append(Link(new, plan.keys, plan.level))
+
+    def completed(self, checkpoint: int) -> None:
+        """Later checkpoints build on this one."""
+        pending = self._pending.get(checkpoint)
+        if pending is None or pending.links is None:
+            return
+        self.links = pending.links
+        # What later captures took stays pending; theirs are planned on older links and remain right.
+        self._pending = {number: item for number, item in self._pending.items() if number > checkpoint}
+
+    def aborted(self, checkpoint: int) -> None:
+        """The next checkpoint writes what this one took, too."""
+        pending = self._pending.get(checkpoint)
+        if pending is None:
+            return
+        pending.plan = pending.links = None
+        loose = [number for number, item in self._pending.items() if item.plan is None]
+        if len(loose) > _LOOSE_MAX:
+            joined = set().union(*(keys for number in loose for keys in self._pending[number].changed))
+            for number in loose[:-1]:
+                del self._pending[number]
+            self._pending[loose[-1]] = _Pending((joined,), None)
+
+    @classmethod
+    def restored(cls, base: Iterable[Segment], deltas: Iterable[tuple[Segment, set[Any]]]) -> Chain:
+        """The chain of a checkpoint that was read."""
+        links = [Link(list(base), None)]
+        links += [Link([segment], (keys,)) for segment, keys in deltas]
+        return cls(links)
+
+
+def _run(links: list[Link], level: int) -> int:
+    """How many links at the end are deltas of this level."""
+    count = 0
+    for link in reversed(links):
+        if link.keys is None or link.level != level:
+            break
+        count += 1
+    return count

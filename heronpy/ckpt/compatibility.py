@@ -1,0 +1,99 @@
+"""Whether a checkpoint can be restored into a topology: pure, asked before anything starts or stops (F33).
+
+A checkpoint fits when every component that has state in it still exists, when keyed state is divided
+into as many key groups as before, and when a component whose state belongs to single tasks (a plain
+State, or tuples that were on their way) has as many tasks as before. A component that the checkpoint
+does not know starts empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from heronpy.proto import checkpoint_pb2 as ckpt
+
+
+@dataclass(slots=True)
+class ComponentState:
+    """What a checkpoint holds of one component."""
+
+    tasks: int = 0
+    plain: bool = False
+    keyed: list[str] = field(default_factory=list)
+    keys: int = 0
+    channel_tuples: int = 0
+    total_bytes: int = 0
+    uploaded_bytes: int = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is lost with it."""
+        return not (self.plain or self.keyed or self.channel_tuples)
+
+
+def component_states(metadata: ckpt.Metadata) -> dict[str, ComponentState]:
+    """The components of a checkpoint, in the order of their first task."""
+    found: dict[str, ComponentState] = {}
+    for task in metadata.tasks:
+        state = found.setdefault(task.component, ComponentState())
+        state.tasks += 1
+        state.plain |= task.stateful
+        state.channel_tuples += task.channel_tuples
+        state.total_bytes += task.total_bytes
+        state.uploaded_bytes += task.uploaded_bytes
+        for keyed in task.keyed:
+            state.keys += keyed.keys
+            if keyed.name not in state.keyed:
+                state.keyed.append(keyed.name)
+    return found
+
+
+def problems(
+    metadata: ckpt.Metadata,
+    parallelism: Mapping[str, int],
+    key_groups: int,
+    allow_dropped: bool = False,
+) -> list[str]:
+    """One sentence for each reason why the checkpoint does not fit a topology of this parallelism."""
+    found = []
+    number = metadata.checkpoint
+    states = component_states(metadata)
+    for component, state in states.items():
+        if state.empty:
+            continue
+        tasks = parallelism.get(component)
+        if tasks is None:
+            if not allow_dropped:
+                found.append(
+                    f"checkpoint {number} has state of component '{component}', which the topology does not have;"
+                    " keep its name, or drop its state with --allow-dropped-state"
+                )
+            continue
+        before = metadata.parallelism.get(component, state.tasks)
+        if tasks == before:
+            continue
+        if state.plain:
+            found.append(
+                f"component '{component}' has plain State of {before} tasks in checkpoint {number} and cannot be"
+                f" restored with {tasks}; keep its parallelism at {before}, or use keyed state"
+            )
+        elif state.channel_tuples:
+            found.append(
+                f"component '{component}' has {state.channel_tuples} tuples under way to {before} tasks in"
+                f" checkpoint {number} and cannot be restored with {tasks};"
+                " keep its parallelism, or restore a savepoint"
+            )
+    kept = [name for name, state in states.items() if state.keyed and name in parallelism]
+    if kept and metadata.key_groups != key_groups:
+        found.append(
+            f"checkpoint {number} divides keyed state into {metadata.key_groups} key groups and the topology into"
+            f" {key_groups}; set heron.checkpoint.key_groups to {metadata.key_groups}"
+        )
+    return found
+
+
+def starting_empty(metadata: ckpt.Metadata, parallelism: Mapping[str, int]) -> list[str]:
+    """Components of the topology that the checkpoint knows nothing of."""
+    known = set(metadata.parallelism) | {task.component for task in metadata.tasks}
+    return [component for component in parallelism if component not in known]

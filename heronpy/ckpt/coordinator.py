@@ -1,0 +1,435 @@
+"""When checkpoints are taken, what they wait for, and which of them can be restored.
+
+Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (M24, M35, F23): a
+number is reserved in the log before anybody hears of it and is never used twice; one checkpoint runs at a
+time; an answer counts only from the process and attempt that the checkpoint began with, once per task; a
+checkpoint is complete when its metadata is written, and is in the log before anybody is told; every
+checkpoint that began ends as completed, aborted or failed, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from heronpy.ckpt.retention import to_drop
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+
+#: Of the format of the metadata.
+METADATA_VERSION = 1
+#: Checkpoints that somebody asked for and that wait for their turn.
+REQUESTS_MAX = 100
+#: A checkpoint that did not complete is tried again after this, when somebody still wants one.
+RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """A task of a checkpoint, as it was when that began."""
+
+    component: str
+    epoch: int
+    attempt: int
+
+
+# ---- effects --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SaveLog:
+    """The log has changed; store it before what comes behind."""
+
+    log: ckpt.CheckpointLog
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Ask the spouts for barriers."""
+
+    checkpoint: int
+    savepoint: bool
+    unaligned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """Every task has answered: write this, then call `written`."""
+
+    metadata: ckpt.Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell every task that the checkpoint is complete."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Tell every task that the checkpoint will not complete."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Delete these checkpoints, and every file that none of the kept ones needs."""
+
+    delete: tuple[int, ...]
+    keep: tuple[int, ...]
+    #: Of somebody who waits for the end of it; 0: nobody does.
+    token: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A checkpoint that was asked for is complete, or is not, and why."""
+
+    token: int
+    record: ckpt.CheckpointRecord | None
+    error: str = ""
+    #: It was cut short by a restore: the next one has every chance.
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Tell the people who read the log."""
+
+    text: str
+    warning: bool = False
+
+
+Effect = SaveLog | Trigger | WriteMetadata | Announce | Abort | Prune | Answer | Remark
+
+
+class Roster(Protocol):
+    """Who takes part in a checkpoint now; None while a region is not running."""
+
+    def __call__(self) -> Mapping[int, Incarnation] | None: ...
+
+
+@dataclass(slots=True)
+class Pending:
+    """The checkpoint under way."""
+
+    checkpoint: int
+    savepoint: bool
+    unaligned: bool
+    began: float
+    deadline: float
+    roster: Mapping[int, Incarnation]
+    waiting: set[int]
+    tokens: list[int] = field(default_factory=list)
+    snapshots: dict[int, ckpt.TaskSnapshot] = field(default_factory=dict)
+    writing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    token: int
+    savepoint: bool
+    aligned: bool
+    expires: float
+
+
+class Coordinator:
+    """See the module. After each call take the effects and perform them in order."""
+
+    def __init__(
+        self,
+        settings: CheckpointSettings,
+        log: ckpt.CheckpointLog,
+        describe: Callable[[ckpt.Metadata], None],
+    ) -> None:
+        self._settings = settings
+        self.log = log
+        #: Fills in what does not come from the tasks.
+        self._describe = describe
+        self.pending: Pending | None = None
+        self._requests: list[_Request] = []
+        #: When the next periodic checkpoint is due, and when the next one may begin at all.
+        self._due = self._not_before = float("-inf")
+        #: Whether checkpoints are taken that nobody asked for.
+        self.periodic = True
+        self.effects: list[Effect] = []
+        self.completed = self.aborted = self.failed = 0
+        #: Answers of tasks that did not count.
+        self.late_answers = 0
+        self.last_failure = ""
+        #: The number of the last checkpoint that this coordinator completed; 0: none yet.
+        self.last_completed = 0
+        #: Components with a plain State in it.
+        self.plain: frozenset[str] = frozenset()
+
+    # ---- beginning --------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Time begins: the first checkpoint is due after an interval."""
+        self._due, self._not_before = now + self._settings.interval_s, now
+
+    @property
+    def deadline(self) -> float:
+        """When `advance` should be called at the latest, if nothing else happens."""
+        if self.pending is not None:
+            return self.expiry if self.pending.writing else min(self.expiry, self.pending.deadline)
+        return min(self.expiry, self._next_start())
+
+    @property
+    def expiry(self) -> float:
+        """When the first of those who asked has waited long enough."""
+        return min((r.expires for r in self._requests), default=float("inf"))
+
+    def _next_start(self) -> float:
+        if self._requests:
+            return self._not_before
+        return max(self._due, self._not_before) if self.periodic else float("inf")
+
+    def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> str:
+        """Somebody wants a checkpoint soon; returns why that cannot be, or an empty string."""
+        if len(self._requests) >= REQUESTS_MAX:
+            return "too many checkpoints were asked for; try again when one is done"
+        self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
+        return ""
+
+    def _limit_s(self, savepoint: bool) -> float:
+        return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
+
+    def advance(self, now: float, roster: Roster) -> None:
+        """Give up what takes too long, begin what is due."""
+        self._expire(now)
+        pending = self.pending
+        if pending is not None:
+            if not pending.writing and now >= pending.deadline:
+                self.abort(f"{self._laggards(pending)} within {now - pending.began:.3g} s", now)
+            return
+        if now < self._next_start():
+            return
+        members = roster()
+        if members is not None:
+            self._begin(members, now)
+
+    def _expire(self, now: float) -> None:
+        """Whoever asked learns in time that nothing came of it."""
+        for request in [r for r in self._requests if now >= r.expires]:
+            self._requests.remove(request)
+            why = "no checkpoint could begin in time: the topology is not running; see heron status"
+            if self.pending is not None:
+                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still under way"
+            self.effects.append(Answer(request.token, None, why))
+
+    def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:
+        settings = self._settings
+        savepoint = bool(self._requests) and self._requests[0].savepoint
+        mine = [r for r in self._requests if r.savepoint == savepoint]
+        self._requests = [r for r in self._requests if r.savepoint != savepoint]
+        number = max(1, self.log.next_checkpoint)
+        self.log.next_checkpoint = number + 1
+        unaligned = settings.unaligned and not any(r.aligned for r in mine)
+        deadline = now + self._limit_s(savepoint)
+        self.pending = Pending(number, savepoint, unaligned, now, deadline, members, set(members))
+        self.pending.tokens = [request.token for request in mine]
+        if not savepoint:
+            self._due = now + max(settings.interval_s, settings.interval_min_s)
+        self._save()
+        self.effects.append(Trigger(number, savepoint, unaligned))
+
+    # ---- answers ----------------------------------------------------------------------------
+
+    def answered(self, message: control.TaskCheckpoint, now: float) -> bool:
+        """A task has saved its state, or declines; False when the answer does not count."""
+        pending = self.pending
+        member = pending.roster.get(message.task_id) if pending is not None else None
+        if (
+            pending is None
+            or member is None
+            or pending.checkpoint != message.checkpoint
+            or message.task_id not in pending.waiting
+            or (message.epoch, message.attempt) != (member.epoch, member.attempt)
+        ):
+            self.late_answers += 1
+            return False
+        if message.error:
+            self.abort(f"task {message.task_id} of {member.component} declined: {message.error}", now)
+            return True
+        pending.waiting.discard(message.task_id)
+        snapshot = ckpt.TaskSnapshot()
+        snapshot.CopyFrom(message.snapshot)
+        snapshot.task_id, snapshot.component = message.task_id, member.component
+        snapshot.attempt = member.attempt
+        pending.snapshots[message.task_id] = snapshot
+        if not pending.waiting:
+            pending.writing = True
+            self.effects.append(WriteMetadata(self._metadata(pending, now)))
+        return True
+
+    def _metadata(self, pending: Pending, now: float) -> ckpt.Metadata:
+        metadata = ckpt.Metadata(
+            version=METADATA_VERSION,
+            checkpoint=pending.checkpoint,
+            kind=ckpt.SAVEPOINT if pending.savepoint else ckpt.CHECKPOINT,
+            unaligned=pending.unaligned,
+            duration_s=now - pending.began,
+            key_groups=self._settings.key_groups,
+            tasks=[pending.snapshots[task] for task in sorted(pending.snapshots)],
+        )
+        for member in pending.roster.values():
+            metadata.parallelism[member.component] += 1
+        self._describe(metadata)
+        return metadata
+
+    def written(self, metadata: ckpt.Metadata, location: str, error: str, now: float) -> None:
+        """The metadata is on disk at `location`, or is not, and why."""
+        pending = self.pending
+        if pending is None or pending.checkpoint != metadata.checkpoint:
+            # Given up in the meantime: nobody may find it.
+            if not error:
+                self.effects.append(Prune((metadata.checkpoint,), self._kept()))
+            return
+        if error:
+            self._give_up(f"its metadata cannot be written: {error}", now, failed=True)
+            return
+        self.pending = None
+        self._not_before = now + self._settings.min_pause_s
+        self.completed += 1
+        self.last_completed = pending.checkpoint
+        self.plain = frozenset(task.component for task in metadata.tasks if task.stateful)
+        record = self.log.complete.add(
+            checkpoint=pending.checkpoint,
+            kind=metadata.kind,
+            location=location,
+            taken_at=metadata.taken_at,
+            total_bytes=sum(task.total_bytes for task in metadata.tasks),
+            uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
+            duration_s=now - pending.began,
+        )
+        # From now on this topology stands on files of its own (M19).
+        self.log.restore_from = ""
+        delete = self._retire()
+        self._save()
+        self.effects.append(Announce(pending.checkpoint))
+        self.effects.extend(Answer(token, record) for token in pending.tokens)
+        if delete:
+            self.effects.append(Prune(tuple(delete), self._kept()))
+
+    def _retire(self) -> list[int]:
+        """Take checkpoints beyond those that are kept out of the log; savepoints stay."""
+        gone = to_drop(self.log.complete, self._settings.retained)
+        self._drop(set(gone))
+        return gone
+
+    def _drop(self, gone: set[int]) -> None:
+        kept = [r for r in self.log.complete if r.checkpoint not in gone]
+        records = [ckpt.CheckpointRecord.FromString(r.SerializeToString()) for r in kept]
+        del self.log.complete[:]
+        self.log.complete.extend(records)
+
+    def _kept(self) -> tuple[int, ...]:
+        return tuple(record.checkpoint for record in self.log.complete)
+
+    # ---- giving up --------------------------------------------------------------------------
+
+    def abort(self, why: str, now: float, *, again: bool = False) -> None:
+        """The checkpoint under way will not complete."""
+        if self.pending is not None:
+            self._give_up(why, now, failed=False, again=again)
+
+    def _give_up(self, why: str, now: float, *, failed: bool, again: bool = False) -> None:
+        pending, self.pending = self.pending, None
+        assert pending is not None
+        kind = "savepoint" if pending.savepoint else "checkpoint"
+        self._not_before = now + max(self._settings.min_pause_s, min(RETRY_S, self._settings.interval_s))
+        self.failed += failed
+        self.aborted += not failed
+        self.last_failure = f"{kind} {pending.checkpoint}: {why}"
+        self.effects.append(Abort(pending.checkpoint, why))
+        verb = "failed" if failed else "was aborted"
+        text = f"{kind} {pending.checkpoint} {verb}: {why}"
+        self.effects.append(Remark(text, warning=True))
+        self.effects.extend(Answer(token, None, text, again) for token in pending.tokens)
+
+    def _laggards(self, pending: Pending) -> str:
+        tasks = sorted(pending.waiting)
+        shown = ", ".join(f"{task} of {pending.roster[task].component}" for task in tasks[:10])
+        more = f" and {len(tasks) - 10} more" if len(tasks) > 10 else ""
+        return f"no answer from task {shown}{more}"
+
+    # ---- restoring --------------------------------------------------------------------------
+
+    def newest(self) -> ckpt.CheckpointRecord | None:
+        """What a restore should start from; None when there is nothing sound."""
+        return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
+
+    def back_to(self, checkpoint: int) -> str:
+        """From now on this one is the newest: what came after it belongs to a past that is given up.
+
+        Returns why that cannot be, or an empty string. Damage is forgotten: a store that was away is back, or
+        the next restore finds it again.
+        """
+        if self._record(checkpoint) is None:
+            return f"there is no complete checkpoint {checkpoint}; see heron checkpoints list"
+        for record in self.log.complete:
+            record.abandoned = record.abandoned or record.checkpoint > checkpoint
+            if record.checkpoint == checkpoint:
+                record.abandoned = record.damaged = False
+                record.damage = ""
+        self._save()
+        return ""
+
+    def delete(self, checkpoints: list[int], token: int) -> str:
+        """Forget complete checkpoints and delete their files; returns why not, or an empty string."""
+        doomed = set(checkpoints)
+        for number in sorted(doomed):
+            if self._record(number) is None:
+                return f"there is no complete checkpoint {number}; see heron checkpoints list"
+        if doomed and len(doomed) == len(self.log.complete):
+            # Without a record the topology would pass for one that never had state, and start empty (F23).
+            return "the last checkpoint of a running topology is not deleted; kill the topology first"
+        self._drop(doomed)
+        self._save()
+        self.effects.append(Prune(tuple(sorted(doomed)), self._kept(), token))
+        return ""
+
+    def _record(self, checkpoint: int) -> ckpt.CheckpointRecord | None:
+        return next((r for r in self.log.complete if r.checkpoint == checkpoint), None)
+
+    def damaged(self, checkpoint: int, what: str) -> None:
+        """A task found that a checkpoint cannot be restored (F23)."""
+        for record in self.log.complete:
+            if record.checkpoint == checkpoint and not record.damaged:
+                record.damaged, record.damage = True, what
+                self._save()
+
+    def reserve_attempt(self) -> int:
+        """The number of the next attempt, nobody else's."""
+        attempt = max(1, self.log.next_attempt)
+        self.log.next_attempt = attempt + 1
+        self._save()
+        return attempt
+
+    def _save(self) -> None:
+        copy = ckpt.CheckpointLog()
+        copy.CopyFrom(self.log)
+        self.effects.append(SaveLog(copy))
+
+    def take(self) -> list[Effect]:
+        """Empty the list of effects."""
+        effects, self.effects = self.effects, []
+        return effects
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        numbers = [record.checkpoint for record in self.log.complete]
+        assert numbers == sorted(set(numbers)), "checkpoints are out of order"
+        assert not numbers or numbers[-1] < self.log.next_checkpoint, "a number was not reserved"
+        pending = self.pending
+        if pending is not None:
+            assert pending.checkpoint == self.log.next_checkpoint - 1
+            assert pending.waiting | pending.snapshots.keys() == pending.roster.keys()
+            assert not pending.waiting & pending.snapshots.keys()
+            assert pending.writing == (not pending.waiting)

@@ -1,0 +1,220 @@
+"""Copies complete checkpoints of a running topology to a second store, file by file (M25-M32).
+
+A copy takes what the target does not have yet, metadata last, so that half a copy is no checkpoint (M26);
+what no checkpoint of the target names any more is removed afterwards, beside the next copy (M27). A copy
+that fails is not tried again, because the next checkpoint matters more (M31); a removal that fails is
+made up for by the next sweep (M32).
+
+Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
+moment; a file of the target that a checkpoint there names is never removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from heronpy.common.errors import HeronError
+from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
+from heronpy.storage.checkpoints import (
+    CheckpointStore,
+    DamagedFileError,
+    StoreError,
+    files_of,
+    open_location,
+)
+
+log = logging.getLogger("heronpy.ckpt")
+
+#: Files that are copied at once (M30).
+THREADS = 4
+#: Metadata that is kept in memory instead of being read again (M29).
+CACHED_MAX = 64
+#: The target is swept after so many copies, and after a removal that failed.
+SWEEP_EVERY = 50
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a replicator has done so far."""
+
+    copied: int = 0
+    failed: int = 0
+    files: int = 0
+    bytes: int = 0
+    removed: int = 0
+    removals_failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """How the files of a checkpoint relate to those that a store has (M27)."""
+
+    copy: list[FileRef]
+    delete: list[str]
+    skip: list[FileRef]
+
+
+def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
+    """What a copy of `new` takes when the store has `old`, of which `kept` stay. Pure."""
+    needed = {ref.path: ref for ref in files_of(new)}
+    there = {ref.path for item in old for ref in files_of(item)}
+    staying = {ref.path for item in kept for ref in files_of(item)}
+    return Sets(
+        copy=[ref for path, ref in needed.items() if path not in there],
+        delete=sorted(there - set(needed) - staying),
+        skip=[ref for path, ref in needed.items() if path in there],
+    )
+
+
+class Replicator:
+    """Keeps `target` a copy of the checkpoints in a log; for one thread."""
+
+    def __init__(self, target: CheckpointStore, threads: int = THREADS) -> None:
+        self._target = target
+        self._copiers = ThreadPoolExecutor(threads, "checkpoint-copier")
+        self._cleaner = ThreadPoolExecutor(1, "replica-cleaner")
+        self._tried: set[int] = set()
+        self._cache: dict[int, Metadata] = {}
+        self._sweep_due = True
+        self._cleaning: Future[None] | None = None
+        self._given_up = False
+        self.counts = Counts()
+        self.newest = 0
+        """The newest checkpoint that the target has whole."""
+
+    def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
+        """Copy the newest checkpoint of the log, or else a savepoint that is missing; its id, None for nothing.
+
+        Called again until it returns None, each time with the log as it is then: whatever was missed
+        meanwhile is older and of no interest. A checkpoint that is damaged at its source is not copied,
+        but a copy of it stays as long as its record: it may be sound.
+        """
+        sound = [record for record in records if not record.damaged]
+        wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]
+        if sound:
+            wanted.append(max(record.checkpoint for record in sound))
+        numbers = self._target.checkpoints()
+        there = {item.checkpoint for item in self._known(numbers)}
+        self.newest = max(there, default=0)
+        self._tried &= {record.checkpoint for record in records}
+        missing = sorted(set(wanted) - there - self._tried)
+        if not missing:
+            return None
+        number = missing[-1]
+        self._tried.add(number)
+        if self._cleaning is not None and number < max(there, default=0):
+            # A removal leaves alone only what is newer than all that is there.
+            wait((self._cleaning,))
+        record = next(record for record in sound if record.checkpoint == number)
+        if self._copy(record, there):
+            self._clean({record.checkpoint for record in records} | {number}, self._sweep_is_due())
+        return number
+
+    def retry(self) -> None:
+        """Nothing newer has come for a while: what could not be copied may be tried once more."""
+        self._tried.clear()
+
+    def finish(self, records: Sequence[CheckpointRecord]) -> None:
+        """Nothing more is copied: remove all that should have gone (M32)."""
+        if self._cleaning is not None:
+            wait((self._cleaning,))
+        self._clean({record.checkpoint for record in records}, sweep=True)
+
+    def _sweep_is_due(self) -> bool:
+        return self._sweep_due or self.counts.copied % SWEEP_EVERY == 0
+
+    def _copy(self, record: CheckpointRecord, there: set[int]) -> bool:
+        number = record.checkpoint
+        try:
+            source, metadata = open_location(record.location)
+            sets = compare(metadata, self._known(there))
+            if not self._copy_files(number, sets, source):
+                return False
+            self._target.write_metadata(metadata)
+        except (HeronError, OSError) as error:
+            self._failed(number, error)
+            return False
+        self._remember(metadata)
+        self.newest = max(self.newest, number)
+        self.counts.copied += 1
+        log.info("checkpoint %d copied: %d files, %d there already", number, len(sets.copy), len(sets.skip))
+        return True
+
+    def _copy_files(self, number: int, sets: Sets, source: CheckpointStore) -> bool:
+        self._target.pin(number, [ref for ref in sets.skip if ref.path.startswith("shared/")])
+        # Pinned they stay; but the removal of older checkpoints may have been faster than the pin.
+        wanted = [*sets.copy, *(ref for ref in sets.skip if not self._target.has(ref))]
+        copies = [self._copiers.submit(self._copy_file, number, ref, source) for ref in wanted]
+        done, rest = wait(copies, return_when=FIRST_EXCEPTION)
+        for copy in rest:
+            copy.cancel()
+        wait(rest)
+        error = next((copy.exception() for copy in done if copy.exception() is not None), None)
+        if error is not None:
+            self._failed(number, error)
+        return error is None
+
+    def give_up(self) -> None:
+        """From any thread or signal handler: begin no further file."""
+        self._given_up = True
+
+    def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
+        """One file, checked against its checksum on the way."""
+        if self._given_up:
+            raise StoreError("The copy was given up because the replicator stops.")
+        self._target.copy(number, ref, source)
+        self.counts.files += 1
+        self.counts.bytes += ref.bytes
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        """Its source may have gone meanwhile, which is no fault; the next checkpoint is copied instead."""
+        self.counts.failed += 1
+        log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
+
+    # ---- the target ---------------------------------------------------------------------------
+
+    def _known(self, numbers: Iterable[int]) -> list[Metadata]:
+        """The readable metadata of the target."""
+        found = []
+        for number in numbers:
+            if number not in self._cache:
+                with contextlib.suppress(DamagedFileError):
+                    self._remember(self._target.load_metadata(number))
+            if number in self._cache:
+                found.append(self._cache[number])
+        return found
+
+    def _remember(self, metadata: Metadata) -> None:
+        self._cache[metadata.checkpoint] = metadata
+        while len(self._cache) > CACHED_MAX:
+            self._cache.pop(next(iter(self._cache)))
+
+    def _clean(self, keep: set[int], sweep: bool) -> None:
+        """Remove what is not kept, beside the next copy; one removal at a time, what it misses is for the next."""
+        if self._cleaning is not None and not self._cleaning.done():
+            return
+        there = set(self._target.checkpoints())
+        kept, dropped = self._known(sorted(there & keep)), self._known(sorted(there - keep))
+        if len(kept) < len(there & keep) or not kept:
+            return  # nobody can tell what an unreadable one needs; and something must stay
+        self._cleaning = self._cleaner.submit(self._remove, kept, dropped, sweep)
+
+    def _remove(self, kept: list[Metadata], dropped: list[Metadata], sweep: bool) -> None:
+        try:
+            removed = self._target.sweep(kept) if sweep else self._target.discard(dropped, kept)
+            self.counts.removed += len(removed)
+            if sweep:
+                self._sweep_due = False
+        except (HeronError, OSError) as error:
+            self.counts.removals_failed += 1
+            self._sweep_due = True
+            log.warning("the copy holds files that should have gone, the next sweep removes them: %s", error)
+
+    def close(self) -> None:
+        """Finish the removal that runs; no copy runs now."""
+        self._copiers.shutdown(cancel_futures=True)
+        self._cleaner.shutdown()

@@ -1,0 +1,186 @@
+"""`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store (M25).
+
+A process of its own in container 0, never in the way of the data: it follows the record of complete
+checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
+lag behind at any time without anybody noticing but those who look at its metrics; its next incarnation goes
+on from what the replica holds. Runs only when `heron.checkpoint.replica` is set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import zmq
+from google.protobuf.message import DecodeError
+
+from heronpy.ckpt.replication import Replicator
+from heronpy.common import logs
+from heronpy.common.errors import ConfigError, HeronError, StateError
+from heronpy.common.exit_codes import FAILURE, OK, USAGE
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.net.rpc import seal, wrap
+from heronpy.net.zsock import configure
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2 as control
+from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
+from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr.base import StateManager
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.store_limits import StoreLimits
+
+log = logging.getLogger("heronpy.ckpt")
+
+PROCESS = "checkpoint-replicator"
+#: The record is read again after this, also when no watch told of a change.
+LOOK_S = 1.0
+#: A copy that failed is tried again after this, when no newer checkpoint has come (M31).
+RETRY_S = 30.0
+
+
+class ReplicaReports:
+    """Metrics to the executor of container 0, one way, never waiting."""
+
+    def __init__(self, sockets_dir: str, epoch: int) -> None:
+        self._epoch = epoch
+        self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
+        self._sock.connect(f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
+
+    def send(self, replicator: Replicator) -> None:
+        """All figures."""
+        counts = replicator.counts
+        samples = [
+            control.Sample(name=f"__replica/__{name}", type=control.Sample.COUNTER, value=value)
+            for name, value in (
+                ("checkpoints_copied", counts.copied),
+                ("checkpoints_failed", counts.failed),
+                ("files_copied", counts.files),
+                ("bytes_copied", counts.bytes),
+                ("files_removed", counts.removed),
+                ("removals_failed", counts.removals_failed),
+            )
+        ]
+        samples.append(
+            control.Sample(name="__replica/__newest", type=control.Sample.GAUGE, value=replicator.newest)
+        )
+        report = control.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples)
+        try:
+            self._sock.send(seal(wrap(report)), zmq.DONTWAIT)
+        except zmq.Again:
+            log.debug("no executor takes reports now")
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class ReplicaService:
+    """Follows the record of one topology until `stop` is set."""
+
+    def __init__(
+        self, launch: LaunchSpec, settings: CheckpointSettings, state: StateManager, reports: ReplicaReports
+    ) -> None:
+        root = Path(settings.replica).expanduser().absolute()
+        limits = StoreLimits(root, bytes_per_s=float(settings.replica_rate_bytes))
+        target = CheckpointStore(root / launch.topology_id, settings.fsync, limits)
+        self._launch = launch
+        self._state = state
+        self._reports = reports
+        self._changed = threading.Event()
+        self._tried_at = 0.0
+        self.stop = threading.Event()
+        self.replicator = Replicator(target, settings.replica_threads)
+
+    def run(self) -> None:
+        """Copy what comes."""
+        watch = self._state.watch(paths.checkpoints(self._launch.topology), lambda _: self._changed.set())
+        try:
+            while not self.stop.is_set():
+                self._changed.clear()
+                if not self._turn():
+                    self._reports.send(self.replicator)
+                    self._changed.wait(LOOK_S)
+            if records := self._records():
+                self.replicator.finish(records)
+        finally:
+            watch.cancel()
+            self.replicator.close()
+
+    def ask_to_stop(self) -> None:
+        """End soon: the copy under way is given up, and nobody sees half of it."""
+        self.stop.set()
+        self._changed.set()
+        self.replicator.give_up()
+
+    def _turn(self) -> bool:
+        """One copy; False when there is nothing to do."""
+        records = self._records()
+        if records is None:
+            return False
+        now = time.monotonic()
+        if self.replicator.follow(records) is not None:
+            self._tried_at = now
+            self._reports.send(self.replicator)
+            return True
+        if now - self._tried_at > RETRY_S:
+            self._tried_at = now
+            self.replicator.retry()
+        return False
+
+    def _records(self) -> list[CheckpointRecord] | None:
+        """The complete checkpoints; None when they are not known now."""
+        try:
+            found = self._state.get(paths.checkpoints(self._launch.topology))
+            content = CheckpointLog.FromString(found[0]) if found else None
+        except (StateError, DecodeError) as error:
+            log.warning("the record of checkpoints cannot be read, trying again: %s", error)
+            return None
+        # A topology of the same name that came after this one has its own replicator.
+        if content is None or content.topology_id not in ("", self._launch.topology_id):
+            return None
+        return list(content.complete)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the replicator; returns the exit code of the process."""
+    parser = argparse.ArgumentParser(prog="python -m heronpy.ckpt.replicator", description=__doc__)
+    parser.add_argument("--launch", required=True, help="launch file of the topology")
+    parser.add_argument("--epoch", required=True, type=int, help="incarnation of this process")
+    arguments = parser.parse_args(argv)
+    try:
+        launch = LaunchSpec.load(arguments.launch)
+        logs.setup(PROCESS, settings_for(launch, "logging").level)
+        settings: CheckpointSettings = settings_for(launch, "checkpoint")
+        if not settings.replica:
+            raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store.")
+        state = open_state_of(launch)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return int(USAGE)
+    except HeronError as error:
+        log.error("%s", error)
+        return int(FAILURE)
+    reports = ReplicaReports(launch.sockets_dir, arguments.epoch)
+    try:
+        service = ReplicaService(launch, settings, state, reports)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: service.ask_to_stop())
+        log.info("copies checkpoints of %s to %s", launch.topology, settings.replica)
+        service.run()
+        return int(OK)
+    except HeronError as error:
+        log.error("%s", error)
+        return int(FAILURE)
+    finally:
+        reports.close()
+        state.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Reading one task's state out of a checkpoint, also when its component has another number of tasks now.
+
+With as many tasks as before a task reads what the task of its index wrote. Otherwise it reads every
+segment of keyed state that overlaps its key groups, and keeps what is its own; a plain State, and tuples
+that were under way, belong to single tasks and cannot be divided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
+from heronpy.ckpt.plain_state import decode_plain
+from heronpy.ckpt.segments import BASE, decode_segment
+from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
+from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
+from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
+from heronpy.wire.codec import MSGPACK, decoder
+
+Deltas = list[tuple[Segment, set[Any]]]
+
+
+class Loader:
+    """What a checkpoint holds for one task."""
+
+    def __init__(self, store: CheckpointStore, metadata: Metadata, owner: KeyOwner, allow_pickle: bool) -> None:
+        self._store = store
+        self._number = metadata.checkpoint
+        self._owner = owner
+        self._allow_pickle = allow_pickle
+        self._decode = decoder(allow_pickle=allow_pickle)
+        tasks = [task for task in metadata.tasks if task.component == owner.component]
+        self._tasks = sorted(tasks, key=lambda task: task.component_index)
+        before = metadata.parallelism.get(owner.component, len(tasks))
+        if [task.component_index for task in self._tasks] != list(range(before)):
+            path = store.folder / f"chk-{metadata.checkpoint}" / "metadata"
+            raise DamagedFileError(path, f"does not have all {before} tasks of component {owner.component}")
+        self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
+        if self.mine is None:
+            self._check_divisible()
+        if metadata.key_groups != owner.key_groups and any(task.keyed for task in tasks):
+            raise TopologyError(
+                f"checkpoint {metadata.checkpoint} divides keyed state into {metadata.key_groups} key groups and the"
+                f" topology into {owner.key_groups}; set heron.checkpoint.key_groups to {metadata.key_groups}."
+            )
+
+    def _check_divisible(self) -> None:
+        owner, before = self._owner, len(self._tasks)
+        if any(task.stateful for task in self._tasks):
+            raise TopologyError(
+                f"component {owner.component} has plain State of {before} tasks in checkpoint {self._number} and"
+                f" cannot be restored with {owner.parallelism}; keep its parallelism at {before}, or use keyed state."
+            )
+        if any(task.channel_file.path for task in self._tasks):
+            raise TopologyError(
+                f"component {owner.component} has tuples under way to {before} tasks in checkpoint {self._number} and"
+                f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint."
+            )
+
+    def plain(self) -> dict[Any, Any]:
+        """The plain State of the task."""
+        task = self.mine
+        if task is None:
+            return {}
+        data = self._store.read(task.state_file) if task.state_file.path else task.state_inline
+        return dict(self._guarded("State", lambda: decode_plain(data, self._allow_pickle)))
+
+    def keyed_names(self) -> list[str]:
+        """Names of the keyed states of the component."""
+        return list(dict.fromkeys(record.name for task in self._sources() for record in task.keyed))
+
+    def _sources(self) -> list[TaskSnapshot]:
+        return self._tasks if self.mine is None else [self.mine]
+
+    def keyed(self, name: str, state: KeyedState) -> tuple[list[Segment], Deltas]:
+        """Fill a keyed state with the task's own keys; the segments: bases, and deltas with their keys."""
+        base: list[Segment] = []
+        deltas: Deltas = []
+        for task in self._sources():
+            for segment in (s for record in task.keyed if record.name == name for s in record.segments):
+                groups = self._owner.groups
+                if segment.last_group < groups.start or segment.first_group >= groups.stop:
+                    continue
+                kind, keys = self._guarded(f"keyed state {name!r}", lambda s=segment: self._apply(s, state))
+                if kind == BASE:
+                    base.append(segment)
+                else:
+                    deltas.append((segment, keys))
+        return base, deltas
+
+    def _apply(self, segment: Segment, state: KeyedState) -> tuple[int, set[Any]]:
+        data = self._store.read(segment.file) if segment.file.path else segment.inline
+        groups = self._owner.groups
+        kind, entries = decode_segment(data, self._decode)
+        keys = set()
+        for entry in entries:
+            if entry.group not in groups:
+                continue
+            if kind != BASE:
+                keys.add(entry.key)
+            state.unload(entry.key)
+            if entry.value is not ABSENT:
+                state.load(entry.key, entry.value, entry.expires)
+        return kind, keys
+
+    def channel(self) -> list[bytes]:
+        """The frames that were under way to the task."""
+        task = self.mine
+        if task is None or not task.channel_file.path:
+            return []
+        data = self._store.read(task.channel_file)
+        # Frames are bytes; their values are decoded where every frame's are.
+        frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
+        return frames
+
+    def _guarded(self, what: str, read: Any) -> Any:
+        """Read; what goes wrong besides damaged files comes out in one sentence."""
+        owner = self._owner
+        try:
+            return read()
+        except DamagedFileError:
+            raise
+        except RemoteWireError as error:
+            where = f"{what} of {owner.component} in checkpoint {self._number}"
+            raise HeronError(f"{where} cannot be read: {error}") from error
+        except HeronError:
+            raise
+        except Exception as error:  # unpickling runs user code: a class that is gone, a __setstate__ that raises
+            raise HeronError(
+                f"{what} of {owner.component} in checkpoint {self._number} cannot be read"
+                f" ({type(error).__name__}: {error}); submit the code that its values belong to."
+            ) from error
+
+
+def plain_components(metadata: Metadata) -> set[str]:
+    """Components whose plain State holds something: their parallelism cannot change."""
+    return {task.component for task in metadata.tasks if task.stateful}

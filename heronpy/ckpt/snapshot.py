@@ -1,0 +1,317 @@
+"""The state of one task, from restore to capture to checkpoint: what an instance works with.
+
+`capture` is the part that holds the task up: it fixes what belongs to the checkpoint without copying it.
+`Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot; the
+parent takes note of it with `persisted`, and of the fate of the checkpoint with `completed` or `aborted`.
+Keyed state is written incrementally (chain.py), a plain State whole.
+
+Invariants: files of another topology instance are never named in a snapshot (M19), also not those of
+another parallelism: what follows such a restore is written in full. A capture that was superseded by a
+newer one never yields a snapshot.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Final
+
+from heronpy.api.state.keyed_state import Cut, KeyedState, KeyedStates, KeyOwner
+from heronpy.api.state.state import HashMapState
+from heronpy.ckpt.chain import Chain, Plan
+from heronpy.ckpt.plain_state import encode_plain
+from heronpy.ckpt.restoring import Loader
+from heronpy.ckpt.segments import BASE, DELTA, SEGMENT_BYTES, encode_segments
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
+from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
+from heronpy.storage.checkpoints import CheckpointStore, StoreError, check_trusted, open_location
+from heronpy.storage.stores import Stores
+from heronpy.wire.codec import encode
+
+#: Bytes of an entry of which nothing is known yet.
+_ENTRY_BYTES: Final = 64.0
+
+
+class CheckpointSuperseded(HeronError):
+    """The task has been captured for a newer checkpoint meanwhile; nothing comes of this one."""
+
+
+class TaskState:
+    """Everything that a task wants to keep."""
+
+    def __init__(
+        self,
+        component: str,
+        index: int,
+        parallelism: int,
+        settings: CheckpointSettings,
+        stores: Stores,
+        *,
+        task_id: int,
+        allow_pickle: bool = True,
+        grouping_width: int = 1,
+    ) -> None:
+        self.component = component
+        self.index = index
+        self.parallelism = parallelism
+        self.settings = settings
+        self.stores = stores
+        self.store: CheckpointStore = stores.store
+        self.task_id = task_id
+        self.allow_pickle = allow_pickle
+        self.attempt = 0
+        self.owner = KeyOwner(component, index, parallelism, settings.key_groups, grouping_width)
+        self.plain = HashMapState()
+        self.restored: TaskSnapshot | None = None
+        """What this task itself had in the restored checkpoint; None when there is none or it was re-scaled."""
+        self._keyed = KeyedStates(self.owner, allow_pickle)
+        self._chains: dict[str, Chain] = {}
+        self._entry_bytes: dict[str, float] = {}
+        self._plain_bytes = 0
+        self._capture: Capture | None = None
+
+    def keyed(self, name: str, ttl_s: float | None = None) -> KeyedState:
+        """The keyed state of this name, with what was restored."""
+        return self._keyed(name, ttl_s)
+
+    # ---- restore ------------------------------------------------------------------------------
+
+    def restore(self, location: str, attempt: int) -> list[bytes]:
+        """Load the state of a checkpoint ("": begin empty) before user code sees it.
+
+        Returns the frames that were under way to this task, as they came. Raises DamagedFileError for a
+        file that is not what was written.
+        """
+        self.attempt = attempt
+        if not location:
+            return []
+        check_trusted(location)
+        store, metadata = open_location(location)
+        loader = Loader(store, metadata, self.owner, self.allow_pickle)
+        self.restored = loader.mine
+        self.plain.update(loader.plain())
+        if loader.mine is not None:
+            snapshot = loader.mine
+            self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
+        # Files of another topology instance, or of other tasks, are read but never named again (M19).
+        ours = loader.mine is not None and os.path.realpath(store.folder) == os.path.realpath(self.store.folder)
+        for name in loader.keyed_names():
+            state = self._keyed.restored(name)
+            base, deltas = loader.keyed(name, state)
+            self._chains[name] = Chain.restored(base, deltas) if ours else Chain()
+            segments = [*base, *(segment for segment, _ in deltas)]
+            self._note_size(name, segments)
+        return loader.channel()
+
+    # ---- capture ------------------------------------------------------------------------------
+
+    def capture(self, checkpoint: int) -> Capture:
+        """Fix what belongs to the checkpoint, between two tuples; takes milliseconds however much it is."""
+        if self._capture is not None:
+            self._capture.cancel()
+        self._follow_store()
+        settings = self.settings
+        pieces = []
+        for name, state in self._keyed.states.items():
+            chain = self._sound_chain(name)
+            entry_bytes = self._entry_bytes.get(name, _ENTRY_BYTES)
+            small = state.held * entry_bytes <= settings.inline_max_bytes
+            plan = chain.plan(checkpoint, state.take_changes(), state.held, settings.compact_ratio, small)
+            cut = state.cut(plan.keys) if plan.keys is None or plan.keys else None
+            estimate = entry_bytes * (state.held if plan.keys is None else plan.entries)
+            pieces.append(Piece(state, plan, cut, state.held, int(estimate)))
+        capture = self._capture = Capture(self, checkpoint, pieces, self._plain_bytes, self.store)
+        if not capture.needs_fork:
+            capture.settle()
+        return capture
+
+    def _sound_chain(self, name: str) -> Chain:
+        """A file of the chain that went bad would spoil every later checkpoint: then all is written anew (F23)."""
+        chain = self._chains.setdefault(name, Chain())
+        files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
+        if not all(map(self.store.has, files)):
+            chain = self._chains[name] = Chain()
+        return chain
+
+    def _follow_store(self) -> None:
+        """The topology may have moved to another store (M12): no file of the old one is named there."""
+        store = self.stores.store
+        if store is not self.store:
+            self.store = store
+            self._chains = {name: Chain() for name in self._chains}
+
+    def write_channel(self, checkpoint: int, snapshot: TaskSnapshot, frames: list[bytes], tuples: int) -> None:
+        """Add to a snapshot what was under way to the task (unaligned checkpoints)."""
+        data = encode(list(frames))
+        before = self.store.bytes_written
+        name = f"task-{self.task_id}-channel-{self.attempt}"
+        snapshot.channel_file.CopyFrom(self.store.put_exclusive(checkpoint, name, data))
+        snapshot.channel_tuples = tuples
+        snapshot.total_bytes += len(data)
+        snapshot.uploaded_bytes += self.store.bytes_written - before
+
+    def persisted(self, checkpoint: int, snapshot: TaskSnapshot) -> None:
+        """The task's part of the checkpoint is written."""
+        self._end(checkpoint)
+        self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
+        for record in snapshot.keyed:
+            segments = list(record.segments)
+            if record.name in self._chains:
+                self._chains[record.name].persisted(checkpoint, segments)
+            self._note_size(record.name, segments)
+
+    def completed(self, checkpoint: int) -> None:
+        """The checkpoint of the whole topology is complete: later ones build on it."""
+        for chain in self._chains.values():
+            chain.completed(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """The checkpoint will not complete."""
+        self._end(checkpoint)
+        for chain in self._chains.values():
+            chain.aborted(checkpoint)
+
+    def _end(self, checkpoint: int) -> None:
+        if self._capture is not None and self._capture.checkpoint == checkpoint:
+            self._capture.cancel()
+            self._capture = None
+
+    def _note_size(self, name: str, segments: list[Segment]) -> None:
+        entries = sum(segment.entries for segment in segments)
+        if entries:
+            self._entry_bytes[name] = sum(map(size_of_segment, segments)) / entries
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One keyed state in a capture."""
+
+    state: KeyedState
+    plan: Plan
+    cut: Cut | None
+    """None when nothing changed."""
+    held: int
+    estimate_bytes: int
+
+
+@dataclass(slots=True)
+class Capture:
+    """What a checkpoint takes from a task, fixed but not yet written."""
+
+    task: TaskState
+    checkpoint: int
+    pieces: list[Piece]
+    plain_bytes: int
+    """Size of the plain State last time."""
+    store: CheckpointStore
+    _plain: bytes | None = None
+    _cancelled: bool = False
+    _origin: tuple[int, int] = field(default_factory=lambda: (os.getpid(), threading.get_ident()))
+
+    @property
+    def estimate_bytes(self) -> int:
+        """About how much `persist` encodes."""
+        return self.plain_bytes + sum(piece.estimate_bytes for piece in self.pieces)
+
+    @property
+    def needs_fork(self) -> bool:
+        """The plain State is large and not encoded yet: `persist` must run in a fork, or `settle` come first."""
+        return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
+
+    def settle(self) -> None:
+        """Encode, in the task's thread, what cannot be read beside the running task."""
+        if self._plain is None:
+            self._plain = encode_plain(self.task.plain, self.task.allow_pickle, self.task.component)
+
+    def forked(self) -> None:
+        """A child has its own copy of everything now, so the task need not put old values aside any more."""
+        for piece in self.pieces:
+            if piece.cut is not None:
+                piece.state.end_cut(piece.cut)
+
+    def cancel(self) -> None:
+        """A `persist` that still runs yields nothing any more."""
+        self._cancelled = True
+        self.forked()
+
+    def persist(self) -> TaskSnapshot:
+        """Encode and write; the part of the checkpoint that is this task's."""
+        try:
+            return self._persist()
+        except StoreError:
+            self.task.stores.failed()
+            raise
+
+    def _persist(self) -> TaskSnapshot:
+        pid, thread = self._origin
+        if self._plain is None and os.getpid() == pid and threading.get_ident() != thread:
+            raise RuntimeError("a large plain State must be captured in a fork, or settled in its own thread")
+        self.settle()
+        task = self.task
+        store = self.store
+        before = store.bytes_written
+        snapshot = TaskSnapshot(
+            task_id=task.task_id, component=task.component, component_index=task.index, attempt=task.attempt
+        )
+        room = task.settings.inline_max_bytes - sum(
+            len(segment.inline) for piece in self.pieces for segment in piece.plan.segments
+        )
+        plain = self._plain or b""
+        snapshot.stateful = bool(plain)
+        if len(plain) > room:
+            name = f"task-{task.task_id}-state-{task.attempt}"
+            snapshot.state_file.CopyFrom(store.put_exclusive(self.checkpoint, name, plain))
+        else:
+            snapshot.state_inline = plain
+            room -= len(plain)
+        for piece in self.pieces:
+            room = self._persist_piece(piece, snapshot, room)
+        if self._cancelled:
+            raise CheckpointSuperseded(
+                f"checkpoint {self.checkpoint} of {task.component}[{task.index}] was given up while it was written."
+            )
+        inline = [len(s.inline) for piece, k in zip(self.pieces, snapshot.keyed) for s in _new(piece, k)]
+        segments = [segment for record in snapshot.keyed for segment in record.segments]
+        snapshot.total_bytes = len(plain) + sum(map(size_of_segment, segments))
+        snapshot.uploaded_bytes = store.bytes_written - before + len(snapshot.state_inline) + sum(inline)
+        return snapshot
+
+    def _persist_piece(self, piece: Piece, snapshot: TaskSnapshot, room: int) -> int:
+        """Write one keyed state; returns the room that is left for inline content."""
+        task, plan = self.task, piece.plan
+        record = KeyedRecord(name=piece.state.name, segments=plan.segments, keys=piece.held)
+        self.store.pin(self.checkpoint, [s.file for s in plan.segments if s.file.path])
+        if piece.cut is None:
+            snapshot.keyed.append(record)
+            return room
+        kind = BASE if plan.keys is None else DELTA
+        parts = encode_segments(
+            kind, piece.cut.keys(), task.owner.group_of, piece.cut.entry, task.allow_pickle, SEGMENT_BYTES
+        )
+        keys = 0
+        for part in parts:
+            segment = record.segments.add(
+                entries=part.entries, first_group=part.first_group, last_group=part.last_group
+            )
+            keys += part.entries
+            if len(part.data) <= room:
+                segment.inline = part.data
+                room -= len(part.data)
+            else:
+                segment.file.CopyFrom(self.store.put_shared(self.checkpoint, part.data))
+        if kind == BASE:
+            record.keys = keys
+        snapshot.keyed.append(record)
+        return room
+
+
+def _new(piece: Piece, record: KeyedRecord) -> list[Segment]:
+    return list(record.segments)[len(piece.plan.segments) :]
+
+
+def size_of_segment(segment: Segment) -> int:
+    """Bytes of a segment's content."""
+    return int(segment.file.bytes) or len(segment.inline)

@@ -1,0 +1,141 @@
+"""The content of a checkpoint's files: read with every check, written as bytes; see checkpoints.py for the folders.
+
+Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` that follows.
+Invariant: whatever is wrong with a file comes out as a DamagedFileError that names it (F23).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from heronpy.common.errors import HeronError, RetryableError
+from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
+
+FORMAT: Final = 1
+_MAGIC: Final = b"HERONCKP"
+_HEAD: Final = struct.Struct("<8sIQ32s")
+_CHUNK: Final = 1 << 20
+_CHANGED: Final = "has changed since it was written (its checksum differs)"
+
+
+class StoreError(RetryableError):
+    """A checkpoint's file cannot be written or removed now; a later checkpoint may succeed."""
+
+
+class DamagedFileError(HeronError):
+    """A file of a checkpoint is missing or not what was written."""
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        super().__init__(f"Checkpoint file {os.fspath(path)} {what}.")
+        self.path = os.fspath(path)
+        self.what = what
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
+    """Write everything, however many bytes one call takes."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
+    """The content of a file piece by piece; the last step raises when it is not what the reference says."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(path, ref.bytes):
+        digest.update(chunk)
+        yield chunk
+    if digest.digest() != ref.sha256:
+        raise DamagedFileError(path, _CHANGED)
+
+
+def _chunks(path: Path, size: int | None = None) -> Iterator[bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise DamagedFileError(path, "is missing") from None
+    except OSError as error:
+        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
+    try:
+        actual = os.fstat(descriptor).st_size
+        if size is not None and actual != size:
+            raise DamagedFileError(path, f"has {actual} bytes instead of {size}")
+        while chunk := _next(descriptor, path):
+            yield chunk
+    finally:
+        os.close(descriptor)
+
+
+def _next(descriptor: int, path: Path) -> bytes:
+    try:
+        return os.read(descriptor, _CHUNK)
+    except OSError as error:
+        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
+
+
+def check_owner(path: Path) -> None:
+    """Refuse metadata that another user has written or may change (S04).
+
+    Saved values may be pickles, and metadata vouches for every other file by its hash; so it is the one
+    file that has to be the restoring user's own (or root's), and nobody else's to write.
+    """
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise DamagedFileError(path, "is missing") from None
+    except OSError as error:
+        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
+    if status.st_uid not in (os.geteuid(), 0):
+        raise DamagedFileError(
+            path, f"belongs to another user (uid {status.st_uid}), so it is not restored; copy it as your own"
+        )
+    if status.st_mode & stat.S_IWOTH:
+        raise DamagedFileError(path, "can be changed by every user, so it is not restored; chmod it to 600")
+
+
+def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
+    """The file of a checkpoint's metadata, in two parts."""
+    body = metadata.SerializeToString(deterministic=True)
+    return _HEAD.pack(_MAGIC, FORMAT, len(body), hashlib.sha256(body).digest()), body
+
+
+def read_metadata(path: Path, checkpoint: int) -> Metadata:
+    """The metadata of a checkpoint, checked."""
+    data = b"".join(_chunks(path))
+    if len(data) < _HEAD.size:
+        raise DamagedFileError(path, f"has {len(data)} bytes, too few for metadata")
+    magic, version, length, digest = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if magic != _MAGIC:
+        raise DamagedFileError(path, "is not the metadata of a checkpoint")
+    if version != FORMAT:
+        raise DamagedFileError(path, f"has format {version}, and this release of heronpy reads format {FORMAT}")
+    if len(body) != length:
+        raise DamagedFileError(path, f"holds {len(body)} bytes of metadata instead of {length}")
+    if hashlib.sha256(body).digest() != digest:
+        raise DamagedFileError(path, _CHANGED)
+    try:
+        metadata = Metadata.FromString(body)
+    except DecodeError:
+        raise DamagedFileError(path, "cannot be parsed") from None
+    if metadata.checkpoint != checkpoint:
+        raise DamagedFileError(path, f"holds the metadata of checkpoint {metadata.checkpoint}")
+    return metadata
+
+
+def files_of(metadata: Metadata) -> list[FileRef]:
+    """Every file that a checkpoint needs besides its metadata (M18), each one once."""
+    found: dict[str, FileRef] = {}
+    for task in metadata.tasks:
+        refs = [segment.file for keyed in task.keyed for segment in keyed.segments]
+        for ref in (task.state_file, task.channel_file, *refs):
+            if ref.path:
+                found[ref.path] = ref
+    return list(found.values())

@@ -1,0 +1,404 @@
+"""The files of checkpoints: one folder per topology instance, readable by its owner only.
+
+    chk-<id>/metadata     names every file of the checkpoint, by paths relative to the topology's folder
+    chk-<id>/<name>       files of this checkpoint alone
+    shared/<sha256>       immutable pieces that several checkpoints share
+    taskowned/            never touched here
+
+Invariants: a file appears under its final name by one rename, after it is on disk, so it is whole or
+absent; a checkpoint exists when its metadata does, and metadata is written last; a path outside the
+topology's folder is refused. Nothing here goes by a clock: work in progress lies in the folder of its
+checkpoint, whose number tells whether it may still go on, and a shared file that it counts on is pinned
+there (an empty file `pin-<sha256>`) *before* it looks whether the file exists. Who removes a shared file
+moves it aside first, looks for pins after that, and puts it back when there is one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NoReturn
+
+from heronpy.common.errors import ConfigError
+from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
+from heronpy.storage.checkpoint_files import (
+    DamagedFileError,
+    StoreError,
+    check_owner,
+    chunks_of,
+    encode_metadata,
+    files_of,
+    read_metadata,
+    write_all,
+)
+from heronpy.storage.store_limits import StoreLimits
+
+__all__ = [
+    "CheckpointStore",
+    "DamagedFileError",
+    "StoreError",
+    "check_trusted",
+    "files_of",
+    "location_of",
+    "open_location",
+]
+
+_PATH: Final = re.compile(r"shared/[0-9a-f]{64}|(?:chk-[0-9]{1,19}|taskowned)/(?!\.)[A-Za-z0-9_.-]{1,200}")
+_FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
+_NAME: Final = re.compile(r"(?!\.|pin-|metadata$)[A-Za-z0-9_.-]{1,200}")
+
+
+class CheckpointStore:
+    """The checkpoints of one topology instance, in `folder`; safe to use from several processes."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], fsync: bool = True, limits: StoreLimits | None = None
+    ) -> None:
+        self.folder = Path(folder).absolute()
+        self.bytes_written = 0
+        """Of all files, by this object."""
+        self._fsync = fsync
+        self._limits = limits or StoreLimits(self.folder.parent)
+
+    # ---- writing ----------------------------------------------------------------------------
+
+    def put_shared(self, checkpoint: int, data: bytes | bytearray | memoryview) -> FileRef:
+        """Store an immutable piece under the hash of its content, unless it is there already."""
+        digest = hashlib.sha256(data)
+        ref = FileRef(path=f"shared/{digest.hexdigest()}", bytes=len(data), sha256=digest.digest())
+        path = self.folder / ref.path
+        with self._trouble(path):
+            self._make_folder(path.parent)
+            self._pin(checkpoint, digest.hexdigest())
+            if not self._holds(ref):
+                self._write_limited(checkpoint, path, (data,))
+        return ref
+
+    def _holds(self, ref: FileRef) -> bool:
+        """Whether the right content is there, not only the right name: a damaged file heals when written again."""
+        try:
+            for _ in chunks_of(self.path_of(ref), ref):
+                pass
+        except DamagedFileError:
+            return False
+        return True
+
+    def copy(self, checkpoint: int, ref: FileRef, source: CheckpointStore) -> None:
+        """Store what another store holds under the same reference; checked on the way."""
+        path = self.path_of(ref)
+        with self._trouble(path):
+            self._make_folder(path.parent)
+            if path.parent.name == "shared":
+                self._pin(checkpoint, path.name)
+            if not self._holds(ref):
+                self._write_limited(checkpoint, path, chunks_of(source.path_of(ref), ref))
+
+    def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
+        """Keep shared files that a checkpoint takes over from an older one until its metadata names them."""
+        with self._trouble(self._chk(checkpoint)):
+            for ref in refs:
+                self._pin(checkpoint, self.path_of(ref).name)
+
+    def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
+        """Store a file that belongs to one checkpoint only."""
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
+        ref = FileRef(
+            path=f"chk-{checkpoint}/{name}", bytes=len(data), sha256=hashlib.sha256(data).digest()
+        )
+        path = self.folder / ref.path
+        with self._trouble(path):
+            self._write_limited(checkpoint, path, (data,))
+        return ref
+
+    def write_metadata(self, metadata: Metadata) -> str:
+        """Make a checkpoint complete; its location. Every file that it names must be there."""
+        for ref in files_of(metadata):
+            path = self.path_of(ref)
+            with self._trouble(path):
+                size = self._size_of(path)
+            if size != ref.bytes:
+                raise StoreError(f"Checkpoint file {path} has {size} bytes instead of {ref.bytes}.")
+        folder = self._chk(metadata.checkpoint)
+        path = folder / "metadata"
+        with self._trouble(path):
+            # The folders themselves, too: whoever made them may have died before they were on disk.
+            for parent in (self.folder / "shared", self.folder, self.folder.parent):
+                if parent.is_dir():
+                    self._sync_folder(parent)
+            try:
+                self._write(metadata.checkpoint, path, encode_metadata(metadata))
+            except BaseException:
+                # Its name may be there already, and only the folder not on disk: what failed must not be found.
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                raise
+        # From here on the metadata protects its files; pins and files of lost attempts have had their use.
+        named = {Path(ref.path).name for ref in files_of(metadata)} | {"metadata"}
+        with contextlib.suppress(OSError):  # a sweep finds what stays
+            for name in set(os.listdir(folder)) - named:
+                (folder / name).unlink()
+        return location_of(self.folder, metadata.checkpoint)
+
+    def has(self, ref: FileRef) -> bool:
+        """Whether a file is there; what it holds is not looked at."""
+        try:
+            return self._size_of(self.path_of(ref)) == ref.bytes
+        except OSError:
+            return False
+
+    def _size_of(self, path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            # A removal has moved it aside and looks for pins: it finds ours, and this comes to the same.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
+                os.link(self.folder / ".trash" / path.name, path)
+            return path.stat().st_size
+
+    def _chk(self, checkpoint: int) -> Path:
+        return self.folder / f"chk-{checkpoint}"
+
+    def _make_folder(self, path: Path) -> None:
+        if path.is_dir():
+            return
+        if path != self.folder:
+            self._make_folder(self.folder)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sync_folder(path.parent)
+
+    def _pin(self, checkpoint: int, digest: str) -> None:
+        folder = self._chk(checkpoint)
+        self._make_folder(folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        os.close(os.open(folder / f"pin-{digest}", flags, 0o600))
+
+    def _write_limited(
+        self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]
+    ) -> None:
+        """Write a file of state when the store's limits allow it; metadata is small and does not wait."""
+
+        def paid() -> Iterator[bytes | bytearray | memoryview]:
+            for part in parts:
+                self._limits.pay(len(part))
+                yield part
+
+        with self._limits.writing():
+            self._write(checkpoint, path, paid())
+
+    def _write(self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        folder = self._chk(checkpoint)
+        self._make_folder(folder)
+        # By chance, not by process id: processes of several hosts or containers may share the store.
+        temporary = folder / f".tmp-{os.urandom(8).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            try:
+                for part in parts:
+                    write_all(descriptor, part)
+                    self.bytes_written += len(part)
+                if self._fsync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        self._sync_folder(path.parent)
+
+    def _sync_folder(self, path: Path) -> None:
+        if not self._fsync:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _trouble(self, path: Path, done: str = "written") -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._fail(path, error, done)
+
+    @staticmethod
+    def _fail(path: Path, error: OSError, done: str = "written") -> NoReturn:
+        reason = error.strerror or str(error)
+        hint = "look at the store's file system"
+        if done == "written" and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
+            hint = "free space there, or set heron.checkpoint.root to another folder"
+        raise StoreError(f"Checkpoint file {path} cannot be {done} ({reason}); {hint}.") from error
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def path_of(self, ref: FileRef) -> Path:
+        """Where a file lies; a path that leaves the topology's folder is refused."""
+        if not _PATH.fullmatch(ref.path):
+            raise DamagedFileError(
+                self.folder / "metadata", f"names the file {ref.path!r}, which is no file of a checkpoint"
+            )
+        return self.folder / ref.path
+
+    def read(self, ref: FileRef) -> bytes:
+        """The content of a file, as it was written; DamagedFileError otherwise."""
+        return b"".join(chunks_of(self.path_of(ref), ref))
+
+    def load_metadata(self, checkpoint: int) -> Metadata:
+        """What a complete checkpoint consists of."""
+        return read_metadata(self._chk(checkpoint) / "metadata", checkpoint)
+
+    def checkpoints(self) -> list[int]:
+        """Ids of the complete checkpoints, ascending."""
+        return [number for number in self._folders() if (self._chk(number) / "metadata").is_file()]
+
+    def _folders(self) -> list[int]:
+        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        return sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
+
+    # ---- removing ---------------------------------------------------------------------------
+
+    def delete(self, checkpoint: int) -> None:
+        """Remove a checkpoint's folder, its metadata first; shared files stay."""
+        folder = self._chk(checkpoint)
+        with self._trouble(folder, "removed"):
+            with contextlib.suppress(FileNotFoundError):
+                (folder / "metadata").unlink()
+                self._sync_folder(folder)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+
+    def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
+        """Remove checkpoints and the shared files that only they name; the paths that went."""
+        dropped, kept = list(dropped), list(kept)
+        candidates = {ref.path for item in dropped for ref in files_of(item)}
+        needed = {ref.path for item in kept for ref in files_of(item)}
+        for item in dropped:
+            self.delete(item.checkpoint)
+        # `kept` need not know a checkpoint that completed a moment ago, nor those in progress.
+        newest = max((item.checkpoint for item in [*dropped, *kept]), default=0)
+        shared = [path for path in candidates - needed if path.startswith("shared/")]
+        return self._remove_shared(shared, newest + 1)
+
+    def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
+        """Remove everything that no kept checkpoint names; the paths that went.
+
+        Folders with an id of `before` or above (by default: above the newest kept one) may belong to
+        checkpoints in progress: they stay, with the shared files that they pin or name.
+        """
+        keep = list(keep)
+        if before is None:
+            before = max((item.checkpoint for item in keep), default=0) + 1
+        needed = {ref.path for item in keep for ref in files_of(item)}
+        needed |= {f"chk-{item.checkpoint}/metadata" for item in keep}
+        removed: list[str] = []
+        trouble: StoreError | None = None
+        for number in (number for number in self._folders() if number < before):
+            try:
+                removed += self._clear_folder(self._chk(number), needed)
+            except StoreError as error:
+                trouble = error  # one file that cannot go does not keep the others
+        self._empty_trash()
+        shared = self.folder / "shared"
+        names = sorted(os.listdir(shared)) if shared.is_dir() else []
+        paths = [f"shared/{name}" for name in names if f"shared/{name}" not in needed]
+        removed += self._remove_shared(paths, before)
+        if trouble is not None:
+            raise trouble
+        return removed
+
+    def _clear_folder(self, folder: Path, needed: set[str]) -> list[str]:
+        """Remove what is not needed from the folder of a checkpoint, its metadata first."""
+        removed = []
+        with self._trouble(folder, "removed"):
+            doomed = [name for name in os.listdir(folder) if f"{folder.name}/{name}" not in needed]
+            for name in sorted(doomed, key=lambda name: name != "metadata"):
+                (folder / name).unlink(missing_ok=True)
+                removed.append(f"{folder.name}/{name}")
+            if not os.listdir(folder):
+                folder.rmdir()
+        return removed
+
+    def _remove_shared(self, paths: Iterable[str], before: int) -> list[str]:
+        """Remove shared files that nothing in progress (ids from `before` on) counts on."""
+        paths = set(paths)
+        # A first look, so that what is wanted for sure is never away, not even for a moment.
+        paths -= self._wanted(before, paths)
+        aside: dict[str, Path] = {}
+        trash = self.folder / ".trash"
+        with self._trouble(trash, "removed"):
+            for path in paths:
+                self._make_folder(trash)
+                with contextlib.suppress(FileNotFoundError):
+                    target = trash / Path(path).name
+                    os.rename(self.folder / path, target)
+                    aside[path] = target
+            # Only now: who pinned a file before it was moved has a right to it, who pins it later
+            # sees that it is gone and writes it anew.
+            wanted = self._wanted(before, set(aside)) if aside else set()
+            for path, target in aside.items():
+                if path in wanted:
+                    with contextlib.suppress(FileExistsError):
+                        os.link(target, self.folder / path)
+                target.unlink(missing_ok=True)
+        return [path for path in aside if path not in wanted]
+
+    def _wanted(self, before: int, paths: set[str]) -> set[str]:
+        """Which of the paths a folder in progress pins, or a complete checkpoint not yet recorded names."""
+        wanted = set()
+        for number in (number for number in self._folders() if number >= before):
+            folder = self._chk(number)
+            with contextlib.suppress(FileNotFoundError):
+                pins = (name[4:] for name in os.listdir(folder) if name.startswith("pin-"))
+                wanted |= {f"shared/{digest}" for digest in pins}
+            # After the pins, because the metadata is written before they go.
+            if (folder / "metadata").exists():
+                try:
+                    wanted |= {ref.path for ref in files_of(self.load_metadata(number))}
+                except DamagedFileError:
+                    return paths  # nobody can tell what it needs
+        return wanted & paths
+
+    def _empty_trash(self) -> None:
+        """Put back what a removal that died halfway had moved aside; the sweep decides anew."""
+        trash = self.folder / ".trash"
+        with self._trouble(trash, "removed"):
+            for name in os.listdir(trash) if trash.is_dir() else []:
+                with contextlib.suppress(FileExistsError):
+                    os.link(trash / name, self.folder / "shared" / name)
+                (trash / name).unlink(missing_ok=True)
+
+
+def location_of(folder: str | os.PathLike[str], checkpoint: int) -> str:
+    """The location of a checkpoint, as plans and people name it."""
+    return os.path.join(os.path.abspath(folder), f"chk-{checkpoint}")
+
+
+def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, Metadata]:
+    """The store around a complete checkpoint, and what the checkpoint consists of."""
+    path = Path(location).expanduser().absolute()
+    if path.name == "metadata":
+        path = path.parent
+    match = _FOLDER.fullmatch(path.name)
+    if not match:
+        raise ConfigError(
+            f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>."
+        )
+    store = CheckpointStore(path.parent, fsync)
+    return store, store.load_metadata(int(match[1]))
+
+
+def check_trusted(location: str) -> None:
+    """DamagedFileError when a checkpoint may be somebody else's work (S04): ask before restoring it."""
+    path = Path(location).expanduser().absolute()
+    check_owner(path if path.name == "metadata" else path / "metadata")

@@ -1,0 +1,96 @@
+"""Dead letters on disk: tuples that were given up, one JSON object per line.
+
+Each task has one file below `<working_dir>/dead-letters/`, and the one before it. Invariants: the two
+together never exceed the size that is allowed; a line is written whole or, when the machine dies, is the
+last of its file and skipped by readers; values that JSON does not know are shown, not lost in silence.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FOLDER = "dead-letters"
+_SUFFIX = ".jsonl"
+#: A payload larger than this is kept as the begin of its text.
+PAYLOAD_MAX_BYTES = 1 << 20
+TRACEBACK_MAX_CHARS = 64 * 1024
+
+
+class DeadLetterFile:
+    """The dead letters of one task; opened for each letter, because letters are rare."""
+
+    def __init__(self, working_dir: str | os.PathLike[str], name: str, max_bytes: int) -> None:
+        self.path = Path(working_dir) / FOLDER / (name + _SUFFIX)
+        self._half = max(1, max_bytes // 2)
+
+    def append(self, letter: dict[str, Any]) -> None:
+        """Write one letter; OSError when that is impossible."""
+        line = json.dumps(letter, ensure_ascii=True).encode() + b"\n"
+        if len(line) > self._half:
+            shown = str(letter.get("payload"))[: self._half // 8]
+            line = json.dumps({**letter, "payload": [shown], "truncated": True, "traceback": ""}).encode() + b"\n"
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and size + len(line) > self._half:
+                os.replace(self.path, self.path.with_suffix(_SUFFIX + ".1"))
+                os.close(descriptor)
+                descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
+    """The values of a tuple as JSON, and whether they had to be cut."""
+    try:
+        payload = [_encode(value, 0) for value in values]
+        if len(json.dumps(payload)) <= PAYLOAD_MAX_BYTES:
+            return payload, False
+        return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
+    except Exception as error:
+        # Showing a value runs its own code, which may be what is wrong with it.
+        return [f"not shown: {type(error).__name__}"], True
+
+
+def _encode(value: Any, depth: int) -> Any:
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else {"repr": repr(value)}
+    if isinstance(value, bytes | bytearray):
+        return {"base64": base64.b64encode(value[:PAYLOAD_MAX_BYTES]).decode()}
+    if depth < 16 and isinstance(value, list | tuple):
+        return [_encode(item, depth + 1) for item in value]
+    if depth < 16 and isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _encode(item, depth + 1) for key, item in value.items()}
+    return {"repr": repr(value)[:PAYLOAD_MAX_BYTES]}
+
+
+def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
+    """The files of all tasks, each one's older file first."""
+    folder = Path(working_dir) / FOLDER
+    current = sorted(folder.glob(f"*{_SUFFIX}"))
+    older = {path: path.with_suffix(_SUFFIX + ".1") for path in current}
+    return [file for path in current for file in (older[path], path) if file.exists()]
+
+
+def read_letters(file: Path) -> Iterator[dict[str, Any]]:
+    """The letters in a file; a line that is not whole is skipped."""
+    try:
+        with open(file, "rb") as opened:
+            for line in opened:
+                try:
+                    letter = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(letter, dict):
+                    yield letter
+    except FileNotFoundError:
+        return

@@ -1,0 +1,92 @@
+"""What the checkpoints of all topologies together may ask of one store at a time (M12).
+
+Both limits live in files of the store itself, so they hold for every process of a host that writes there:
+a writer holds the lock of one of N slot files while it writes, and pays for its bytes into an account that
+says when the next byte may be written. The kernel gives a lock back when its holder dies, and an account
+that lies in the far future, as after a reboot, is begun anew: so nobody waits for a process that is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_ACCOUNT: Final = struct.Struct("<d")
+#: Nobody owes the account more than this; more means that the clock began anew.
+DEBT_MAX_S: Final = 60.0
+#: Who waits for a turn looks this often.
+SLOT_LOOK_S: Final = 0.02
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Limits of the store at `root`; 0 means none."""
+
+    root: Path
+    writers: int = 0
+    bytes_per_s: float = 0.0
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """One of the writers of the store; waits for its turn."""
+        if not self.writers:
+            yield
+            return
+        descriptor = self._take_slot()
+        try:
+            yield
+        finally:
+            # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+    def _take_slot(self) -> int:
+        folder = self._folder()
+        while True:
+            for number in range(self.writers):
+                descriptor = os.open(folder / f"writer-{number}", _FLAGS, 0o600)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return descriptor
+                except BlockingIOError:
+                    os.close(descriptor)
+            # Not on one slot: another one may be free first.
+            time.sleep(SLOT_LOOK_S)
+
+    def pay(self, count: int) -> None:
+        """Wait until so many bytes may be written."""
+        if self.bytes_per_s > 0:
+            time.sleep(self.wait_s(count, time.monotonic()))
+
+    def wait_s(self, count: int, now: float) -> float:
+        """Enter bytes into the account; how long to wait before writing them."""
+        if self.bytes_per_s <= 0:
+            return 0.0
+        cost = count / self.bytes_per_s
+        descriptor = os.open(self._folder() / "account", _FLAGS, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            data = os.pread(descriptor, _ACCOUNT.size, 0)
+            free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
+            # Not a number, in the past or too far off: begin now.
+            if not now <= free_at <= now + DEBT_MAX_S:
+                free_at = now
+            # Who is let in late still pays, up to what the account takes.
+            os.pwrite(descriptor, _ACCOUNT.pack(min(free_at + cost, now + DEBT_MAX_S)), 0)
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+        return free_at - now
+
+    def _folder(self) -> Path:
+        folder = self.root / ".limits"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder

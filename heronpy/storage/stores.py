@@ -1,0 +1,258 @@
+"""Which of the checkpoint stores a topology writes to (M12).
+
+A new topology gets the store that the policy puts first, and stays there as long as it can be written;
+the choice is claimed in a file of the topology's working folder, so that all of its processes, also those
+that start at once, agree. When a store is full or gone, whoever notices moves the claim to the next one,
+and every process follows with its next checkpoint, which is a full one. What lies in the old store stays
+restorable from there, because locations are absolute.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.units import parse_bytes
+from heronpy.plan.launch import LaunchSpec
+from heronpy.storage.checkpoint_files import StoreError
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.store_limits import StoreLimits
+
+#: A store with less free space counts as full for a new topology.
+FREE_MIN_BYTES: Final = 16 << 20
+_CLAIM: Final = "checkpoint-store"
+_FIELDS: Final = frozenset(("folder", "weight", "writers", "rate_bytes"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSpec:
+    """One of the stores of a cluster."""
+
+    name: str
+    root: Path
+    weight: float
+    limits: StoreLimits
+
+
+def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
+    """The stores of the settings; ConfigError when one is described wrongly."""
+    home = Path(os.environ.get("HERON_HOME") or "~/.herondata")
+    if not settings.stores:
+        return [_spec("", settings.root or str(home / "checkpoints"), settings)]
+    return [_spec(str(name), given, settings) for name, given in settings.stores.items()]
+
+
+def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
+    fields = dict(given) if isinstance(given, Mapping) else {"folder": given}
+    what = f"heron.checkpoint.stores: store {name!r}"
+    unknown = sorted(map(str, fields.keys() - _FIELDS))
+    if unknown:
+        raise ConfigError(f"{what} has {unknown[0]!r}, which is none of {', '.join(sorted(_FIELDS))}.")
+    folder = fields.get("folder")
+    if not folder or not isinstance(folder, str | os.PathLike):
+        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'.")
+    try:
+        weight = float(fields.get("weight", 1.0))
+        writers = int(fields.get("writers", settings.store_writers))
+        rate = float(parse_bytes(fields.get("rate_bytes", settings.store_rate_bytes)))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{what} has a value that is no number ({error}).") from None
+    if not (0 < weight < math.inf) or writers < 0 or rate < 0:
+        raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative.")
+    root = Path(folder).expanduser().absolute()
+    return StoreSpec(name, root, weight, StoreLimits(root, writers, rate))
+
+
+def check_stores(settings: CheckpointSettings) -> None:
+    """ConfigError when the stores and the replica cannot be what somebody wants."""
+    roots: dict[Path, str] = {}
+    for spec in specs_of(settings):
+        if spec.root in roots:
+            raise ConfigError(
+                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}."
+            )
+        roots[spec.root] = spec.name
+    replica = Path(settings.replica).expanduser().absolute() if settings.replica else None
+    if replica in roots:
+        raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder.")
+
+
+def store_roots(settings: CheckpointSettings) -> list[Path]:
+    """The folders of all stores, each with one folder per topology instance."""
+    return [spec.root for spec in specs_of(settings)]
+
+
+class Stores(Protocol):
+    """Where a process of a topology keeps checkpoints."""
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The store to write to now."""
+
+    def homes(self) -> list[CheckpointStore]:
+        """Every store that holds something of the topology."""
+
+    def failed(self) -> None:
+        """Writing to the store has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneStore:
+    """A store without an alternative."""
+
+    store: CheckpointStore
+
+    def homes(self) -> list[CheckpointStore]:
+        """See `Stores`."""
+        return [self.store]
+
+    def failed(self) -> None:
+        """See `Stores`; there is nowhere to go."""
+
+
+class StoreChoice:
+    """The store of one topology as one of its processes sees it."""
+
+    def __init__(self, launch: LaunchSpec, settings: CheckpointSettings) -> None:
+        self._launch = launch
+        self._settings = settings
+        self._specs = specs_of(settings)
+        self._claim = Path(launch.working_dir) / _CLAIM
+        self._store = self._at(self._choose())
+
+    @property
+    def store(self) -> CheckpointStore:
+        """The store to write to; another object as soon as a process of the topology has moved on."""
+        if len(self._specs) > 1:
+            root = _claimed(self._claim, self._launch.topology_id)
+            if root is not None and root != self._store.folder.parent:
+                self._store = self._at(root)
+        return self._store
+
+    def homes(self) -> list[CheckpointStore]:
+        """The stores that hold something of the topology, the present one first."""
+        present = self.store
+        others = [self._at(spec.root) for spec in self._specs if spec.root != present.folder.parent]
+        return [present, *(store for store in others if store.folder.is_dir())]
+
+    def failed(self) -> None:
+        """Writing has failed: move on when the store is full or gone and another one is not."""
+        if len(self._specs) > 1 and not _takes_files(self.store.folder.parent):
+            self._store = self._at(self._choose())
+
+    def _at(self, root: Path) -> CheckpointStore:
+        limits = next((spec.limits for spec in self._specs if spec.root == root), None)
+        return CheckpointStore(root / self._launch.topology_id, self._settings.fsync, limits)
+
+    def _choose(self) -> Path:
+        launch = self._launch
+        claimed = _claimed(self._claim, launch.topology_id)
+        homes = [spec.root for spec in self._specs if (spec.root / launch.topology_id).is_dir()]
+        stays = list(dict.fromkeys([*([claimed] if claimed else []), *homes]))
+        preferred = _preferred(launch.topology_id, self._specs, self._settings.store_policy)
+        order = dict.fromkeys([*stays, *preferred])
+        # A topology that has checkpoints goes on without new ones where none can be written (F21).
+        found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
+        if found is None:
+            raise StoreError(
+                f"No checkpoint store of topology {launch.topology} can be written "
+                f"({', '.join(str(spec.root) for spec in self._specs)}); free space there, or set "
+                "heron.checkpoint.root to another folder."
+            )
+        return found if found == claimed else _agree(self._claim, claimed, found, launch)
+
+
+def store_for(launch: LaunchSpec, settings: CheckpointSettings) -> CheckpointStore:
+    """The store of a topology: the same one in each of its processes, also when they start at once."""
+    return StoreChoice(launch, settings).store
+
+
+def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
+    """The folders of all stores, the one that suits the topology best first."""
+    if policy == "most_free":
+        return [spec.root for spec in sorted(specs, key=lambda spec: (-_free_bytes(spec.root), spec.name))]
+    if policy == "least_used":
+        return [spec.root for spec in sorted(specs, key=lambda spec: (_used(spec), spec.name))]
+    return by_hash(topology_id, specs)
+
+
+def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
+    """Rendezvous hashing, shares by weight: when a store goes, only its own topologies move. Pure."""
+
+    def score(spec: StoreSpec) -> float:
+        digest = hashlib.sha256(f"{spec.name}\0{topology_id}".encode()).digest()
+        part = (int.from_bytes(digest[:7], "big") + 1) / (1 << 56)
+        return -math.log(part) / spec.weight if part < 1 else 0.0
+
+    return [spec.root for spec in sorted(specs, key=lambda spec: (score(spec), spec.name))]
+
+
+def _used(spec: StoreSpec) -> float:
+    """Topology instances in a store, by its weight; a store that cannot be reached comes last."""
+    try:
+        spec.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.scandir(spec.root) as entries:
+            return sum(entry.is_dir() and not entry.name.startswith(".") for entry in entries) / spec.weight
+    except OSError:
+        return math.inf
+
+
+def _free_bytes(root: Path) -> int:
+    """Free space of the file system that holds a folder; 0 when it cannot be reached."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = os.statvfs(root)
+    except OSError:
+        return 0
+    return status.f_bavail * status.f_frsize
+
+
+def _takes_files(root: Path) -> bool:
+    """Whether a store can be written now."""
+    if _free_bytes(root) < FREE_MIN_BYTES:
+        return False
+    probe = root / f".probe-{os.urandom(8).hex()}"
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _claimed(claim: Path, topology_id: str) -> Path | None:
+    """The root that a process of this topology instance chose earlier."""
+    try:
+        root, _, owner = claim.read_text(encoding="utf-8").rpartition("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return Path(root) if owner == topology_id and root else None
+
+
+def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
+    """Have all processes agree on one root, the first one to choose decides; the root chosen."""
+    claim.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(claim.with_name(f".{_CLAIM}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        current = _claimed(claim, launch.topology_id)
+        if current is not None and current != replaced:
+            return current
+        # At once, so that the next topology sees that this one is there (least_used).
+        (root / launch.topology_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = claim.with_name(f".{_CLAIM}.tmp")
+        temporary.write_text(f"{root}\n{launch.topology_id}", encoding="utf-8")
+        os.replace(temporary, claim)
+    finally:
+        # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+    return root

@@ -1,0 +1,52 @@
+"""A process that works on a checkpoint store until it is killed: `python checkpoint_crasher.py FOLDER`.
+
+It prints a line for each checkpoint that it was told is complete.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.storage.checkpoints import CheckpointStore
+
+RETAINED = 3
+SIZE = 3000
+
+
+def piece(number: int) -> bytes:
+    """Some pieces are shared by several checkpoints."""
+    return random.Random(number).randbytes(SIZE)
+
+
+def metadata_of(store: CheckpointStore, number: int) -> ckpt.Metadata:
+    """Write the files of a checkpoint: two shared ones, one of which the last one has, too, and one of its own."""
+    metadata = ckpt.Metadata(version=1, checkpoint=number, topology="wordy", topology_id=store.folder.name)
+    task = metadata.tasks.add(task_id=1, component="count")
+    keyed = task.keyed.add(name="counts")
+    for shared in (number, number // 2):
+        keyed.segments.add(file=store.put_shared(number, piece(shared)))
+    task.state_file.CopyFrom(store.put_exclusive(number, "task-1-state-1", piece(-number)))
+    return metadata
+
+
+def work(store: CheckpointStore, first: int, last: int, told: object = None) -> None:
+    kept = [store.load_metadata(number) for number in store.checkpoints()]
+    store.sweep(kept, before=first)
+    for number in range(first, last):
+        metadata = metadata_of(store, number)
+        store.write_metadata(metadata)
+        if callable(told):
+            told(number)
+        kept.append(metadata)
+        dropped, kept = kept[:-RETAINED], kept[-RETAINED:]
+        store.discard(dropped, kept)
+        if number % 5 == 0:
+            store.sweep(kept)
+
+
+if __name__ == "__main__":
+    target = CheckpointStore(sys.argv[1])
+    begin = max(target.checkpoints(), default=0) + 1
+    work(target, begin, 1 << 40, lambda number: print(number, flush=True))
