@@ -22,15 +22,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--container", type=int, required=True)
     parser.add_argument("--task", type=int, required=True)
     parser.add_argument("--epoch", type=int, required=True, help="incarnation of this task")
+    parser.add_argument("--after", default="", help="why the incarnation before this one ended")
     args = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(args.launch)
         setup(f"task-{args.task}", settings_for(launch, "logging").level)
         capture_prints()
-        return run(launch, args.container, args.task, args.epoch)
+        return run(launch, args.container, args.task, args.epoch, args.after)
     except HeronError as error:
         logging.getLogger("heron.instance").error("%s", error)
-        return exit_codes.FAILURE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
+        return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
 
 
 if __name__ == "__main__":

@@ -53,6 +53,12 @@ class BoltAcks:
         self._failed.append(tup)
         self._failed_at.append(len(self.acked))
 
+    def withdraw(self, tup: HeronTuple) -> None:
+        """Forget the fails of a tuple that were not sent yet."""
+        kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if pair[0] is not tup]
+        self._failed = [failed for failed, _ in kept]
+        self._failed_at = [at for _, at in kept]
+
     def flush(self, current: list[HeronTuple] | None = None) -> None:
         """Send what was collected; `current` are the tuples of the frame just processed, if all of it was."""
         acked, failed = self.acked, self._failed

@@ -16,6 +16,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from heronpy.net.zsock import readable
@@ -67,7 +68,7 @@ class AsyncBoltTask(BoltTask):
         self.set_state(control.TASK_RUNNING)
         asyncio.run(self._main())
         if self._failure is not None:
-            if isinstance(self._failure, Exception):
+            if isinstance(self._failure, (Exception, SystemExit)):
                 raise UserError from self._failure
             raise self._failure
 
@@ -92,11 +93,14 @@ class AsyncBoltTask(BoltTask):
             self.serve_inbox()
         self._watch()
         self.link.receive(self.take_frame)
+        if self.checkpoints is not None and self.checkpoints.pending:
+            # A cut waits until no coroutine is in progress; meanwhile none is started.
+            self.checkpoints.work(between=not self._running)
         now = time.monotonic()
         self.turn(now)
         if self._tick_s is not None and now >= self._next_tick:
             self.arm_tick(now)
-            if not self._ticking:
+            if not self._ticking and not self._cut_due():
                 # Ticks that come while one is in progress are not made up for.
                 self._ticking = True
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
@@ -104,7 +108,7 @@ class AsyncBoltTask(BoltTask):
         self.acks.flush()
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
         self.emitter.flush()
-        if self._idle() and self.finish_requested and not self._finished:
+        if self._idle() and self.finish_requested and not self._finished and not self._cut_due():
             await self._finish_async()
         await self._sleep(now)
 
@@ -118,8 +122,16 @@ class AsyncBoltTask(BoltTask):
         if self._loop_watched >= 0:
             asyncio.get_running_loop().remove_reader(self._loop_watched)
             self._loop_watched = -1
+        super().on_link_lost()
+
+    def opened(self) -> int:
         # The current frame is among the open ones.
-        self._stale_frames = len(self.queue) + len(self._order)
+        return len(self._order)
+
+    def settle_opened(self) -> None:
+        for entry in islice(self._order, self.settled, None):
+            self.link.consumed(entry.size, entry.tuples)
+        self.settled = max(self.settled, len(self._order))
 
     # ---- tuples -------------------------------------------------------------------------------
 
@@ -128,11 +140,16 @@ class AsyncBoltTask(BoltTask):
 
     def _take_tuples(self, now: float) -> None:
         """Start coroutines up to the bound."""
-        bound = self.settings.async_concurrency
+        if self._cut_due():
+            return
+        # Of several tuples in progress nobody could say which one ended the process.
+        bound = 1 if self.poison.careful else self.settings.async_concurrency
         while len(self._running) < bound and not self.link.outbox and (self.current or self.queue):
             if not self.current:
                 size = self.take_next(now)
                 if not size:
+                    if self._cut_due():
+                        return
                     continue
                 entry = OpenFrame(size, len(self.current), len(self.current))
                 self._open[self.current[0].frame.number] = entry
@@ -143,6 +160,9 @@ class AsyncBoltTask(BoltTask):
                 self.current, self._place = [], 0
             self._start(tup, tup)
 
+    def _cut_due(self) -> bool:
+        return self.checkpoints is not None and self.checkpoints.due is not None
+
     def _start(self, counted: HeronTuple | None, tup: HeronTuple) -> None:
         """Run a coroutine for a tuple, or for a tick, which is counted nowhere."""
         task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None))
@@ -152,16 +172,41 @@ class AsyncBoltTask(BoltTask):
     async def _run_one(self, tup: HeronTuple, tick: bool) -> None:
         start = time.monotonic()
         try:
-            await (self.user.object.process_tick(tup) if tick else self.user.object.process(tup))
+            if tick:
+                await self.user.object.process_tick(tup)
+            else:
+                await self._process_one(tup)
         except (StopRequested, UserError) as error:
             self._failure = self._failure or error
-        except Exception as error:
-            if not tick:
-                self.acks.fail(tup)
-            self._failure = self._failure or error
+        except (Exception, SystemExit) as error:
+            if tick or not self.poison.raised(tup, error):
+                if not tick:
+                    self.acks.fail(tup)
+                self._failure = self._failure or error
         if not tick:
             self._account(tup, 1, time.monotonic() - start)
             self._tuple_done(tup)
+
+    async def _process_one(self, tup: HeronTuple) -> None:
+        """Give a tuple to user code, for as long as it may take."""
+        process = self.poison.careful or self.user.object.process
+        limit_s = self.settings.execute_timeout_s
+        if not limit_s:
+            await process(tup)
+            return
+        limit = asyncio.timeout(limit_s)
+        try:
+            async with limit:
+                await process(tup)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(
+                f"process() has lasted longer than heron.instance.execute_timeout_s, which is {limit_s:g} s"
+            ) from None
+
+    process_function = _process_one
+    asynchronous = True
 
     def _tuple_done(self, tup: HeronTuple) -> None:
         number = tup.frame.number
@@ -201,7 +246,8 @@ class AsyncBoltTask(BoltTask):
         self._finished = True
         self.hold_ticks()
         try:
-            result = self.user.object.finish()
+            again = self.checkpoints is not None and self.checkpoints.finished_before
+            result = None if again else self.user.object.finish()
             if asyncio.iscoroutine(result):
                 await result
         except Exception as error:
@@ -214,7 +260,8 @@ class AsyncBoltTask(BoltTask):
     async def _sleep(self, now: float) -> None:
         """Wait for a frame, a message, the end of a coroutine or a tick."""
         sock = self.link.sock
-        if sock is not None and readable(sock):
+        cut_now = self._cut_due() and not self._running
+        if cut_now or (sock is not None and readable(sock)):
             await asyncio.sleep(0)
             return
         deadline = IDLE_WAIT_S if self._idle() else HOUSEKEEPING_S

@@ -67,6 +67,8 @@ class Batches:
         self.streams = streams
         self.tracked = tracked
         self.pending = pending
+        #: What receivers know the frames of this process by, where checkpoints are taken; else 0.
+        self.attempt = 0
         self.now = 0.0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
         self.limit: int = settings.batch_tuples
@@ -210,6 +212,8 @@ class Batches:
         frame.stream = stream
         frame.count = size
         frame.codec = self._codec
+        if self.attempt:
+            frame.attempt = self.attempt
         return frame
 
     # ---- tracked spout tuples with several copies -----------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,10 @@ from heronpy.wire import codec
 from heronpy.wire.frames import DATA, unpack16
 
 from .acks import BoltAcks
+from .barriers import BoltCheckpoints
 from .emitter import mark_of
+from .execute_watch import ExecuteWatch
+from .poison import PoisonGuard
 from .routing import schemas_of
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
@@ -38,11 +42,16 @@ class BoltTask(Task):
     """One task of a bolt."""
 
     tracked_as = "bolt"
+    checkpoints: BoltCheckpoints | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.queue: deque[tuple[frame_pb2.Frame, int]] = deque()
         self.current: list[HeronTuple] = []
+        #: The frame that `current` came in; kept only where checkpoints are taken.
+        self.current_frame: frame_pb2.Frame | None = None
+        #: The credit of so many frames (those in progress, then the queue) is void or was returned already.
+        self.settled = 0
         self._place = 0
         self._current_bytes = 0
         self._chunk = 1
@@ -51,12 +60,18 @@ class BoltTask(Task):
         self._flushed_at = 0.0
         self._finished = False
         self.known_tasks: dict[int, str] = {}
+        self.poison = PoisonGuard(self)
+        self._execute_watch: ExecuteWatch | None = None
 
     # ---- emit, ack ------------------------------------------------------------------------------
 
     def build(self, plan: Any) -> None:
         super().build(plan)
         self.decode = codec.decoder(self.user.deserialize, self.settings.allow_pickle)
+
+    def take_part(self, plan: Any, region: Any, settings: Any) -> None:
+        self.checkpoints = BoltCheckpoints(self, plan, region, settings)
+        self.checkpoints.take_restored(self.checkpoints.restore())
 
     def prepare_delegate(self) -> None:
         self.acks = BoltAcks(
@@ -68,7 +83,7 @@ class BoltTask(Task):
         delegate.fail = self._fail
         delegate.end_of_input = self._no_end_of_input
 
-    def bind_emit(self) -> None:
+    def _bind_calls(self) -> None:
         """Make the emit, ack and fail closures; they shadow the class's methods unless overridden."""
         from heronpy.api.bolt.base_bolt import BaseBolt
 
@@ -88,6 +103,21 @@ class BoltTask(Task):
             bolt.ack = delegate.ack
         if type(bolt).fail is BaseBolt.fail:
             bolt.fail = self._fail
+
+    def bind_emit(self) -> None:
+        """Make the fast `emit`, and look what became of the predecessor."""
+        self._bind_calls()
+        self.poison.begin(self.after, self.asynchronous)
+        if self.settings.execute_timeout_s:
+            self._execute_watch = ExecuteWatch(self, self.poison, frozenset({self.process_function.__code__}))
+            self._execute_watch.start()
+
+    def leave(self) -> None:
+        """Say goodbye: from here on no tuple is processed."""
+        if self._execute_watch is not None:
+            self._execute_watch.stop()
+        self.poison.end()
+        super().leave()
 
     def _emit_any(
         self,
@@ -129,6 +159,9 @@ class BoltTask(Task):
     # ---- frames ---------------------------------------------------------------------------------
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
+        checkpoints = self.checkpoints
+        if checkpoints is not None and not checkpoints.admit(frame, size):
+            return
         if frame.kind != DATA:
             return
         if self._next_tick == NEVER:
@@ -139,6 +172,8 @@ class BoltTask(Task):
         self.link.received_tuples += tuples
         self.progress.in_tuples += tuples
         self.progress.in_bytes += size
+        if checkpoints is not None:
+            checkpoints.queued(frame, size)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
@@ -153,16 +188,48 @@ class BoltTask(Task):
 
     def on_link_lost(self) -> None:
         """Frames in the queue are kept: they were delivered, only their credit is void."""
-        self._stale_frames = len(self.queue) + bool(self.current)
+        self.settled = len(self.queue) + self.opened()
 
-    _stale_frames = 0
+    def opened(self) -> int:
+        """Frames that have left the queue and are not done."""
+        return 1 if self.current else 0
+
+    def settle_opened(self) -> None:
+        """Return the credit of the frames in progress now."""
+        if self.current and not self.settled:
+            self.link.consumed(self._current_bytes, len(self.current))
+            self.settled = 1
+
+    def settle_queue(self) -> None:
+        """Return the credit of everything that is here now."""
+        self.settle_opened()
+        opened = self.opened()
+        for frame, size in islice(self.queue, self.settled - opened, None):
+            self.link.consumed(size, frame.count - frame.skip)
+        self.settled = opened + len(self.queue)
+
+    def rest_of_current(self) -> frame_pb2.Frame | None:
+        """What is left of the frame in progress, as a frame."""
+        if not self.current or self.current_frame is None:
+            return None
+        rest = frame_pb2.Frame()
+        rest.CopyFrom(self.current_frame)
+        rest.skip = self._place + rest.count - len(self.current)
+        return rest
+
+    def put_aside(self, size: int, tuples: int) -> None:
+        """What was just taken from the queue will not be in progress: return its credit."""
+        if self.settled > self.opened():
+            self.settled -= 1
+        else:
+            self.link.consumed(size, tuples)
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
         self._schemas = schemas_of(plan.topology)
         # Frames of a task that a rescale removed may still be on their way.
         self.known_tasks.update(self.components)
-        if self.state != control.TASK_STARTING:
+        if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
             if interval != self._tick_s:
@@ -198,6 +265,10 @@ class BoltTask(Task):
     def take_next(self, now: float) -> int:
         """Open the next frame of the queue as `current`; returns its size, 0 when it held nothing to do."""
         frame, size = self.queue.popleft()
+        if self.checkpoints is not None:
+            if not self.checkpoints.opens(frame, size):
+                return 0
+            self.current_frame = frame
         tuples = frame.count - frame.skip
         self._place = 0
         try:
@@ -212,7 +283,9 @@ class BoltTask(Task):
                 self.acks.fail_frame(frame)
         if self.current:
             return size
-        self._frame_done(size, tuples)
+        self.progress.in_tuples -= tuples
+        self.progress.in_bytes -= size
+        self.put_aside(size, tuples)
         return 0
 
     # ---- the loop -------------------------------------------------------------------------------
@@ -234,6 +307,8 @@ class BoltTask(Task):
                 if self.stopping:
                     return
             link.receive(self.take_frame)
+            if self.checkpoints is not None and self.checkpoints.pending:
+                self.checkpoints.work()
             now = monotonic()
             self.turn(now)
             if self._tick_s is not None and now >= self._next_tick:
@@ -283,7 +358,7 @@ class BoltTask(Task):
 
     def _process(self, part: list[HeronTuple]) -> int:
         """Process tuples; returns how many, fewer when a message arrived: user code may have become slow."""
-        process, inbox = self.user.object.process, self.control.inbox
+        process, inbox = self.poison.careful or self.user.object.process, self.control.inbox
         tup = part[0]
         try:
             if self.user.context.has_hooks:
@@ -301,11 +376,17 @@ class BoltTask(Task):
         except (StopRequested, UserError):
             self._broke_off(part.index(tup) + 1)
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if self.poison.raised(tup, error):
+                return part.index(tup) + 1
             self.acks.fail(tup)
             self._broke_off(part.index(tup) + 1)
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
+
+    #: Where the tuple in the hands of user code is the local variable `tup`, and whether many may be.
+    process_function: Callable[..., Any] = _process
+    asynchronous = False
 
     def _broke_off(self, count: int) -> None:
         """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
@@ -331,9 +412,8 @@ class BoltTask(Task):
     def _frame_done(self, size: int, tuples: int) -> None:
         self.progress.in_tuples -= tuples
         self.progress.in_bytes -= size
-        if self._stale_frames:
-            # It came over an earlier incarnation of the link, which nobody counts any more.
-            self._stale_frames -= 1
+        if self.settled:
+            self.settled -= 1
         else:
             self.link.consumed(size, tuples)
 
@@ -350,7 +430,8 @@ class BoltTask(Task):
         """All input has ended: the bolt's last word."""
         self._finished = True
         self.hold_ticks()
-        self.guard(self.user.object.finish)
+        if self.checkpoints is None or not self.checkpoints.finished_before:
+            self.guard(self.user.object.finish)
         self.acks.flush()
         self.emitter.flush()
         self.set_state(control.TASK_FINISHED)
@@ -371,10 +452,13 @@ class BoltTask(Task):
 
     def last_word(self) -> frame_pb2.Frame:
         frame = super().last_word()
-        if self._stale_frames:
+        if self.checkpoints is not None:
+            # The successor starts from a checkpoint.
+            return frame
+        if self.settled:
             # The stream manager they came from is gone, so nobody can send them again.
             lost = len(self.current) - self._place
-            for waiting, _ in islice(self.queue, self._stale_frames - bool(self.current)):
+            for waiting, _ in islice(self.queue, self.settled - bool(self.current)):
                 lost += waiting.count - waiting.skip
             log.warning("%d tuples of an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)

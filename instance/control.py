@@ -18,7 +18,7 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from heronpy.net.rpc import body_of, parse, wrap
+from heronpy.net.rpc import body_of, parse, seal, wrap
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2 as control
 
@@ -36,6 +36,8 @@ LATE_S = 0.1
 CALM_AFTER = 3
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
+#: Messages for the stream manager that wait for a registration.
+LETTERS_MAX = 1000
 
 
 class ControlThread(threading.Thread):
@@ -52,6 +54,7 @@ class ControlThread(threading.Thread):
         heartbeat_s: float,
         metrics_s: float,
         silence_max_s: float,
+        on_plan: Callable[[Any], None],
     ) -> None:
         super().__init__(name="control", daemon=True)
         self._register = register
@@ -59,6 +62,8 @@ class ControlThread(threading.Thread):
         self._metrics_endpoint = metrics_endpoint
         self._status = status
         self._report = report
+        #: Sees each plan before the loop does, whatever the loop is busy with.
+        self._on_plan = on_plan
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
         #: While nothing changes, heartbeats and metrics are rarer, up to this pause: idle tasks cost nothing.
@@ -71,6 +76,7 @@ class ControlThread(threading.Thread):
         self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._outbox: deque[Any] = deque()
+        self._letters: deque[Any] = deque(maxlen=LETTERS_MAX)
         self._stopping = False
         self._registered = self._disconnected = False
         self._request = 0
@@ -87,6 +93,11 @@ class ControlThread(threading.Thread):
     def publish(self, message: Any) -> None:
         """Send a message to the executor (an ExceptionReport or MetricsReport)."""
         self._outbox.append(message)
+        _poke(self._own_out)
+
+    def tell(self, message: Any) -> None:
+        """Send a message to the stream manager, once registered with one, ahead of later statuses; from any thread."""
+        self._letters.append(message)
         _poke(self._own_out)
 
     def stop(self, timeout_s: float) -> None:
@@ -172,9 +183,11 @@ class ControlThread(threading.Thread):
         """Send a status; True when it says the same as the one before."""
         if not self._registered:
             return False
+        while self._letters and _try_send(dealer, wrap(self._letters[0])):
+            self._letters.popleft()
         status = self._status()
         _try_send(dealer, wrap(control.InstanceStatus(status=status)))
-        if status.in_queue_tuples and status.loop_age_s > LATE_S:
+        if status.loop_age_s > LATE_S and not self.inbox:
             self.deliver("late", None)
         before, self.sent = self.sent, activity_of(status)
         return self.sent == before
@@ -215,8 +228,12 @@ class ControlThread(threading.Thread):
             elif field == "register_instance_reply":
                 if envelope.request_id == self._request:
                     self._registered = True
+                    if body.HasField("plan"):
+                        self._on_plan(body.plan)
                     self.deliver("registered", body)
             elif field:
+                if field == "new_plan":
+                    self._on_plan(body.plan)
                 self.deliver(field, body)
 
     def deliver(self, kind: str, body: Any) -> None:
@@ -232,7 +249,7 @@ def activity_of(status: Any) -> tuple[int, ...]:
 
 def _try_send(sock: zmq.Socket[bytes], envelope: control.Envelope) -> bool:
     try:
-        sock.send(envelope.SerializeToString(), zmq.DONTWAIT)
+        sock.send(seal(envelope), zmq.DONTWAIT)
     except zmq.Again:
         return False
     return True

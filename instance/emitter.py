@@ -320,10 +320,14 @@ class Emitter:
 
     def flush(self) -> None:
         """Send everything that is buffered, and wait when the out-queue is full."""
+        self.send_buffered()
+        self._room()
+
+    def send_buffered(self) -> None:
+        """Send everything that is buffered, and never wait."""
         for outlet in self._outlets():
             if outlet.flat:
                 self.batches.flush(outlet)
-        self._room()
 
     def _flush_stream(self, stream: OutStream) -> None:
         for outlet in stream.all_outlets():

@@ -18,7 +18,9 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+from google.protobuf.message import DecodeError
 
+from heronpy.common.errors import RemoteWireError
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import CREDIT, LINK_HEADER, LINK_OPEN, Frame
@@ -48,6 +50,8 @@ class DataLink:
         self.outbox_bytes = self.outbox_tuples = 0
         #: Tuples that were sent over an earlier incarnation and never credited.
         self.lost_tuples = 0
+        #: Tuples that the stream manager has no part in any more, and which process it is.
+        self.settled_tuples = self._stmgr = 0
         #: Frames that the stream manager says it sent and that never came.
         self.gaps = 0
         self.stale_frames = 0
@@ -60,9 +64,14 @@ class DataLink:
 
     # ---- incarnations -------------------------------------------------------------------------
 
-    def open(self, epoch: int, window_bytes: int, window_tuples: int) -> None:
-        """Start a new incarnation; what waits in the outbox is sent over it."""
-        self.lost_tuples += self.sent_tuples - self.credited_tuples
+    def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
+        """Start a new incarnation; what waits in the outbox is sent over it.
+
+        Another stream manager process: what the one before had taken and still held died with it (H07).
+        """
+        died = stmgr != self._stmgr
+        self._stmgr = stmgr
+        self.lost_tuples += self.sent_tuples - (self.settled_tuples if died else self.credited_tuples)
         if self.sock is not None:
             self.sock.close(linger=0)
         sock = configure(
@@ -76,6 +85,7 @@ class DataLink:
         self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
+        self.settled_tuples = 0
         self.received_frames_bytes += self.received_bytes
         self.received_bytes = self.received_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
@@ -154,6 +164,7 @@ class DataLink:
         self.granted_out = max(self.granted_out, frame.granted_bytes)
         self.credited_bytes = frame.consumed_bytes
         self.credited_tuples = frame.consumed_tuples
+        self.settled_tuples = min(frame.settled_tuples, frame.consumed_tuples)
         self.pump()
 
     # ---- inward -------------------------------------------------------------------------------
@@ -169,20 +180,20 @@ class DataLink:
         while count < budget:
             try:
                 header, data = sock.recv_multipart(zmq.DONTWAIT)
+                epoch, seq = _unpack_header(header)
+                frame = Frame.FromString(data)
             except zmq.Again:
                 break
-            except ValueError:
+            except (ValueError, RemoteWireError, DecodeError):
                 self.stale_frames += 1
                 continue
             count += 1
-            epoch, seq = _unpack_header(header)
             if epoch != self.epoch:
                 self.stale_frames += 1
                 continue
             if seq != self._receive_seq + 1:
                 self.gaps += max(1, seq - self._receive_seq - 1)
             self._receive_seq = seq
-            frame = Frame.FromString(data)
             if frame.kind == CREDIT:
                 self._credit(frame)
             else:

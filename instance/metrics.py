@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import resource
 from bisect import bisect_left
 from typing import Any
@@ -76,8 +77,10 @@ class TaskMetrics:
         self.counters["__py-user-cpu-time-secs", ""] = usage.ru_utime
         self.counters["__py-sys-cpu-time-secs", ""] = usage.ru_stime
         with open("/proc/self/statm", encoding="ascii") as statm:
-            pages = int(statm.read().split()[1])
-        self.gauge("__py-physical-memory-byte", "", pages * resource.getpagesize())
+            virtual, resident = (int(pages) * resource.getpagesize() for pages in statm.read().split()[:2])
+        self.gauge("__py-virtual-memory-byte", "", virtual)
+        self.gauge("__py-physical-memory-byte", "", resident)
+        self.gauge("__py-file-descriptors-count", "", len(os.listdir("/proc/self/fd")))
         for index, (stats, threshold) in enumerate(zip(gc.get_stats(), gc.get_threshold(), strict=True), 1):
             self.counters[f"__py-generation-{index}-count", ""] = stats["collections"]
             self.gauge(f"__py-generation-{index}-collection-threshold", "", threshold)

@@ -1,4 +1,4 @@
-"""What a task tells of itself: heartbeats and metrics. Called by the control thread, which only reads."""
+"""What a task tells of itself: heartbeats and metrics, which the control thread only reads; exceptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def loop_age_s(task: Task) -> float:
 
 def status_of(task: Task) -> control.TaskStatus:
     """The heartbeat; called by the control thread."""
-    p = task.progress
+    p, checkpoints = task.progress, task.checkpoints
     return control.TaskStatus(
         task_id=task.task_id,
         component=task.component,
@@ -40,6 +40,8 @@ def status_of(task: Task) -> control.TaskStatus:
         pending=p.pending,
         loop_age_s=loop_age_s(task),
         error=task.error,
+        attempt=checkpoints.attempt if checkpoints is not None and checkpoints.restored else 0,
+        committed=checkpoints.committed if checkpoints is not None else 0,
     )
 
 
@@ -51,6 +53,7 @@ def report_of(task: Task) -> control.MetricsReport:
     gauge("__gateway-out-stream-queue-size", "", p.out_tuples)
     gauge("__gateway-in-stream-queue-expected-capacity", "", task.in_capacity.current)
     gauge("__gateway-out-stream-queue-expected-capacity", "", task.out_capacity.current)
+    gauge("__pending-acked-count", "", p.pending)
     counters = metrics.counters
     counters["__gateway-received-packets-count", ""] = link.received_frames
     counters["__gateway-received-packets-size", ""] = link.received_frames_bytes + link.received_bytes
@@ -62,6 +65,8 @@ def report_of(task: Task) -> control.MetricsReport:
     if task.plan is not None:
         for stream in list(task.emitter.streams.values()):
             counters["__emit-count", stream.name] = stream.emitted
+    if task.checkpoints is not None:
+        gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
     metrics.sample_process()
     report = control.MetricsReport(
         process=task.instance_id,
@@ -75,3 +80,22 @@ def report_of(task: Task) -> control.MetricsReport:
     )
     metrics.fill(report)
     return report
+
+
+def exception_report(task: Task, error: BaseException, traceback: str, startup: bool) -> control.ExceptionReport:
+    """What the executor is told of an exception; called by the task's thread."""
+    now = time.time()
+    return control.ExceptionReport(
+        process=task.instance_id,
+        task_id=task.task_id,
+        component=task.component,
+        instance_id=task.instance_id,
+        container=task.container,
+        type=type(error).__name__,
+        message=str(error)[:4096],
+        traceback=traceback[-65536:],
+        first_at=now,
+        last_at=now,
+        count=1,
+        startup=startup,
+    )

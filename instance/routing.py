@@ -38,10 +38,12 @@ def choosers_for(
     task_id: int,
     container: int,
     custom: Mapping[GroupingKey, Any],
+    key_groups: int = 0,
 ) -> dict[str, list[Any]]:
     """One chooser per consumer of each output stream of `component`.
 
     Shuffles of different senders start at different tasks, so that few tuples spread evenly, too.
+    With `key_groups` (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
     """
     tasks: dict[str, list[int]] = {}
     local: dict[str, list[int]] = {}
@@ -64,6 +66,7 @@ def choosers_for(
                 start=task_id,
                 local_tasks=local.get(consumer, []),
                 custom=custom.get((consumer, component, stream)),
+                key_groups=key_groups,
             )
             choosers.setdefault(stream, []).append(chooser)
     return choosers
@@ -75,3 +78,25 @@ def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, int
         name: [(stream, len(fields)) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)
     }
+
+
+def downstream_tasks(plan: plan_pb2.PhysicalPlan | None, component: str) -> list[int]:
+    """All tasks of all consumers of a component's streams."""
+    assert plan is not None
+    consumers = {
+        bolt.comp.name
+        for bolt in plan.topology.bolts
+        if any(source.stream.component_name == component for source in bolt.inputs)
+    }
+    return sorted(record.task_id for record in plan.instances if record.component in consumers)
+
+
+def upstream_tasks(plan: plan_pb2.PhysicalPlan, component: str) -> list[int]:
+    """All tasks that send to a bolt."""
+    sources = {
+        source.stream.component_name
+        for bolt in plan.topology.bolts
+        if bolt.comp.name == component
+        for source in bolt.inputs
+    }
+    return sorted(record.task_id for record in plan.instances if record.component in sources)

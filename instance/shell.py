@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import gc
 import logging
-import resource
 import signal
 import sys
 import threading
@@ -19,12 +18,16 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
+from heronpy.procs import sampler
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2
-from heronpy.statemgr import open_state_of, paths
 
 from .async_loop import AsyncBoltTask
 from .bolt_loop import BoltTask
+from .definition import own_component
+from .joining import wait_for_plan
+from .memory import limit_address_space, release_reserve
+from .restoring import RestoreError, await_rewind
 from .routing import components_of
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
@@ -37,22 +40,23 @@ GC_THRESHOLDS = (50_000, 20, 50)
 EXIT_LINGER_S = 1.0
 
 
-def run(launch: Any, container: int, task_id: int, epoch: int) -> int:
+def run(launch: Any, container: int, task_id: int, epoch: int, after: str = "") -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
-    topology, component = _own_component(launch, task_id)
+    topology, component = own_component(launch, task_id)
     settings = settings_for(launch, "instance", component)
-    if settings.memory_limit_bytes:
-        resource.setrlimit(resource.RLIMIT_AS, (settings.memory_limit_bytes,) * 2)
+    limit_address_space(settings.memory_limit_bytes)
     metrics_s = settings_for(launch, "metrics").export_interval_s
     part = components_of(topology)[component]
     setup(instance_id(container, component, task_id), settings_for(launch, "logging").level)
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
+    task.after = after
     task.connect(topology, component, settings_for(launch, "stmgr"))
-    _install_signals(task)
+    signalled = _install_signals(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
     try:
-        return _startup_failed(task, problem) if problem is not None else _run_task(task)
+        code = _startup_failed(task, problem) if problem is not None else _run_task(task)
+        return exit_codes.TERMINATED if signalled and code == exit_codes.OK else code
     finally:
         _let_zeromq_finish(EXIT_LINGER_S)
 
@@ -69,7 +73,7 @@ def _let_zeromq_finish(timeout_s: float) -> None:
 
 
 def _run_task(task: Task) -> int:
-    plan = task.wait_for_plan()
+    plan = wait_for_plan(task)
     if plan is None:
         log.info("stopped before the plan came%s", f": {task.error}" if task.error else "")
         task.control.stop(1.0)
@@ -80,6 +84,8 @@ def _run_task(task: Task) -> int:
         try:
             task.build(plan)
             task.bind_emit()
+        except RestoreError as error:
+            return await_rewind(task, error.region, error.__cause__ or error)
         except UserError as error:
             return _startup_failed(task, error.__cause__ or error)
         except Exception as error:
@@ -87,10 +93,15 @@ def _run_task(task: Task) -> int:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        task.run_loop()
+        if task.checkpoints is not None:
+            task.checkpoints.await_start()
+        if not task.stopping:
+            task.run_loop()
     except StopRequested:
         pass
     except (UserError, HeronError) as error:
+        if isinstance(error.__cause__, MemoryError):
+            release_reserve()
         task.report_exception(error.__cause__ or error, startup=False)
         code = exit_codes.USER_EXCEPTION
     if task.error:
@@ -113,26 +124,6 @@ def _startup_failed(task: Task, error: BaseException) -> int:
     return exit_codes.STARTUP_FAILURE
 
 
-def _own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, str]:
-    """The topology, and the component that the packing plan gives to this task."""
-    from heronpy.proto import plan_pb2
-
-    state = open_state_of(launch)
-    try:
-        found = state.get(paths.topology(launch.topology))
-        packed = state.get(paths.packing_plan(launch.topology))
-    finally:
-        state.close()
-    if found is None or packed is None:
-        raise HeronError(f"topology {launch.topology} has no plan in the state manager; it was killed")
-    topology = topology_pb2.Topology.FromString(found[0])
-    for container in plan_pb2.PackingPlan.FromString(packed[0]).containers:
-        for instance in container.instances:
-            if instance.task_id == task_id:
-                return topology, instance.component
-    raise HeronError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
-
-
 def _task_class(part: Any, launch: Any) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
     spout = isinstance(part, topology_pb2.Spout)
@@ -146,10 +137,15 @@ def _task_class(part: Any, launch: Any) -> tuple[type[Task], BaseException | Non
     return (AsyncBoltTask if getattr(cls, "is_async", False) else BoltTask), None
 
 
-def _install_signals(task: Task) -> None:
-    """SIGTERM asks the loop to stop; SIGUSR1 dumps all stacks to the log."""
+def _install_signals(task: Task) -> list[int]:
+    """SIGTERM asks the loop to stop; SIGUSR1 dumps all stacks to the log, SIGUSR2 samples them.
+
+    The list gets what asked it to stop.
+    """
+    signalled: list[int] = []
 
     def stop(signum: int, frame: Any) -> None:
+        signalled.append(signum)
         task.control.deliver("stop_task", control.StopTask(reason=signal.Signals(signum).name))
 
     signal.signal(signal.SIGTERM, stop)
@@ -158,3 +154,5 @@ def _install_signals(task: Task) -> None:
     faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.__stderr__ or 2, all_threads=True)
     faulthandler.enable(file=sys.__stderr__ or 2)
+    sampler.install(task.launch.sockets_dir)
+    return signalled

@@ -61,7 +61,7 @@ class SpoutTask(Task):
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
-        if self.state != control.TASK_STARTING:
+        if not self.starting:
             # A live change of the configuration comes as a new plan.
             self._read_limits()
 
@@ -118,6 +118,8 @@ class SpoutTask(Task):
 
     def _end_of_input(self) -> None:
         self.exhausted = True
+        # Ends the chunk of calls.
+        self.control.inbox.append(("late", None))
 
     # ---- frames -------------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class SpoutTask(Task):
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
         # While user code waits in an emit it is not called; the loop does it when that is over.
-        if self.state != control.TASK_STARTING and not self._waiting:
+        if not self.starting and not self._waiting:
             self._switch_active()
 
     def _switch_active(self) -> None:
@@ -244,6 +246,9 @@ class SpoutTask(Task):
                 self.guard(self._deliver_completed, now)
             if self._immediate or emitter.unrouted:
                 self.guard(self._deliver_immediate)
+            if self.checkpoints is not None and self.checkpoints.pending:
+                # After the acks: what was emitted before the cut is done with before the cut.
+                self.checkpoints.work()
             if self.timeout_s and now >= self._next_expiry:
                 self.guard(self._expire, now)
             self.progress.pending = self.pending.total
@@ -289,14 +294,15 @@ class SpoutTask(Task):
         return chunk
 
     def _call_user(self, calls: int) -> None:
-        next_tuple = self.user.object.next_tuple
+        """Call next_tuple so often; fewer times when a message comes: it may have become slow."""
+        next_tuple, inbox = self.user.object.next_tuple, self.control.inbox
         try:
             if calls == 1:
                 next_tuple()
             else:
                 for _ in range(calls):
                     next_tuple()
-                    if self.exhausted:
+                    if inbox:
                         break
         except (StopRequested, UserError):
             raise

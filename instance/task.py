@@ -19,17 +19,21 @@ import zmq
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError, TopologyError
+from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import LEAVE, Frame
 
+from .attempt import Attempt, region_of
+from .checkpoints import KINDS, Checkpoints
 from .control import ControlThread
 from .emitter import Emitter
 from .link import DataLink
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
-from .reports import report_of, status_of
+from .reports import exception_report, report_of, status_of
+from .restoring import RestoreError
 from .routing import choosers_for, component_of, output_streams
 from .user_code import UserCode
 
@@ -81,6 +85,10 @@ class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
+    #: Why the incarnation before this one ended, as its executor tells; empty when there was none.
+    after = ""
+    #: Its part in EFFECTIVELY_ONCE; None in any other mode.
+    checkpoints: Checkpoints | None = None
 
     def __init__(self, launch: Any, settings: Any, metrics_s: float, container: int, task_id: int, epoch: int) -> None:
         self.launch = launch
@@ -103,7 +111,6 @@ class Task:
         self.finish_requested = False
         self.leaving = False
         self._waiting = False
-        self._next_plan: plan_pb2.PhysicalPlan | None = None
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
         self.in_capacity = TunedCapacity(
@@ -131,6 +138,7 @@ class Task:
         self._frame_max_bytes = stmgr.frame_max_bytes
         self.topology = topology
         self.component = component
+        self.attempt = Attempt(component)
         self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
         sockets = self.launch.sockets_dir
         self.control = ControlThread(
@@ -148,6 +156,7 @@ class Task:
             heartbeat_s=min(self.settings.heartbeat_interval_s, self._silence_max_s()),
             metrics_s=min(self._metrics_s, self._silence_max_s()),
             silence_max_s=self._silence_max_s(),
+            on_plan=self.attempt.heard,
         )
         self.link = DataLink(
             self.task_id,
@@ -170,6 +179,7 @@ class Task:
         global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
         self.user = UserCode(self, plan)
         self.acking = self.user.reliability == "ATLEAST_ONCE"
+        self._join_region(plan)
         streams = [
             OutStream(name, index, fields, direct)
             for index, (name, fields, direct) in enumerate(output_streams(plan.topology, self.component))
@@ -179,7 +189,7 @@ class Task:
             self.task_id,
             streams,
             self.settings,
-            self.link_send,
+            self.link_send if self.checkpoints is None else self.checkpoints.send,
             _random_bits(),
             tracked=self.tracked_as if self.acking else None,
             pending=getattr(self, "pending", None),
@@ -188,10 +198,32 @@ class Task:
             frame_max_bytes=self._frame_max_bytes,
         )
         self.emitter.batches.now = time.monotonic()
+        self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt
         self.user.construct()
         self.prepare_delegate()
         self.take_plan(plan)
         self.user.initialize()
+
+    def _join_region(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Where checkpoints are taken: load the state of the region's attempt; raises RestoreError."""
+        region = region_of(plan, self.component)
+        if region is None:
+            return
+        self.attempt.take(region)
+        try:
+            self.take_part(plan, region, settings_for(self.launch, "checkpoint"))
+        except Exception as error:
+            raise RestoreError(region) from error
+
+    def take_part(self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, settings: Any) -> None:
+        """Make `checkpoints` and load the state."""
+        self.checkpoints = Checkpoints(self, plan, region, settings)
+        self.checkpoints.restore()
+
+    @property
+    def starting(self) -> bool:
+        """The loop has not begun."""
+        return self.state in (control.TASK_STARTING, control.TASK_RESTORED)
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
@@ -227,7 +259,7 @@ class Task:
         self.metrics.count("__out-queue-full-count", "", 1)
         self._waiting = True
         try:
-            while link.outbox and not self.stopping:
+            while link.outbox and not self.stopping and not self._cut_is_urgent():
                 now = self.emitter.batches.now = time.monotonic()
                 self.turn(now)
                 if self.control.inbox:
@@ -240,6 +272,14 @@ class Task:
         if self.stopping and not self.leaving and link.outbox_bytes > STOP_OVERSHOOT * bytes_max:
             raise StopRequested
 
+    def _cut_is_urgent(self) -> bool:
+        """An unaligned checkpoint does not wait for room, within limits: its barriers are behind what is stuck."""
+        checkpoints = self.checkpoints
+        if checkpoints is None or not checkpoints.urgent:
+            return False
+        limit = STOP_OVERSHOOT * int(self.settings.out_queue_bytes_max)
+        return self.link.outbox_bytes <= limit
+
     # ---- plan ---------------------------------------------------------------------------------
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
@@ -247,10 +287,14 @@ class Task:
         if self.plan is not None and plan.version <= self.plan_version:
             return
         self.plan, self.plan_version = plan, plan.version
+        if self.checkpoints is not None:
+            self.checkpoints.take_plan(plan)
         self.topology = plan.topology
         self.components = component_of(plan)
         active = plan.topology.state != topology_pb2.PAUSED and self.task_id in self.components
-        self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, self.user.custom_groupings))
+        customs = self.user.custom_groupings
+        key_groups = 0 if self.checkpoints is None else self.checkpoints.settings.key_groups
+        self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, customs, key_groups))
         self.guard(self.user.plan_changed, plan, self.components)
         if self.plan is not plan:
             return  # user code emitted, and a newer plan came while it waited
@@ -270,9 +314,11 @@ class Task:
         while inbox:
             kind, body = inbox.popleft()
             if kind == "registered":
-                self._registered(body)
+                self.registered(body)
             elif kind == "new_plan" and self.plan is not None:
                 self.take_plan(body.plan)
+            elif kind in KINDS and self.checkpoints is not None:
+                self.checkpoints.note(kind, body)
             elif kind == "finish_task":
                 self.finish_requested = True
             elif kind == "hold_ticks":
@@ -287,44 +333,20 @@ class Task:
     def hold_ticks(self) -> None:
         """All input has ended: what a tick could do, `finish` will."""
 
-    def _registered(self, reply: control.RegisterInstanceReply) -> None:
+    def registered(self, reply: control.RegisterInstanceReply) -> None:
         if self.link.epoch:
             self.on_link_lost()
         self.link.open(
             reply.link_epoch,
             self.settings.in_queue_bytes_max,
             self.in_capacity.current,
+            reply.stmgr_epoch,
         )
         if reply.HasField("plan") and self.plan is not None:
             self.take_plan(reply.plan)
 
     def on_link_lost(self) -> None:
         """The stream manager is a new one: what it had is gone (tuples are replayed by timeout)."""
-
-    def wait_for_plan(self) -> plan_pb2.PhysicalPlan | None:
-        """Wait until registered and given a plan that holds this task; None when asked to stop."""
-        import select
-
-        while not self.stopping:
-            select.select([self.control.wake_fd], [], [], 1.0)
-            self.control.drain_wake()
-            self.progress.turned_at = time.monotonic()
-            while self.control.inbox:
-                kind, body = self.control.inbox.popleft()
-                if kind == "registered":
-                    self._registered(body)
-                    if body.HasField("plan"):
-                        self._next_plan = body.plan
-                elif kind == "new_plan":
-                    self._next_plan = body.plan
-                elif kind in ("stop_task", "refused"):
-                    self.error = body if kind == "refused" else ""
-                    self.stopping = True
-            plan = self._next_plan
-            # The plan may come before the answer to the registration, and without a link nothing can be sent.
-            if plan is not None and self.link.epoch and any(i.task_id == self.task_id for i in plan.instances):
-                return plan
-        return None
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         """A data frame for this task."""
@@ -338,6 +360,8 @@ class Task:
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_S
             self.publish_progress(now)
+            if self.checkpoints is not None:
+                self.checkpoints.check(now)
 
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
@@ -364,7 +388,7 @@ class Task:
 
         A message whose wake-up was used up by an earlier wait is not waited for again.
         """
-        if self.control.inbox:
+        if self.control.inbox or (self.checkpoints is not None and self.checkpoints.ready and not self._waiting):
             return
         self.progress.resting = True
         self.link.wait(timeout_s)
@@ -404,23 +428,7 @@ class Task:
         if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         log.error("%s", text.rstrip())
-        now = time.time()
-        self.control.publish(
-            control.ExceptionReport(
-                process=self.instance_id,
-                task_id=self.task_id,
-                component=self.component,
-                instance_id=self.instance_id,
-                container=self.container,
-                type=type(error).__name__,
-                message=str(error)[:4096],
-                traceback=text[-65536:],
-                first_at=now,
-                last_at=now,
-                count=1,
-                startup=startup,
-            )
-        )
+        self.control.publish(exception_report(self, error, text, startup))
 
     def leave(self) -> None:
         """Flush, say goodbye to the stream manager and close; never raises.
@@ -428,15 +436,20 @@ class Task:
         Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
         """
         self.stopping = self.leaving = True
+        # A successor in EFFECTIVELY_ONCE starts from a checkpoint: what is here would be stale.
+        flushes = self.plan is not None and self.link.epoch and self.checkpoints is None
+        if self.checkpoints is not None:
+            self.checkpoints.close()
         try:
-            if self.plan is not None and self.link.epoch:
+            if flushes:
                 self.link.receive(self.take_frame)
                 self.emitter.flush()
         except (HeronError, zmq.ZMQError) as error:
             log.warning("could not flush everything before exit: %s", error)
         try:
-            if self.plan is not None and self.link.epoch:
+            if flushes:
                 self.link.send_all()
+            if self.plan is not None and self.link.epoch:
                 self.link.send_control(self.last_word().SerializeToString())
         except zmq.ZMQError as error:
             log.warning("could not say goodbye to the stream manager: %s", error)

@@ -113,6 +113,11 @@ class UserCode:
                 key = (bolt.comp.name, self._task.component, source.stream.id)
                 self.custom_groupings[key] = grouping
 
+    def know_state(self, attempt: int, state: Any) -> None:
+        """In EFFECTIVELY_ONCE, before any user code runs: the attempt, and keyed state that is saved."""
+        self.context._attempt = attempt
+        self.context.keyed_states = state.keyed
+
     def construct(self) -> None:
         """Load the class and make the object: `cls(delegate=...)`, as Apache heronpy does."""
         cls = load_class(self._part.comp.class_name, self._task.launch)
@@ -120,8 +125,13 @@ class UserCode:
 
     def initialize(self) -> None:
         """Constructor, init_state, initialize, hooks, custom groupings: in Heron's order."""
+        checkpoints = self._task.checkpoints
+        if checkpoints is not None:
+            checkpoints.check_component(self.object)
         if isinstance(self.object, StatefulComponent):
-            self.object.init_state(HashMapState())
+            self.object.init_state(HashMapState() if checkpoints is None else checkpoints.state.plain)
+        if checkpoints is not None:
+            checkpoints.pre_restore(self.object)
         self.object.initialize(self.config, self.context)
         self.context.invoke_hook_prepare()
         self._prepare_groupings()

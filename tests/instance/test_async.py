@@ -26,7 +26,7 @@ from tests.plan.builders import TopologyMessage
 from tests.support.plane import FakeControl, FakeUser, UserObject
 from tests.support.waiting import eventually
 
-SETTINGS = replace(InstanceSettings(), async_concurrency=4, force_exit_s=0.4)
+SETTINGS = replace(InstanceSettings(), poison_tries=0, async_concurrency=4, force_exit_s=0.4)
 
 
 class Calls(UserObject):
@@ -80,7 +80,7 @@ class Harness:
         task.link = DataLink(2, b"t:2:1", "ipc://x", 1 << 26, self.control.wake_fd)
         self.sockets: list[FakeSocket] = []
         task.link._context = SimpleNamespace(socket=self.socket)  # type: ignore[assignment]
-        task._registered(control.RegisterInstanceReply(link_epoch=9))
+        task.registered(control.RegisterInstanceReply(link_epoch=9))
         task.build(plan)
         task.bind_emit()
         self.calls: Calls = task.user.object

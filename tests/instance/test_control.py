@@ -12,6 +12,7 @@ import zmq
 
 from heronpy.net.rpc import body_of, parse, wrap
 from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
 from instance.control import ControlThread
 from tests.support.waiting import wait_for
 
@@ -61,7 +62,9 @@ class World:
         self.stmgr = Peer(self.context, zmq.ROUTER, self.endpoint)
         self.executor = Peer(self.context, zmq.PULL, f"ipc://{folder}/metrics")
         self.emitted = 0
+        self.loop_age_s = 0.0
         self.broken = False
+        self.plans: list[Any] = []
         self.thread = ControlThread(
             register=control.RegisterInstance(task_id=3, epoch=7, component="word"),
             stmgr_endpoint=self.endpoint,
@@ -71,12 +74,13 @@ class World:
             heartbeat_s=0.02,
             metrics_s=0.02,
             silence_max_s=0.2,
+            on_plan=self.plans.append,
         )
 
     def status(self) -> control.TaskStatus:
         if self.broken:
             raise ValueError("a bug")
-        return control.TaskStatus(task_id=3, epoch=7, emitted=self.emitted)
+        return control.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s)
 
     def message(self, kind: str) -> Any:
         """The next message for the loop, which must be of this kind."""
@@ -125,6 +129,22 @@ def test_a_registration_without_an_answer_is_repeated_and_only_the_last_answer_c
     world.stmgr.reply(control.RegisterInstanceReply(link_epoch=5))
     assert world.message("registered").link_epoch == 5
     assert not world.thread.inbox
+
+
+def test_a_loop_that_is_late_is_asked_to_come_out_of_user_code_once(world: World) -> None:
+    registered(world)
+    world.loop_age_s = 0.5
+    wait_for(lambda: world.thread.inbox, 10, "a message")
+    world.emitted = 1
+    world.stmgr.when("instance_status", len(world.stmgr.when("instance_status", 1)) + 3)
+    assert [kind for kind, _ in world.thread.inbox] == ["late"], "while it does not come, nothing else is pushed out"
+
+
+def test_plans_are_seen_at_once_whatever_the_loop_does(world: World) -> None:
+    registered(world)
+    world.stmgr.send(wrap(control.NewPlan(plan=plan_pb2.PhysicalPlan(version=9))))
+    assert world.message("new_plan").plan.version == 9
+    assert [plan.version for plan in world.plans] == [9]
 
 
 def test_a_refusal_and_orders_reach_the_loop(world: World) -> None:

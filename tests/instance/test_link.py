@@ -138,6 +138,25 @@ def test_receive_stops_at_its_budget(h: Harness) -> None:
     assert h.receive(budget=4) == 4 and h.receive() == 6 and h.receive() == 0
 
 
+def test_a_dead_stream_manager_takes_along_what_it_still_held(h: Harness) -> None:
+    """H07: another process answers; the same one would still have it."""
+    h.come(Frame(kind=CREDIT, granted_bytes=1000), 1)
+    h.receive()
+    for count in (1, 2, 4):
+        h.link.send(data(count), count)
+    h.come(Frame(kind=CREDIT, granted_bytes=1000, consumed_tuples=3, settled_tuples=1), 2)
+    h.receive()
+    h.link.open(10, 1000, 100, stmgr=0)
+    assert h.link.lost_tuples == 4, "the same process: only what it had not taken"
+    h.come(Frame(kind=CREDIT, granted_bytes=1000), 1, epoch=10)
+    h.receive()
+    h.link.send(data(8), 8)
+    h.come(Frame(kind=CREDIT, granted_bytes=1000, consumed_tuples=8, settled_tuples=5), 2, epoch=10)
+    h.receive()
+    h.link.open(11, 1000, 100, stmgr=7)
+    assert h.link.lost_tuples == 4 + 3
+
+
 def test_a_new_link_starts_afresh_and_takes_the_outbox_along(h: Harness) -> None:
     h.come(Frame(kind=CREDIT, granted_bytes=60), 1)
     h.receive()

@@ -1,0 +1,371 @@
+"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. What all tasks share; spouts use it as is.
+
+Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
+`work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
+is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing goes on
+beside the task (snapshots.py). This class keeps the frames of one attempt apart from all others.
+
+Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
+that a barrier can say how many came before it; for each checkpoint a task sends at most one snapshot.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.common.errors import TopologyError
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+from heronpy.proto.checkpoint_pb2 import TaskSnapshot
+from heronpy.wire.frames import BARRIER, Frame
+
+from .attempt import region_of
+from .restoring import open_state
+from .routing import downstream_tasks
+from .snapshots import Job, SnapshotFailed, SnapshotWriter
+
+if TYPE_CHECKING:
+    from .task import Task
+
+log = logging.getLogger("heron.instance")
+
+#: Messages of the topology master that are for this module.
+KINDS = frozenset(("trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted", "snapshot_written"))
+#: What initialize() emits waits for the start; at most so many times the out-queue.
+EARLY_MAX = 8
+#: While a task waits for the start of its region it looks up so often, at least.
+WAIT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A cut that is due at the next place between two tuples."""
+
+    checkpoint: int
+    savepoint: bool
+    unaligned: bool
+    #: When the first barrier came.
+    since: float
+
+
+class Checkpoints:
+    """One task's checkpoints, of one attempt. All methods are for the task's thread."""
+
+    def __init__(
+        self, task: Task, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, settings: Any
+    ) -> None:
+        self.task = task
+        self.settings = settings
+        self.attempt = int(region.attempt)
+        self.restored_from = int(region.checkpoint)
+        self.location = region.location
+        self.started = False
+        #: The state is loaded and the task initialised: the status tells the attempt from now on.
+        self.restored = False
+        self.state = open_state(task, plan, settings)
+        self.writer = SnapshotWriter(
+            self.state, settings.fork_above_bytes, settings.inline_max_bytes, self._written
+        )
+        #: There is something for `work`, at the latest once the region has started.
+        self.pending = False
+        self.due: Cut | None = None
+        #: The highest checkpoint that was cut or aborted here.
+        self.ended = 0
+        #: The newest complete checkpoint whose post_save has returned.
+        self.committed = 0
+        #: The task had finished in the checkpoint that it was restored from, and no tuple came since.
+        self.finished_before = False
+        self._notes: deque[tuple[str, Any]] = deque()
+        self._cut_here: set[int] = set()
+        self._sent: dict[int, int] = {}
+        self._early: list[tuple[bytes, int]] = []
+        self._early_bytes = 0
+
+    # ---- start --------------------------------------------------------------------------------
+
+    def restore(self) -> list[bytes]:
+        """Load the state; returns the frames that were on their way to this task. Any error will do."""
+        start = time.monotonic()
+        frames: list[bytes] = self.state.restore(self.location, self.attempt)
+        self.task.user.know_state(self.attempt, self.state)
+        if self.location:
+            snapshot = self.state.restored
+            self.finished_before = snapshot is not None and snapshot.finished
+            self.task.metrics.count("__stateful_restore_count", "", 1)
+            self.task.metrics.count("__stateful_restore_time", "", (time.monotonic() - start) * 1000)
+            log.info("restored checkpoint %d as attempt %d", self.restored_from, self.attempt)
+        return frames
+
+    def check_component(self, component: Any) -> None:
+        """Refuse what could not work."""
+        for name in ("pre_save", "post_save", "pre_restore"):
+            if inspect.iscoroutinefunction(getattr(component, name, None)):
+                raise TopologyError(
+                    f"{name} of component {self.task.component} is a coroutine; make it a plain method, "
+                    "it is called while no tuple is in progress"
+                )
+
+    def pre_restore(self, component: Any) -> None:
+        """Let a two-phase component finish or drop what an earlier process left."""
+        if isinstance(component, TwoPhaseStatefulComponent):
+            component.pre_restore(str(self.restored_from))
+
+    def await_start(self) -> None:
+        """Wait until every task of the region has restored, then send what initialize() emitted."""
+        task = self.task
+        self.restored = True
+        task.set_state(control.TASK_RESTORED)
+        while not self.started and not task.stopping:
+            if task.control.inbox:
+                task.serve_inbox()
+                continue
+            task.link.receive(task.take_frame)
+            task.turn(time.monotonic())
+            task.sleep(WAIT_S)
+        self._release_early()
+
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """A new plan may say that the region starts. A process that came too late for it waits for the next attempt."""
+        region = region_of(plan, self.task.component)
+        if region is None or region.attempt != self.attempt or not region.started or self.started:
+            return
+        self.started = self.restored and region.epochs.get(self.task.task_id, self.task.epoch) == self.task.epoch
+
+    # ---- frames out ---------------------------------------------------------------------------
+
+    def send(self, dest: int, data: bytes, tuples: int) -> None:
+        """Send a data frame and count it; before the start it waits."""
+        if not tuples:
+            # Acks and roots: there are none in this mode.
+            self.task.link.send_control(data)
+            return
+        self._sent[dest] = self._sent.get(dest, 0) + 1
+        if self.started:
+            self.task.link.send(data, tuples)
+            return
+        self._early.append((data, tuples))
+        self._early_bytes += len(data)
+        limit = self.task.settings.out_queue_bytes_max * EARLY_MAX
+        if self._early_bytes > limit:
+            raise TopologyError(
+                f"component {self.task.component} emitted more than {limit} bytes in initialize(), where nothing can "
+                "be sent yet; emit from next_tuple or process instead"
+            )
+
+    def _release_early(self) -> None:
+        if self.started:
+            for data, tuples in self._early:
+                self.task.link.send(data, tuples)
+            self._early.clear()
+
+    def _send_barriers(self, cut: Cut) -> None:
+        """In line with the data: what came before belongs to the checkpoint."""
+        task = self.task
+        for dest in downstream_tasks(task.plan, task.component):
+            barrier = Frame(
+                kind=BARRIER,
+                source_task=task.task_id,
+                dest_task=dest,
+                attempt=self.attempt,
+                checkpoint=cut.checkpoint,
+                channel_frames=self._sent.get(dest, 0),
+                unaligned=cut.unaligned,
+                savepoint=cut.savepoint,
+            )
+            task.link.send(barrier.SerializeToString(), 0)
+
+    # ---- notes --------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """The loop has something to do here, so it must not sleep."""
+        return self.pending and self.started
+
+    def check(self, now: float) -> None:
+        """Called now and then, also while user code waits in an emit."""
+
+    def note(self, kind: str, body: Any) -> None:
+        """A message arrived, maybe while user code waits in an emit: `work` will act on it."""
+        self._notes.append((kind, body))
+        self.pending = True
+
+    def ask(self, cut: Cut) -> None:
+        """A cut is due."""
+        if cut.checkpoint > self.ended and (self.due is None or cut.checkpoint > self.due.checkpoint):
+            self.due = cut
+            self.pending = True
+
+    @property
+    def urgent(self) -> bool:
+        """An unaligned cut waits: code that waits for room in the out-queue may go on to the end of its tuple."""
+        return self.pending and (
+            (self.due is not None and self.due.unaligned)
+            or any(kind == "trigger_checkpoint" and body.unaligned for kind, body in self._notes)
+        )
+
+    def work(self, between: bool = True) -> None:
+        """Act on the notes and make the cut that is due. `between`: no tuple is in progress at all."""
+        while self._notes:
+            kind, body = self._notes.popleft()
+            if kind == "trigger_checkpoint":
+                self._triggered(body)
+            elif kind == "checkpoint_complete":
+                self._completed(body.checkpoint)
+            elif kind == "checkpoint_aborted":
+                log.info("checkpoint %d was aborted: %s", body.checkpoint, body.reason)
+                self.aborted(body.checkpoint)
+            elif kind == "snapshot_written":
+                self._persisted(*body)
+        if self.due is not None and between:
+            cut, self.due = self.due, None
+            self._make(cut)
+        self.pending = bool(self._notes) or self.due is not None
+
+    def _triggered(self, body: control.TriggerCheckpoint) -> None:
+        if self.started and (self.is_source or body.unaligned):
+            self.ask(Cut(body.checkpoint, body.savepoint, body.unaligned, time.monotonic()))
+
+    #: Spouts begin every checkpoint; bolts begin unaligned ones only.
+    is_source = True
+
+    # ---- the cut ------------------------------------------------------------------------------
+
+    def _make(self, cut: Cut) -> None:
+        """The synchronous part of a checkpoint; the task is held up for as long as it takes."""
+        start = time.monotonic()
+        task = self.task
+        checkpoint = cut.checkpoint
+        self.ended = max(self.ended, checkpoint)
+        try:
+            if isinstance(task.user.object, StatefulComponent):
+                call_pre_save(task.user.object, str(checkpoint))
+        except Exception as error:
+            self._decline_for(checkpoint, "pre_save", error)
+            return
+        self._cut_here.add(checkpoint)
+        try:
+            task.emitter.send_buffered()
+            self._send_barriers(cut)
+            job = self._job(cut, self.state.capture(checkpoint))
+            job.records = cut.unaligned and not self.is_source
+            self.writer.prepare(job)
+            job.cut.sync_s = time.monotonic() - start
+            self.writer.start(job)
+            self.after_start(cut)
+        except SnapshotFailed as error:
+            self.decline(checkpoint, f"task {task.instance_id} could not write its state: {error}")
+        except Exception as error:
+            self._decline_for(checkpoint, "the state", error)
+        finally:
+            self.after_cut(cut)
+        task.metrics.observe("__stateful_sync_time", "", (time.monotonic() - start) * 1e9, 1)
+        task.metrics.observe("__stateful_align_time", "", (start - cut.since) * 1e9, 1)
+
+    def _job(self, cut: Cut, capture: Any) -> Job:
+        task, settings = self.task, self.settings
+        timeout_s = settings.savepoint_timeout_s if cut.savepoint else settings.timeout_s
+        now = time.monotonic()
+        return Job(
+            cut.checkpoint,
+            capture,
+            TaskSnapshot(
+                task_id=task.task_id,
+                component=task.component,
+                component_index=self.state.index,
+                attempt=self.attempt,
+                align_s=now - cut.since,
+                finished=task.state == control.TASK_FINISHED or self.finished_before,
+                emitted=task.emitter.emitted(),
+                executed=task.progress.executed,
+            ),
+            deadline=now + timeout_s,
+        )
+
+    def after_start(self, cut: Cut) -> None:
+        """The state is captured; a bolt's unaligned cut begins to record here."""
+
+    def after_cut(self, cut: Cut) -> None:
+        """The cut is over, whatever came of it."""
+
+    def _decline_for(self, checkpoint: int, what: str, error: Exception) -> None:
+        self.task.report_exception(error, startup=False)
+        name = self.task.instance_id
+        self.decline(
+            checkpoint, f"{what} of task {name} could not be saved: {type(error).__name__}: {str(error)[:500]}"
+            if what != "pre_save" else f"pre_save of task {name} raised {type(error).__name__}: {str(error)[:500]}"
+        )  # fmt: skip
+
+    def decline(self, checkpoint: int, error: str, lost_data: bool = False) -> None:
+        """Tell the topology master that this checkpoint cannot be."""
+        log.warning("checkpoint %d: %s", checkpoint, error)
+        self.task.control.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
+        self.aborted(checkpoint)
+
+    def _answer(self, checkpoint: int, **content: Any) -> control.TaskCheckpoint:
+        return control.TaskCheckpoint(
+            checkpoint=checkpoint,
+            task_id=self.task.task_id,
+            epoch=self.task.epoch,
+            attempt=self.attempt,
+            **content,
+        )
+
+    def _written(self, checkpoint: int, snapshot: TaskSnapshot | None, error: str) -> None:
+        """The writer is done; called in any thread. The task learns it before the topology master answers."""
+        if snapshot is None:
+            problem = f"task {self.task.instance_id} could not write its state: {error}"
+            answer = self._answer(checkpoint, error=problem)
+        else:
+            answer = self._answer(checkpoint, snapshot=snapshot)
+        self.task.control.deliver("snapshot_written", (checkpoint, snapshot))
+        self.task.control.tell(answer)
+
+    def _persisted(self, checkpoint: int, snapshot: TaskSnapshot | None) -> None:
+        if checkpoint not in self._cut_here:
+            return
+        if snapshot is None:
+            self.aborted(checkpoint)
+            return
+        self.state.persisted(checkpoint, snapshot)
+        metrics = self.task.metrics
+        metrics.observe("__stateful_async_time", "", snapshot.async_s * 1e9, 1)
+        metrics.gauge("__stateful_state_size", "", snapshot.total_bytes)
+
+    # ---- the end of a checkpoint --------------------------------------------------------------
+
+    def aborted(self, checkpoint: int) -> None:
+        """Nothing comes of this checkpoint and older ones that are not complete."""
+        self.ended = max(self.ended, checkpoint)
+        if self.due is not None and self.due.checkpoint <= checkpoint:
+            self.due = None
+        self.writer.cancel(checkpoint)
+        for cut in sorted(cut for cut in self._cut_here if cut <= checkpoint):
+            self._cut_here.discard(cut)
+            self.state.aborted(cut)
+
+    def _completed(self, checkpoint: int) -> None:
+        """The checkpoint is complete and recorded: commit. What post_save raises restarts the task."""
+        if checkpoint in self._cut_here:
+            self._cut_here = {cut for cut in self._cut_here if cut > checkpoint}
+            self.state.completed(checkpoint)
+            component = self.task.user.object
+            if isinstance(component, TwoPhaseStatefulComponent):
+                self.task.guard(component.post_save, str(checkpoint))
+        self.committed = max(self.committed, checkpoint)
+        self.task.control.notify()
+
+    def held_bytes(self) -> int:
+        """Bytes held back by barriers."""
+        return 0
+
+    def close(self) -> None:
+        """The process ends: so does what writes for it."""
+        self.writer.cancel(1 << 62)
+

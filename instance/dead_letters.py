@@ -1,0 +1,90 @@
+"""Where the tuples of a task go that it has given up: file, metric, and the component's own stream.
+
+A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
+tries gets each of them there, too, anchored to the tuple. Invariant: writing a letter never fails a task;
+what could not be written is logged and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from heronpy.common.errors import TopologyError
+from heronpy.storage.dead_letters import TRACEBACK_MAX_CHARS, DeadLetterFile, encode_payload
+
+from .tuples import HeronTuple
+
+log = logging.getLogger("heron.instance")
+
+STREAM = "dead_letters"
+FIELDS = ("payload", "traceback", "task", "tries")
+
+
+class DeadLetters:
+    """The dead letters of one bolt task."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        launch = task.launch
+        self._file = DeadLetterFile(launch.working_dir, task.instance_id, task.settings.dead_letters_max_bytes)
+        out = task.emitter.streams.get(STREAM)
+        self._emits = out is not None
+        if out is not None and tuple(out.fields) != FIELDS:
+            raise TopologyError(
+                f"the stream {STREAM!r} of component {task.component} has the fields {', '.join(out.fields)};"
+                f" dead letters need {', '.join(FIELDS)}: declare these, or name the stream otherwise"
+            )
+
+    def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
+        """Give up a tuple; of one that is `known` there is a letter in the file already."""
+        if not known:
+            payload, truncated = encode_payload(list(tup.values))
+            self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)
+        if self._emits:
+            self._emit(tup, why, tries)
+
+    def bury_unseen(self, mark: dict[str, Any], why: str, tries: int) -> None:
+        """Give up a tuple of which only the mark of a dead process is known."""
+        source, stream = str(mark.get("component", "")), str(mark.get("stream", ""))
+        self._write(source, stream, int(mark.get("task", 0)), [mark.get("payload")], True, why, tries)
+
+    def _write(
+        self, component: str, stream: str, task: int, payload: list[Any], truncated: bool, why: str, tries: int
+    ) -> None:
+        mine = self._task
+        self._task.metrics.count("__dead-letters", f"{component}/{stream}", 1)
+        letter = {
+            "at": time.time(),
+            "topology": mine.launch.topology,
+            "topology_id": mine.launch.topology_id,
+            "component": mine.component,
+            "task": mine.task_id,
+            "instance": mine.instance_id,
+            "source_component": component,
+            "source_stream": stream,
+            "source_task": task,
+            "payload": payload,
+            "truncated": truncated,
+            "traceback": why[-TRACEBACK_MAX_CHARS:],
+            "tries": tries,
+        }
+        times = "once" if tries == 1 else f"{tries} times"
+        last = why.strip().splitlines()[-1] if why.strip() else "no reason is known"
+        log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, last)
+        try:
+            self._file.append(letter)
+        except OSError as error:
+            log.error("the dead letter cannot be written to %s: %s", self._file.path, error.strerror or error)
+
+    def _emit(self, tup: HeronTuple, why: str, tries: int) -> None:
+        task = self._task
+        text = why[-TRACEBACK_MAX_CHARS:]
+        for payload in (list(tup.values), ["too large, or of a type that cannot be sent"]):
+            try:
+                task.user.delegate.emit([payload, text, task.task_id, tries], STREAM, [tup])
+            except Exception as error:
+                log.warning("a dead letter cannot be emitted: %s", error)
+            else:
+                return

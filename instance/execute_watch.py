@@ -1,0 +1,121 @@
+"""Ends a task whose `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s).
+
+A thread looks now and then which tuple the task's own thread is in, by its stack, so that the calls
+themselves cost nothing. A tuple that is seen in progress at two looks that lie the timeout apart has used
+up its time: it is charged, its stack is reported as an exception, and the process ends without asking,
+because the thread that would have to agree is the one that hangs. User code that holds the interpreter
+itself stops this thread, too; that is what heron.instance.hang_timeout_s is for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import traceback
+from types import CodeType, FrameType
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from heronpy.common import exit_codes
+from heronpy.common.units import format_duration
+from heronpy.proto import control_pb2 as control
+
+from .reports import loop_age_s
+from .tuples import HeronTuple
+
+if TYPE_CHECKING:
+    from .poison import PoisonGuard
+
+log = logging.getLogger("heron.instance")
+
+LOOKS_PER_TIMEOUT = 4
+#: For the report to reach the executor.
+LAST_WORDS_S = 0.5
+
+
+class ExecuteWatch(threading.Thread):
+    """`codes` are the functions of ours whose local `tup` is the tuple that user code works on."""
+
+    def __init__(self, task: Any, poison: PoisonGuard, codes: frozenset[CodeType]) -> None:
+        super().__init__(name="execute-watch", daemon=True)
+        self._task = task
+        self._poison = poison
+        self._codes = codes
+        self._timeout_s: float = task.settings.execute_timeout_s
+        self._watched = threading.get_ident()
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        pause_s = self._timeout_s / LOOKS_PER_TIMEOUT
+        seen: HeronTuple | None = None
+        since = 0.0
+        while not self._stop.wait(pause_s):
+            if loop_age_s(self._task) < pause_s:
+                seen = None
+                continue
+            now = time.monotonic()
+            tup, frames = self._in_hand()
+            if tup is None or tup is not seen:
+                seen, since = tup, now
+            elif now - since >= self._timeout_s:
+                self._end(tup, frames, now - since)
+
+    def _in_hand(self) -> tuple[HeronTuple | None, list[FrameType]]:
+        """The tuple that the task's thread works on, and the frames of user code, innermost first."""
+        frame = sys._current_frames().get(self._watched)
+        frames: list[FrameType] = []
+        while frame is not None:
+            if frame.f_code in self._codes:
+                tup = frame.f_locals.get("tup")
+                return (tup, frames) if frames and isinstance(tup, HeronTuple) else (None, [])
+            frames.append(frame)
+            frame = frame.f_back
+        return None, []
+
+    def _end(self, tup: HeronTuple, frames: list[FrameType], took_s: float) -> None:
+        task = self._task
+        stack = "".join(traceback.format_list([_summary(frame) for frame in reversed(frames)]))
+        message = (
+            f"process() has lasted {format_duration(took_s)} for a tuple of {tup.component}/{tup.stream},"
+            f" and heron.instance.execute_timeout_s is {format_duration(self._timeout_s)}"
+        )
+        text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"
+        log.error("%s", text)
+        try:
+            self._poison.overran(tup, text)
+            now = time.time()
+            task.control.publish(
+                control.ExceptionReport(
+                    process=task.instance_id,
+                    task_id=task.task_id,
+                    component=task.component,
+                    instance_id=task.instance_id,
+                    container=task.container,
+                    type="ExecuteTimeout",
+                    message=message,
+                    traceback=text[-65536:],
+                    first_at=now,
+                    last_at=now,
+                    count=1,
+                )
+            )
+            task.control.stop(LAST_WORDS_S)
+            # The sockets of the hanging thread stay open, so this only gives the others time to empty.
+            ending = threading.Thread(target=zmq.Context.instance().term, daemon=True)
+            ending.start()
+            ending.join(LAST_WORDS_S)
+        finally:
+            sys.stdout.flush()
+            os._exit(exit_codes.USER_EXCEPTION)
+
+
+def _summary(frame: FrameType) -> traceback.FrameSummary:
+    code = frame.f_code
+    return traceback.FrameSummary(code.co_filename, frame.f_lineno, code.co_name)

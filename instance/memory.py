@@ -1,0 +1,51 @@
+"""The address space of a task: its limit, and a reserve for its last words (T36, F25).
+
+Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Saying so
+takes memory, too, so a block is held back that is given up at that moment.
+"""
+
+from __future__ import annotations
+
+import mmap
+import resource
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.units import format_bytes
+
+_RESERVE_BYTES = 8 << 20
+#: What a task needs beyond what the runtime has mapped when it starts: threads, sockets, user code.
+_LEAST_ROOM_BYTES = 64 << 20
+
+_reserve: list[mmap.mmap] = []
+
+
+def limit_address_space(limit_bytes: int) -> None:
+    """Set the limit; ConfigError when the runtime alone would not fit."""
+    if not limit_bytes:
+        return
+    used = _mapped_bytes()
+    if used + _LEAST_ROOM_BYTES > limit_bytes:
+        raise ConfigError(
+            f"heron.instance.memory_limit_bytes is {format_bytes(limit_bytes)}, but the runtime"
+            f" maps {format_bytes(used)} before any user code runs;"
+            f" set it to {format_bytes(used + _LEAST_ROOM_BYTES)} or more"
+        )
+    _reserve.append(mmap.mmap(-1, _RESERVE_BYTES))
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    except (ValueError, OSError) as error:
+        raise ConfigError(
+            f"heron.instance.memory_limit_bytes ({format_bytes(limit_bytes)}) cannot be set: {error};"
+            " it may not exceed the hard limit 'ulimit -Hv'"
+        ) from None
+
+
+def release_reserve() -> None:
+    """Memory is out: make room for the report of it."""
+    while _reserve:
+        _reserve.pop().close()
+
+
+def _mapped_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()

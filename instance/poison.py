@@ -1,0 +1,188 @@
+"""Poison tuples: what is tried again and again, and what is given up (F19).
+
+A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
+and a rewind to a checkpoint. Each failed try is charged to it in the journal; after
+`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on.
+
+How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
+execute_watch.py. A crash leaves nobody to say what was processed, so the successor of a crashed process
+works carefully: it writes down each tuple before it gives it to user code, and leaves out what has failed
+too often. That costs some microseconds per tuple and ends when as many tuples and as much time have
+passed as may lie between a crash and the return of its tuple. A healthy task pays nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.user_code import user_traceback
+
+from .dead_letters import DeadLetters
+from .memory import release_reserve
+from .poison_journal import Charge, Journal, Mark, key_of
+from .tuples import HeronTuple
+
+log = logging.getLogger("heron.instance")
+
+#: Careful work ends when both have passed.
+CAREFUL_TUPLES = 50_000
+CAREFUL_S = 60.0
+#: Ends of a predecessor that the tuple in its hands may have caused.
+_SUSPECT = frozenset({"crashed", "hung", "oom", "killed", "user_exception", "own_bug", "ok"})
+#: Of these a process may have told the reason itself.
+_MAY_SPEAK = frozenset({"user_exception", "oom"})
+
+
+class PoisonGuard:
+    """What a bolt task does about tuples that make it fail; belongs to the task's thread."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self.tries_max: int = task.settings.poison_tries
+        self._mode = "ATMOST_ONCE"
+        self._letters: DeadLetters
+        self._journal: Journal
+        self._mark: Mark
+        #: Tuples of this process that were given up, by content.
+        self._given_up: Counter[str] = Counter()
+        #: Stands in for the user's `process` while work is careful; else None.
+        self.careful: Callable[[HeronTuple], Any] | None = None
+        self._careful_left = 0
+        self._careful_until = 0.0
+
+    # ---- begin and end ------------------------------------------------------------------------
+
+    def begin(self, after: str, asynchronous: bool) -> None:
+        """Before the first tuple; `after` is why the predecessor ended, empty when there was none."""
+        if not self.tries_max:
+            return
+        task = self._task
+        self._mode = task.user.reliability
+        self._letters = DeadLetters(task)
+        place = Path(task.launch.sockets_dir)
+        self._journal = Journal(place / f"instance-{task.task_id}.poison")
+        self._mark = Mark(place / f"instance-{task.task_id}.mark")
+        self._journal.load()
+        spoke = after in _MAY_SPEAK and self._journal.spoken >= task.epoch - 1
+        suspect = after in _SUSPECT and not spoke
+        found = self._mark.read()
+        if found is not None and suspect:
+            self._charge_marked(found, after)
+        if not (suspect or self._journal.careful or self._journal.has_deadly()):
+            return
+        try:
+            self._mark.open()
+        except OSError as error:
+            log.warning("tuples cannot be marked, so one that crashes the task stays unknown: %s", error)
+            return
+        self._look_for_it(True)
+        self._careful_left, self._careful_until = CAREFUL_TUPLES, time.monotonic() + CAREFUL_S
+        self.careful = self._process_async if asynchronous else self._process
+        log.info("processing carefully for a while: a tuple may have ended the process before this one")
+
+    def _look_for_it(self, careful: bool) -> None:
+        if self._journal.careful != careful:
+            self._journal.careful = careful
+            self._journal.save()
+
+    def _charge_marked(self, mark: dict[str, Any], after: str) -> None:
+        why = f"the process ended while it processed this tuple: {after.replace('_', ' ')}"
+        if self._mode == "ATMOST_ONCE":
+            self._letters.bury_unseen(mark, why, 1)
+            return
+        self._journal.charge(str(mark["key"]), why, deadly=True)
+        self._journal.save()
+
+    def end(self) -> None:
+        """The process ends in order: it was not killed by a tuple."""
+        self.careful = None
+        if self.tries_max and hasattr(self, "_mark"):
+            self._mark.close()
+
+    # ---- failures -----------------------------------------------------------------------------
+
+    def raised(self, tup: HeronTuple, error: BaseException) -> bool:
+        """User code raised while it processed a tuple; True when the tuple is given up and the task goes on."""
+        exhausted = isinstance(error, MemoryError)
+        if exhausted:
+            release_reserve()
+        if not self.tries_max:
+            return False
+        self._mark.clear()
+        # Where nothing is rewound, what the tuple did so far stands; where everything is, it must not.
+        deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
+        return self._failed(tup, user_traceback(error), deadly) and not deadly
+
+    def overran(self, tup: HeronTuple, why: str) -> None:
+        """A call lasts too long; the process is about to end. Called by the watchdog's thread."""
+        if self.tries_max:
+            self._failed(tup, why, deadly=True)
+
+    def _failed(self, tup: HeronTuple, why: str, deadly: bool) -> bool:
+        """Charge a try; True when the tuple is given up now or is to be left out next time."""
+        if self._mode == "ATMOST_ONCE":
+            self._letters.bury(tup, why, 1)  # it is not given again
+            self._journal.spoken = self._task.epoch
+            self._journal.save()
+            return False
+        key = key_of(self._task.component, tup)
+        charge = self._journal.charge(key, why, deadly=deadly)
+        over = charge.tries >= self.tries_max
+        if deadly or not over:
+            # The process ends with this; one that goes on may still end in a way that nobody tells.
+            self._journal.spoken = self._task.epoch
+        self._journal.save()
+        if not over:
+            return False
+        if not deadly:
+            self._give_up(tup, charge, key)
+        return True
+
+    def _give_up(self, tup: HeronTuple, charge: Charge, key: str) -> None:
+        # After a rewind, or when the process ended before its spout heard, the tuple comes again.
+        self._given_up[key] += 1
+        known = self._given_up[key] <= charge.letters
+        self._letters.bury(tup, charge.why, charge.tries, known)
+        if not known:
+            charge.letters += 1
+            self._journal.save()
+        if self._mode == "ATLEAST_ONCE":
+            # Also when user code failed it before it raised: its spout must not send it again.
+            self._task.acks.withdraw(tup)
+            self._task.acks.acked.append(tup)
+
+    # ---- careful work -------------------------------------------------------------------------
+
+    def _process(self, tup: HeronTuple) -> None:
+        if self._admit(tup):
+            self._task.user.object.process(tup)
+            self._passed()
+
+    async def _process_async(self, tup: HeronTuple) -> None:
+        if self._admit(tup):
+            processing: Awaitable[None] = self._task.user.object.process(tup)
+            await processing
+            self._passed()
+
+    def _admit(self, tup: HeronTuple) -> bool:
+        """Mark the tuple as the one in hand; False when it has failed too often and was given up."""
+        key = key_of(self._task.component, tup)
+        charge = self._journal.charges.get(key)
+        if charge is not None and charge.deadly and charge.tries >= self.tries_max:
+            self._give_up(tup, charge, key)
+            return False
+        self._mark.set(key, tup)
+        return True
+
+    def _passed(self) -> None:
+        self._mark.clear()
+        self._careful_left -= 1
+        if self._careful_left <= 0 and time.monotonic() >= self._careful_until:
+            self.careful = None
+            self._look_for_it(False)
+            log.info("processing without marks again")

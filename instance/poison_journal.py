@@ -1,0 +1,156 @@
+"""What a task remembers over its restarts of tuples that made it fail (F19).
+
+The journal is a small file in the folder of the topology's sockets, so it ends with the topology; the
+mark is a page of memory in a file beside it, which survives the death of the process at the cost of a
+memory write. Invariants: at most `TUPLES_MAX` tuples, those charged longest ago make room; a damaged
+file counts as empty; nothing here ever stops a task.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import os
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.hashing import stable_hash_many
+
+from .tuples import HeronTuple
+
+log = logging.getLogger("heron.instance")
+
+TUPLES_MAX = 256
+WHY_MAX_CHARS = 16 * 1024
+_MARK_BYTES = 8192
+
+
+def key_of(component: str, tup: HeronTuple) -> str:
+    """The same for the same content from the same place, after a restart, a replay and a rewind."""
+    try:
+        values = format(stable_hash_many(tup.values), "x")
+    except Exception:
+        values = repr(tup.values)
+    text = "\0".join((component, tup.component, tup.stream, values))
+    return blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
+
+
+@dataclass(slots=True)
+class Charge:
+    """What a tuple has done."""
+
+    tries: int = 0
+    why: str = ""
+    #: It ends the process, or must not be given to user code again: look for it before it is processed.
+    deadly: bool = False
+    #: Dead letters written of it.
+    letters: int = 0
+
+
+class Journal:
+    """The charges of one task, by key. Pure but for `load` and `save`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.charges: dict[str, Charge] = {}
+        #: The incarnation that knew why it ended.
+        self.spoken = 0
+        #: A tuple is looked for that ended a process; that goes on over ends of another kind.
+        self.careful = False
+
+    def load(self) -> None:
+        try:
+            found = json.loads(self._path.read_bytes())
+            self.spoken, self.careful = int(found["spoken"]), bool(found["careful"])
+            self.charges = {
+                str(key): Charge(
+                    int(charge["tries"]), str(charge["why"]), bool(charge["deadly"]), int(charge["letters"])
+                )
+                for key, charge in found["charges"].items()
+            }
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError) as error:
+            log.warning("%s cannot be read, so tries of poison tuples are counted anew: %s", self._path, error)
+
+    def save(self) -> None:
+        draft = self._path.with_name(self._path.name + ".new")
+        charges = {key: asdict(charge) for key, charge in self.charges.items()}
+        body = {"spoken": self.spoken, "careful": self.careful, "charges": charges}
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.dumps(body).encode())
+            os.replace(draft, self._path)
+        except OSError as error:
+            log.warning("%s cannot be written, so tries of poison tuples are forgotten: %s", self._path, error)
+
+    def charge(self, key: str, why: str, *, deadly: bool) -> Charge:
+        """One more try has failed; the caller saves."""
+        charge = self.charges.pop(key, None) or Charge()
+        charge.tries += 1
+        charge.why = why[-WHY_MAX_CHARS:]
+        charge.deadly = charge.deadly or deadly
+        self.charges[key] = charge
+        while len(self.charges) > TUPLES_MAX:
+            del self.charges[next(iter(self.charges))]
+        return charge
+
+    def has_deadly(self) -> bool:
+        return any(charge.deadly for charge in self.charges.values())
+
+
+class Mark:
+    """Which tuple is being processed, for whoever comes after this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._memory: mmap.mmap | None = None
+
+    def read(self) -> dict[str, Any] | None:
+        """What the predecessor was doing when it died; None when it was doing nothing."""
+        try:
+            data = self._path.read_bytes()
+            size = int.from_bytes(data[:4], "little")
+            found = json.loads(data[4 : 4 + size]) if size else None
+        except (OSError, ValueError, RecursionError):
+            return None
+        return found if isinstance(found, dict) and "key" in found else None
+
+    def open(self) -> None:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.ftruncate(descriptor, _MARK_BYTES)
+            self._memory = mmap.mmap(descriptor, _MARK_BYTES)
+        finally:
+            os.close(descriptor)
+
+    def set(self, key: str, tup: HeronTuple) -> None:
+        if self._memory is None:
+            return
+        place = {"key": key, "component": tup.component, "stream": tup.stream, "task": tup.task}
+        data = json.dumps({**place, "payload": _shown(tup.values)}).encode()
+        if len(data) > _MARK_BYTES - 4:
+            data = json.dumps({**place, "payload": "too large to be shown"}).encode()[: _MARK_BYTES - 4]
+        self._memory[4 : 4 + len(data)] = data
+        self._memory[:4] = len(data).to_bytes(4, "little")
+
+    def clear(self) -> None:
+        if self._memory is not None:
+            self._memory[:4] = bytes(4)
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+        self._path.unlink(missing_ok=True)
+
+
+def _shown(values: list[Any]) -> str:
+    try:
+        return repr(values)[:1500]
+    except Exception as error:
+        return f"not shown: {type(error).__name__}"

@@ -1,0 +1,233 @@
+"""Writes the snapshot of a task while the task goes on.
+
+Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
+a forked copy of the process, which sees the state as it was; all else by a helper thread. The task hears
+of the end through `report`, which is called in whatever thread the end came in.
+
+The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
+lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
+
+Invariants: one snapshot is written at a time, each is reported once or cancelled; nothing is reported of
+a cancelled one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.common.errors import HeronError
+from heronpy.procs.linux import die_with_parent
+from heronpy.proto.checkpoint_pb2 import TaskSnapshot
+
+#: What a child says first: the snapshot follows, or why there is none.
+_DONE, _FAILED = b"+", b"!"
+#: Signals that the child takes as any program does; its handlers are the parent's.
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+#: report(checkpoint, snapshot, error): the snapshot, or why there is none
+Report = Callable[[int, TaskSnapshot | None, str], None]
+
+
+@dataclass(slots=True)
+class Channel:
+    """What an unaligned checkpoint recorded for a task."""
+
+    frames: list[bytes]
+    tuples: int
+
+
+@dataclass(slots=True)
+class Job:
+    """One snapshot on its way to the store."""
+
+    checkpoint: int
+    capture: Any
+    #: What the task knows of the cut; goes into the snapshot.
+    cut: TaskSnapshot
+    deadline: float
+    #: It also needs what is still on its way (unaligned).
+    records: bool = False
+    channel: Channel | None = None
+    ready: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
+    pid: int = 0
+    pipe: int = -1
+
+
+class SnapshotFailed(HeronError):
+    """The snapshot could not be written; says why."""
+
+
+class SnapshotWriter:
+    """Writes the snapshots of one task. All methods are for the task's thread."""
+
+    def __init__(self, state: Any, fork_above_bytes: int, inline_max_bytes: int, report: Report) -> None:
+        self._state = state
+        self._fork_above = fork_above_bytes
+        self._inline_max = inline_max_bytes
+        self._report = report
+        self._lock = threading.Lock()
+        self._job: Job | None = None
+
+    def prepare(self, job: Job) -> None:
+        """Take hold of the state as it is now; a snapshot that is not done yet is given up."""
+        self.cancel(job.checkpoint)
+        if job.capture.estimate_bytes > self._fork_above:
+            self._fork(job)
+        elif job.capture.needs_fork:
+            job.capture.settle()
+        self._job = job
+
+    def start(self, job: Job) -> None:
+        """Write beside the task, or at once when there is little to write."""
+        if not job.pid and not job.records and job.capture.estimate_bytes <= self._inline_max:
+            self._finish(job)
+            return
+        try:
+            threading.Thread(target=self._finish, args=(job,), name="snapshot", daemon=True).start()
+        except RuntimeError as error:
+            self.cancel(job.checkpoint)
+            if job.pid:
+                os.close(job.pipe)
+                _reap(job.pid)
+            raise SnapshotFailed(f"no thread to write the state in ({error}); allow more of them") from None
+
+    def recorded(self, checkpoint: int, channel: Channel) -> None:
+        """What was on its way to an unaligned cut is complete."""
+        job = self._job
+        if job is not None and job.checkpoint == checkpoint:
+            job.channel = channel
+            job.ready.set()
+
+    def cancel(self, checkpoint: int) -> None:
+        """Give up what is being written for this checkpoint or an older one."""
+        job = self._job
+        if job is None or job.checkpoint > checkpoint:
+            return
+        self._job = None
+        with self._lock:
+            job.cancelled = True
+            if job.pid:
+                _kill(job.pid)
+        job.ready.set()
+
+    # ---- the child ----------------------------------------------------------------------------
+
+    def _fork(self, job: Job) -> None:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            os.close(read)
+            os.close(write)
+            raise SnapshotFailed(f"no process to write the state in ({error.strerror}); allow more of them") from None
+        if not pid:
+            _child(job.capture, write, parent)
+        os.close(write)
+        job.pid, job.pipe = pid, read
+        job.capture.forked()
+
+    def _from_child(self, job: Job) -> TaskSnapshot:
+        """Wait for the child's report; reaps it in any case."""
+        data = bytearray()
+        try:
+            poller = select.poll()
+            poller.register(job.pipe, select.POLLIN)
+            while True:
+                left = job.deadline - time.monotonic()
+                if left <= 0 or not poller.poll(left * 1000):
+                    raise SnapshotFailed("the state was not written within the timeout of the checkpoint")
+                part = os.read(job.pipe, 1 << 16)
+                if not part:
+                    break
+                data += part
+        finally:
+            os.close(job.pipe)
+            with self._lock:
+                # Whatever it does now is of no use; a process that was reaped must not be signalled.
+                _kill(job.pid)
+                status = _reap(job.pid)
+                job.pid = 0
+        if data[:1] == _DONE:
+            return TaskSnapshot.FromString(bytes(data[1:]))
+        if data[:1] == _FAILED:
+            raise SnapshotFailed(data[1:].decode(errors="replace"))
+        raise SnapshotFailed(f"the process that wrote the state died ({_describe(status)})")
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def _finish(self, job: Job) -> None:
+        """Write what is left to write, and report; in a helper thread unless the state is small."""
+        start = time.monotonic()
+        snapshot: TaskSnapshot | None = None
+        problem = ""
+        try:
+            snapshot = self._from_child(job) if job.pid else job.capture.persist()
+            if job.records:
+                self._add_channel(job, snapshot)
+            snapshot.MergeFrom(job.cut)
+            snapshot.async_s = time.monotonic() - start
+        except HeronError as error:
+            problem = str(error)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+        with self._lock:
+            if not job.cancelled:
+                self._report(job.checkpoint, None if problem else snapshot, problem)
+
+    def _add_channel(self, job: Job, snapshot: TaskSnapshot) -> None:
+        if not job.ready.wait(max(0.0, job.deadline - time.monotonic())):
+            raise SnapshotFailed("what was on its way did not arrive within the timeout of the checkpoint")
+        if job.channel is not None and job.channel.frames:
+            self._state.write_channel(job.checkpoint, snapshot, job.channel.frames, job.channel.tuples)
+
+
+def _child(capture: Any, pipe: int, parent: int) -> None:
+    """The forked copy: never returns."""
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        if not die_with_parent(signal.SIGKILL, parent):
+            os._exit(1)
+        # A collection would touch, and so copy, all memory that is shared with the parent.
+        gc.disable()
+        try:
+            report = _DONE + capture.persist().SerializeToString()
+        except HeronError as error:
+            report = _FAILED + str(error).encode()
+        except BaseException as error:
+            report = _FAILED + f"{type(error).__name__}: {error}".encode(errors="replace")
+        view = memoryview(report)
+        while view:
+            view = view[os.write(pipe, view) :]
+    finally:
+        os._exit(0)
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _reap(pid: int) -> int:
+    """The exit status; 0 when user code reaped the child before us."""
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:
+        return 0
+
+
+def _describe(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}"
+    return f"exit code {os.WEXITSTATUS(status)}"
