@@ -11,6 +11,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import sampler
 
 from .shell import run
 
@@ -25,6 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         launch = LaunchSpec.load(args.launch)
         setup(f"stmgr-{args.container}", settings_for(launch, "logging").level)
+        sampler.install(launch.sockets_dir)
         return run(launch, args.container, args.epoch)
     except HeronError as error:
         logging.getLogger("heron.stmgr").error("%s", error)

@@ -78,6 +78,8 @@ class Acker:
                 failed = self._drop_below(after - RING_MAX // 2)
                 # The roots that come may be the old ones; those below `low` are not taken.
                 low = self._low
+                if not self.live_roots and first >= low:
+                    low = first  # none is left to keep room for
             while after - low > len(self._value):
                 self._grow()
         self._low, self._next = low, after

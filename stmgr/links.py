@@ -10,6 +10,10 @@ task is too full asks its peers to `hold` the frames of that task instead.
 
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
 exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of their tuples.
+
+Credit says that a stream manager has room, not that it is done: what it has taken and still holds dies with it.
+So each CREDIT also tells how many tuples are settled, that is processed by a task, taken over by another
+stream manager, or counted as discarded; when a stream manager dies its senders count the rest (H07).
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import CREDIT, LINK_HEADER, Frame
+from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame
 
 _pack_header = LINK_HEADER.pack
 
@@ -29,6 +34,12 @@ _pack_header = LINK_HEADER.pack
 Transmit = Callable[[bytes, bytes], bool]
 #: Control frames that wait for a peer's link to open, in bytes.
 KEPT_MAX_BYTES = 4 << 20
+
+
+#: A peer that has not replied to so many probes, one a heartbeat, does not hear us, or we do not hear it.
+SILENT_PROBES = 5
+#: From the sender of a link, a CREDIT asks for one.
+_PROBE = Frame(kind=CREDIT).SerializeToString()
 
 
 class Source:
@@ -51,6 +62,8 @@ class Source:
         "reply",
         "reported_bytes",
         "seq",
+        "settled_reported",
+        "settled_tuples",
         "stale_frames",
         "task",
         "window",
@@ -65,6 +78,7 @@ class Source:
         self.received_bytes = self.received_tuples = 0
         self.absorbed_bytes = self.absorbed_tuples = self.absorbed_frames = 0
         self.reported_bytes = self.granted = 0
+        self.settled_tuples = self.settled_reported = 0
         self.gaps = self.stale_frames = 0
         self.reply = reply
         #: Tasks whose frames this peer was asked to hold.
@@ -92,16 +106,21 @@ class Source:
         if (self.absorbed_bytes - self.reported_bytes) * 4 >= self.window:
             self.grant()
 
+    def unreported(self) -> bool:
+        """Whether there is news for the sender."""
+        return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
+
     def grant(self) -> None:
         """Report the totals and grant the window beyond them."""
         self.granted = max(self.granted, self.absorbed_bytes + self.window)
-        self.reported_bytes = self.absorbed_bytes
+        self.reported_bytes, self.settled_reported = self.absorbed_bytes, self.settled_tuples
         credit = Frame(
             kind=CREDIT,
             granted_bytes=self.granted,
             consumed_bytes=self.absorbed_bytes,
             consumed_tuples=self.absorbed_tuples,
             consumed_frames=self.absorbed_frames,
+            settled_tuples=self.settled_tuples,
         )
         self.reply(credit.SerializeToString())
 
@@ -119,6 +138,15 @@ class Waiting:
     dest_task: int
     tracked: bool
     creditor: Source | None
+    #: Of its sender's region; 0 outside EFFECTIVELY_ONCE.
+    attempt: int = 0
+    #: Who wants to know when the tuples are settled: nobody who would send them again anyway.
+    origin: Source | None = None
+
+    def settled(self, tuples: int) -> None:
+        """So many of its tuples are no more our business."""
+        if self.origin is not None:
+            self.origin.settled_tuples += tuples
 
 
 class Link:
@@ -127,6 +155,7 @@ class Link:
     __slots__ = (
         "_kept",
         "_kept_bytes",
+        "checked",
         "consumed_bytes",
         "consumed_frames",
         "consumed_tuples",
@@ -136,19 +165,23 @@ class Link:
         "held",
         "name",
         "open",
+        "probed",
         "queue",
         "queued_bytes",
         "queued_tuples",
+        "replies",
         "retained",
         "sent_bytes",
         "sent_frames",
         "sent_tuples",
         "seq",
+        "settled_tuples",
         "task",
         "total_bytes",
         "total_consumed",
         "total_tuples",
         "transmit",
+        "unanswered",
     )  # fmt: skip
 
     def __init__(self, name: str, task: int, transmit: Transmit) -> None:
@@ -156,6 +189,8 @@ class Link:
         #: The task at the other end; 0 for a peer.
         self.task = task
         self.transmit = transmit
+        #: Frames to peers carry a checksum; those to tasks are only copied by the kernel.
+        self.checked = not task
         self.queue: deque[Waiting] = deque()
         #: Frames for tasks that the peer cannot take more for now.
         self.held: dict[int, deque[Waiting]] = {}
@@ -170,9 +205,13 @@ class Link:
     def _zero(self, epoch: int) -> None:
         self.epoch = epoch
         self.seq = 0
+        #: Replies that came, probes since the last one, and what had been sent when a probe was.
+        self.replies = self.unanswered = self.probed = 0
         self.sent_bytes = self.sent_tuples = self.sent_frames = 0
         self.granted_bytes = self.granted_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
+        #: Of a peer: what it took and has no part in any more.
+        self.settled_tuples = 0
         #: Frames in flight: an orderly restart sends them again, else their roots fail at once.
         self.retained: deque[Waiting] = deque()
 
@@ -191,6 +230,7 @@ class Link:
         self.retained.clear()
         self.sent_tuples, self.sent_bytes = self.consumed_tuples, self.consumed_bytes
         self.open = False
+        self.unanswered = 0
         return lost
 
     def put_back(self, frames: list[Waiting], skip: int) -> None:
@@ -199,6 +239,7 @@ class Link:
             first = frames[0]
             rest = Frame.FromString(first.data).count - skip
             self.total_consumed += first.tuples - rest
+            first.settled(first.tuples - rest)
             first.data += skip_bytes(skip)
             first.tuples = rest
         for waiting in reversed(frames):
@@ -218,7 +259,7 @@ class Link:
         if not self.open:
             return not self.task and self._keep(data)
         self.seq += 1
-        return self.transmit(_pack_header(self.epoch, self.seq), data)
+        return self.transmit(_pack_header(self.epoch, self.seq, data if self.checked else None), data)
 
     def _keep(self, data: bytes) -> bool:
         if self._kept_bytes + len(data) > KEPT_MAX_BYTES:
@@ -226,6 +267,24 @@ class Link:
         self._kept.append(data)
         self._kept_bytes += len(data)
         return True
+
+    def heard(self, seq: int) -> bool:
+        """A reply of the peer; False when one before it is missing."""
+        self.replies += 1
+        self.unanswered = 0
+        return seq == self.replies
+
+    def probe(self) -> bool:
+        """Make the peer reply when something may have vanished between us; False when it is silent for too long.
+
+        A frame that vanishes shows when a later one comes; a last one would never be missed (F14).
+        """
+        unsettled = self.sent_frames != self.consumed_frames or self.queue or self.held or not self.granted_bytes
+        if self.open and (unsettled or self.seq != self.probed):
+            self.unanswered += 1
+            self.send_control(_PROBE)
+            self.probed = self.seq
+        return self.unanswered <= SILENT_PROBES
 
     def send_kept(self) -> None:
         """The link has opened: send the control frames that waited for it."""
@@ -237,7 +296,7 @@ class Link:
         """Send a data frame; False when the peer has just died: the frame then waits for its successor."""
         data = waiting.data
         self.seq += 1
-        if not self.transmit(_pack_header(self.epoch, self.seq), data):
+        if not self.transmit(_pack_header(self.epoch, self.seq, data if self.checked else None), data):
             self.open = False
             return False
         self.sent_bytes += len(data)
@@ -277,6 +336,20 @@ class Link:
     def release(self, task: int) -> None:
         self.queue.extend(self.held.pop(task, ()))
 
+    def discard(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
+        """Take frames out of the queues; returns them."""
+        gone: list[Waiting] = []
+        for queue in (self.queue, *self.held.values()):
+            found = [waiting for waiting in queue if unwanted(waiting)]
+            if found:
+                kept = [waiting for waiting in queue if not unwanted(waiting)]
+                queue.clear()
+                queue.extend(kept)
+                gone += found
+        self.queued_bytes -= sum(len(waiting.data) for waiting in gone)
+        self.queued_tuples -= sum(waiting.tuples for waiting in gone)
+        return gone
+
     def waiting(self) -> list[Waiting]:
         """All frames that wait, in the order of each task's."""
         return [*self.queue, *(waiting for held in self.held.values() for waiting in held)]
@@ -303,6 +376,7 @@ class Link:
         self.granted_bytes = max(self.granted_bytes, frame.granted_bytes)
         # Peers that count bytes only grant any number of tuples.
         self.granted_tuples = max(self.granted_tuples, frame.granted_tuples or 1 << 62)
+        self.settled_tuples = max(self.settled_tuples, frame.settled_tuples)
         self.consumed(frame)
 
     def consumed(self, frame: frame_pb2.Frame) -> None:
@@ -318,10 +392,17 @@ class Link:
         for _ in range(frames):
             waiting = retained.popleft()
             tuples += waiting.tuples
+            waiting.settled(waiting.tuples)
             self.consumed_bytes += len(waiting.data)
         self.consumed_frames += frames
         self.consumed_tuples += tuples
         self.total_consumed += tuples
+
+    def take_unsettled(self) -> int:
+        """The peer has died: tuples that it had taken and still held."""
+        tuples = max(0, self.consumed_tuples - self.settled_tuples)
+        self.settled_tuples = self.consumed_tuples
+        return tuples
 
     def in_flight(self) -> int:
         """Tuples sent that the peer has not reported as consumed."""
@@ -338,6 +419,20 @@ class Link:
 def skip_bytes(skip: int) -> bytes:
     """`Frame.skip` as bytes to append to a serialized frame (protobuf: the last value wins)."""
     return Frame(skip=skip).SerializeToString()
+
+
+def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
+    """Epoch, sequence number and frame of a link header and a frame; None when they are not whole.
+
+    What is not ours, of another version or damaged on its way is never parsed (S11).
+    """
+    try:
+        header, data = parts
+        epoch, seq = LINK_HEADER.unpack(header, data)
+        frame = Frame.FromString(data)
+        return (epoch, seq, frame) if frame.count <= COUNT_MAX else None
+    except (ValueError, RemoteWireError, DecodeError):
+        return None
 
 
 def parse_frame(data: bytes) -> frame_pb2.Frame | None:

@@ -13,6 +13,14 @@ from .sessions import Sessions
 from .switch import Switch
 
 _STARTED = time.monotonic()
+#: What the switch counts under these names.
+COUNTED = (
+    "__stmgr_garbage",
+    "__stmgr_stale_frames",
+    "__stmgr_fenced_links",
+    "__stmgr_lost_links",
+    "__stmgr_damaged_links",
+)
 COUNTER, GAUGE = control.Sample.COUNTER, control.Sample.GAUGE
 
 
@@ -41,8 +49,10 @@ def report(
     add("__ack_tuples_to_stmgrs_lost", counts["ack_tuples_lost"])
     for reason, tuples in switch.discarded.items():
         add("__instance_dropped_tuples", tuples, reason)
-    for what in ("garbage", "stale_frames", "fenced_links", "lost_links"):
-        add(f"__stmgr_{what}", counts[what])
+    for reason, tuples in switch.attempts.rewound.items():
+        add("__stmgr_rewound_tuples", tuples, reason)
+    for what in COUNTED:
+        add(what, counts[what.removeprefix("__stmgr_")])
     add("__stmgr_fenced_tasks", sessions.fenced)
     add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
     add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 
 from .switch import Switch
+
+log = logging.getLogger("heron.stmgr")
+
+#: Between the end of a link and the attempt at the next.
+RENEW_S = 0.02
 
 
 class PeerConnection:
@@ -31,14 +38,16 @@ class PeerConnection:
         switch: Switch,
         settings: Any,
         next_link_epoch: Callable[[], int],
+        keys: Keys | None = None,
     ) -> None:
         self.record = record
         self._identity = identity
         self._switch = switch
         self._settings = settings
         self._next_link_epoch = next_link_epoch
+        self._keys = keys
         self._closed = self._reconnecting = False
-        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity)
+        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity, keys=keys)
         self._connect()
 
     def _connect(self) -> None:
@@ -50,6 +59,8 @@ class PeerConnection:
             identity=self._identity,
         )
         sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(settings.peer_reconnect_max_s * 1000))
+        if self._keys is not None:
+            self._keys.connect(sock, self.record.data_endpoint)
         monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         sock.connect(self.record.data_endpoint)
         self._data_sock = sock
@@ -57,30 +68,43 @@ class PeerConnection:
         self._monitor = LoopSocket(monitor, self._on_event)
 
     def _on_data(self, parts: list[bytes]) -> None:
-        if len(parts) == 2:
-            self._switch.peer_credit(self.record.id, parts[0], parts[1])
+        if not self._switch.peer_credit(self.record.id, *parts):
+            log.warning("a frame on the link with %s was damaged; the link is opened anew", self.record.id)
+            self.renew()
 
     def _on_event(self, parts: list[bytes]) -> None:
         event = parse_monitor_message(parts)["event"]
+        if self._reconnecting:
+            return
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._switch.open_peer(self.record.id, self._next_link_epoch())
         elif event == zmq.EVENT_DISCONNECTED:
-            self._switch.close_peer(self.record.id)
-            if not self._reconnecting:
-                self._reconnecting = True
-                asyncio.get_running_loop().call_soon(self._reconnect)
+            self.renew()
 
-    def _reconnect(self) -> None:
-        self._reconnecting = False
+    def renew(self) -> None:
+        """What was in flight is lost; a new link begins in a moment, so that one refused again does not spin."""
+        if not self._reconnecting:
+            self._reconnecting = True
+            self._switch.close_peer(self.record.id)
+            asyncio.get_running_loop().call_soon(self._part)
+
+    def _part(self) -> None:
+        """Only now the pause begins: uvloop runs a timer that is due before what was to be called soon."""
         if not self._closed:
             self._close_data()
+            asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
+
+    def _reconnect(self) -> None:
+        if not self._closed:
+            self._reconnecting = False
             self._connect()
 
     def transmit(self, header: bytes, data: bytes) -> bool:
-        return self.data.send([header, data])
+        return not self._reconnecting and self.data.send([header, data])
 
     def _close_data(self) -> None:
-        self._data_sock.disable_monitor()
+        if not self._data_sock.closed:
+            self._data_sock.disable_monitor()
         self._monitor.close()
         self.data.close()
 

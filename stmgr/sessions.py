@@ -21,6 +21,8 @@ class Session:
     lost: bool = False
     #: The last heartbeat showed progress.
     moved: bool = False
+    #: When it was last sent the plan.
+    told_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class Sessions:
     lost_s: float
     by_task: dict[int, Session] = field(default_factory=dict)
     fenced: int = 0
+    _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control.RegisterInstance, now: float) -> Session:
         """Take a registration; FencedError for an incarnation older than the one known."""
@@ -55,7 +58,7 @@ class Sessions:
         if session is None or session.identity != identity or session.status.epoch != status.epoch:
             return False, False
         before = session.status
-        changed = session.lost or before.state != status.state or before.plan_version != status.plan_version
+        changed = session.lost or _important(before) != _important(status)
         session.moved = (before.emitted, before.executed, before.acked) != (
             status.emitted,
             status.executed,
@@ -65,11 +68,22 @@ class Sessions:
         return True, changed
 
     def expire(self, now: float) -> list[int]:
-        """Tasks that have just been silent for too long."""
+        """Tasks that have just been silent for too long.
+
+        After a pause of our own nothing that we did not hear counts: it may still wait to be read.
+        """
+        paused, self._looked_at = now - self._looked_at > self.lost_s / 2, now
         gone = []
         for task, session in self.by_task.items():
+            if paused:
+                session.heard_at = max(session.heard_at, now)
             if not session.lost and now - session.heard_at > self.lost_s:
                 session.lost = True
                 session.status.state = control.TASK_LOST
                 gone.append(task)
         return gone
+
+
+def _important(status: control.TaskStatus) -> tuple[int, ...]:
+    """What the topology master waits for."""
+    return status.state, status.plan_version, status.attempt, status.committed

@@ -18,18 +18,21 @@ from typing import Any
 import zmq
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.common.errors import HeronError, RetryableError, RpcError
 from heronpy.common.settings import settings_for
-from heronpy.net.rpc import ControlClient, ControlServer, bind, body_of, wrap
-from heronpy.net.zsock import LoopSocket, configure
+from heronpy.net.rpc import body_of, seal, wrap
+from heronpy.net.zsock import configure
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
-from heronpy.statemgr import open_state_of, paths
-from heronpy.statemgr.off_loop import get_off_loop
+from heronpy.statemgr import open_state_of
 
 from . import metrics
+from .admission import Admission
+from .doors import Doors
+from .master import MasterLink
 from .peers import PeerConnection
+from .relay import Relay
 from .sessions import Session, Sessions
 from .switch import NEVER, Switch
 
@@ -37,7 +40,8 @@ log = logging.getLogger("heron.stmgr")
 
 #: A state change of a task is told to the topology master after this moment, with others of the same moment.
 DEBOUNCE_S = 0.003
-REGISTER_TIMEOUT_S = 2.0
+#: A task that goes on showing an older plan is sent the new one again after this.
+RESEND_PLAN_S = 2.0
 #: Reports that follow one about a change, and the time between them.
 FOLLOW_UPS = 4
 FOLLOW_UP_S = 0.1
@@ -64,17 +68,23 @@ class Stmgr:
         self.switch.on_pressure = self._pressure
         self.switch.on_credit_owed = self._settle_credit_later
         self.switch.on_removed = self._on_removed
+        self.admission = Admission(launch.topology, container)
         self.sessions = Sessions(self.settings.instance_lost_s)
         self.plan: plan_pb2.PhysicalPlan | None = None
         self._connections: dict[str, PeerConnection] = {}
         self._links = 0
-        self._tmaster: ControlClient | None = None
-        self._tmaster_epoch = 0
-        self._tmaster_found: plan_pb2.TmasterLocation | None = None
-        self._registered = False
+        self.master = MasterLink(
+            launch.topology,
+            f"{self.name}:{epoch}".encode(),
+            self._registration,
+            self._on_tmaster,
+            self._on_registered,
+            self._on_refused,
+        )
+        self.relay = Relay(self.name, self.master.call)
+        self.switch.attempts.on_lost = self.relay.lost
         self._stop = asyncio.Event()
         self._planned = asyncio.Event()
-        self._location_changed = asyncio.Event()
         self._pressure_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
         self.exit_code = int(exit_codes.OK)
@@ -97,11 +107,6 @@ class Stmgr:
             loop.add_signal_handler(number, self._stop.set)
         self._open_sockets()
         self._state = open_state_of(self.launch)
-
-        def located(path: str) -> None:
-            loop.call_soon_threadsafe(self._location_changed.set)
-
-        watch = self._state.watch(paths.tmaster(self.launch.topology), located)
         jobs = [
             loop.create_task(self._guard(job), name=job.__name__)
             for job in (self._follow_tmaster, self._housekeeping, self._export)
@@ -109,7 +114,6 @@ class Stmgr:
         try:
             await self._stop.wait()
         finally:
-            watch.cancel()
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
@@ -128,32 +132,21 @@ class Stmgr:
         self._stop.set()
 
     def _open_sockets(self) -> None:
-        sockets = self.launch.sockets_dir
-        router = configure(
-            zmq.Context.instance().socket(zmq.ROUTER),
-            hwm=0,
-            message_max_bytes=self.settings.frame_max_bytes,
-            heartbeat=False,
-        )
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        bind(router, f"ipc://{sockets}/{self.name}.data")
-        self._data_endpoint = bind(router, "tcp://127.0.0.1:*")
-        self._data = LoopSocket(router, self.switch.receive, budget=self.settings.frames_per_turn)
-        self._control = ControlServer(
-            [f"ipc://{sockets}/{self.name}.control", "tcp://127.0.0.1:*"], self._on_control
-        )
+        if self.settings.socks_proxy:
+            # The default of every socket of this process; it concerns outgoing TCP connections only.
+            zmq.Context.instance().setsockopt(zmq.SOCKS_PROXY, self.settings.socks_proxy.encode())
+        self._doors = Doors(self.launch, self.settings, self.name, self.switch.receive, self._on_control)
+        self._data, self._control = self._doors.data, self._doors.control
         push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
-        push.connect(f"ipc://{sockets}/executor-{self.container}.metrics")
+        push.connect(f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
         self._push = push
 
     def _close(self) -> None:
         for connection in self._connections.values():
             connection.close()
-        if self._tmaster is not None:
-            self._tmaster.close()
-        self._control.close()
-        self._data.close()
+        self.relay.close()
+        self.master.close()
+        self._doors.close()
         self._push.close(linger=0)
         self._state.close()
 
@@ -172,14 +165,27 @@ class Stmgr:
             self.switch.backpressure.heard(body, time.monotonic())
             self._pressure(False)
             return None
+        if field in ("task_checkpoint", "restore_failed"):
+            self.relay.report(field, body.task_id, body)
+            return None
         raise RpcError(f"{self.name} does not take {field}")
 
     def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
+        if self.admission.by_plan(message, self.plan):
+            return self._admit(identity, message)
+        return self._admit_if_packed(identity, message)
+
+    def _admit(self, identity: bytes, message: control.RegisterInstance) -> Any:
         session = self.sessions.register(identity, message, time.monotonic())
         self._heartbeat_soon()
         if self.plan is None:
             return self._attach_later(session, message)
         return self._attach(session, message)
+
+    async def _admit_if_packed(self, identity: bytes, message: control.RegisterInstance) -> Any:
+        packed = await self.admission.by_packing(message, self._state)
+        reply = self._admit(identity, message) if packed else None
+        return await reply if asyncio.iscoroutine(reply) else reply
 
     async def _attach_later(
         self, session: Session, message: control.RegisterInstance
@@ -214,74 +220,53 @@ class Stmgr:
             self._heartbeat_soon()
         elif self.sessions.by_task[status.task_id].moved:
             self._heartbeat_soon(self._follow_up_s())
+        if known and self.plan is not None and status.plan_version < self.plan.version:
+            self._send_plan(self.sessions.by_task[status.task_id], RESEND_PLAN_S)
 
     # ---- control: topology master -------------------------------------------------------------
 
     async def _follow_tmaster(self) -> None:
-        """Keep a registration with whoever is topology master now."""
-        while True:
-            self._location_changed.clear()
-            found = await get_off_loop(self._state, paths.tmaster(self.launch.topology))
-            if found is not None:
-                location = plan_pb2.TmasterLocation.FromString(found[0])
-                if location.epoch > self._tmaster_epoch or not self._registered:
-                    await self._register(location)
-            try:
-                timeout = 5.0 if self._registered else 0.2
-                await asyncio.wait_for(self._location_changed.wait(), timeout)
-            except TimeoutError:
-                pass
+        await self.master.follow(self._state, self._doors.keys)
 
-    async def _register(self, location: plan_pb2.TmasterLocation) -> None:
-        if self._tmaster is None or self._tmaster.endpoint != location.endpoint:
-            if self._tmaster is not None:
-                self._tmaster.close()
-            identity = f"{self.name}:{self.epoch}".encode()
-            self._tmaster = ControlClient(location.endpoint, self._on_tmaster, identity=identity)
-        self._registered = False
-        message = control.RegisterStmgr(
-            stmgr=plan_pb2.StmgrRecord(
-                id=self.name,
-                container=self.container,
-                epoch=self.epoch,
-                data_endpoint=self._data_endpoint,
-                control_endpoint=self._control.endpoints[1],
-                pid=os.getpid(),
-                host="127.0.0.1",
-            ),
-            tasks=[session.status for session in self.sessions.by_task.values()],
+    def _registration(self) -> control.RegisterStmgr:
+        record = plan_pb2.StmgrRecord(
+            id=self.name,
+            container=self.container,
+            epoch=self.epoch,
+            data_endpoint=self._doors.data_endpoint,
+            control_endpoint=self._doors.control_endpoint,
+            pid=os.getpid(),
+            host=settings_for(self.launch, "security").bind_host,
         )
-        try:
-            reply = await self._tmaster.call(message, REGISTER_TIMEOUT_S)
-        except DeadlineError as error:
-            log.warning("topology master: %s", error)
-            return
-        except RpcError as error:
-            log.error("topology master refused this stream manager: %s", error)
-            self.exit_code = int(exit_codes.FENCED)
-            self._stop.set()
-            return
-        self._registered = True
-        self._tmaster_epoch = location.epoch
-        log.info("registered with topology master epoch %d at %s", location.epoch, location.endpoint)
+        statuses = [session.status for session in self.sessions.by_task.values()]
+        return control.RegisterStmgr(stmgr=record, tasks=statuses)
+
+    def _on_registered(self, reply: control.RegisterStmgrReply | None) -> None:
         if reply is not None and reply.HasField("plan"):
             self.apply_plan(reply.plan)
         self._heartbeat_soon()
+
+    def _on_refused(self) -> None:
+        self.exit_code = int(exit_codes.FENCED)
+        self._stop.set()
 
     def _on_tmaster(self, envelope: control.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "new_plan":
             self.apply_plan(body.plan)
         elif field == "register_stmgr_reply":
-            # Asked to register again: the topology master does not know this process.
-            self._registered = False
-            self._location_changed.set()
-        elif field in ("finish_tasks", "hold_ticks"):
+            self.master.register_again()
+        elif field in ("checkpoint_complete", "checkpoint_aborted"):
+            self.relay.forget(body.checkpoint)
+            for session in self.sessions.by_task.values():
+                self._control.send(session.identity, body)
+        elif field in ("finish_tasks", "hold_ticks", "trigger_checkpoint"):
+            order = control.HoldTicks() if field == "hold_ticks" else body
             for task in body.task_ids:
-                session = self.sessions.by_task.get(task)
-                order = control.FinishTask(task_id=task) if field == "finish_tasks" else control.HoldTicks()
-                if session is not None:
-                    self._control.send(session.identity, order)
+                if field == "finish_tasks":
+                    order = control.FinishTask(task_id=task)
+                if task in self.sessions.by_task:
+                    self._control.send(self.sessions.by_task[task].identity, order)
 
     # ---- plan ---------------------------------------------------------------------------------
 
@@ -291,12 +276,20 @@ class Stmgr:
             return
         self.plan = plan
         log.info("physical plan %d: %d tasks in %d containers", plan.version, len(plan.instances), len(plan.stmgrs))
+        self.switch.rewind(plan)
         self._take_tasks(plan)
         self._take_peers(plan)
         self._planned.set()
         for session in self.sessions.by_task.values():
-            self._control.send(session.identity, control.NewPlan(plan=plan))
+            self._send_plan(session)
         self._heartbeat_soon()
+
+    def _send_plan(self, session: Session, pause_s: float = 0.0) -> None:
+        """Tell a task the plan, unless it was told a moment ago."""
+        now = time.monotonic()
+        if self.plan is not None and now >= session.told_at + pause_s:
+            session.told_at = now
+            self._control.send(session.identity, control.NewPlan(plan=self.plan))
 
     def _take_tasks(self, plan: plan_pb2.PhysicalPlan) -> None:
         switch = self.switch
@@ -304,9 +297,8 @@ class Stmgr:
         mine = {i.task_id: i.component for i in plan.instances if i.container == self.container}
         elsewhere = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
         switch.take_places(mine, spouts, elsewhere)
-        for task_id in [task for task in switch.tasks if task not in mine]:
-            if task_id not in self.sessions.by_task:
-                switch.remove_task(task_id)
+        for task_id in switch.absent(self.sessions.by_task, bool(plan.regions)):
+            switch.remove_task(task_id)
         high = self.settings.backpressure_high_bytes
         switch.hold_above = NEVER if LogicalPlan.from_topology(plan.topology).cycle() else high
 
@@ -328,7 +320,9 @@ class Stmgr:
             self.switch.peer_epochs[name] = max(record.epoch, self.switch.peer_epochs.get(name, 0))
             self.switch.close_peer(name)
             identity = f"s:{self.name}:{self.epoch}".encode()
-            connection = PeerConnection(record, identity, self.switch, self.settings, self.next_link_epoch)
+            connection = PeerConnection(
+                record, identity, self.switch, self.settings, self.next_link_epoch, self._doors.keys
+            )
             self._connections[name] = connection
             self.switch.add_peer(name, record.epoch, connection.transmit)
         self._pressure(False)
@@ -426,11 +420,11 @@ class Stmgr:
             self._follow_ups -= 1
             delay_s = self._follow_up_s()
             self._heartbeat_timer = asyncio.get_running_loop().call_later(delay_s, self._heartbeat)
-        if self._tmaster is None or not self._registered:
+        if not self.master.registered:
             return
         now, switch = time.monotonic(), self.switch
         queued_bytes, queued_tuples = switch.queued()
-        self._tmaster.send(
+        self.master.send(
             control.StmgrHeartbeat(
                 stmgr_id=self.name,
                 epoch=self.epoch,
@@ -467,6 +461,9 @@ class Stmgr:
                     self.switch.remove_task(task)
                 else:
                     log.warning("task %d is silent; its tuples wait for it or its successor", task)
+            for name in self.switch.probe_peers():
+                log.warning("%s does not reply; the link is opened anew", name)
+                self._connections[name].renew()
             self._heartbeat()
 
     async def _export(self) -> None:
@@ -475,8 +472,14 @@ class Stmgr:
             message = metrics.report(
                 self.switch, self.sessions, self.name, self.container, self.epoch, self._instance_ids()
             )
+            refused = {
+                "__stmgr_refused_connections": self._doors.refused,
+                "__stmgr_refused_tasks": self.admission.refused,
+            }
+            for name, value in refused.items():
+                message.samples.add(name=name, type=control.Sample.COUNTER, value=value)
             try:
-                self._push.send(wrap(message).SerializeToString(), zmq.DONTWAIT)
+                self._push.send(seal(wrap(message)), zmq.DONTWAIT)
             except zmq.Again:
                 self.discarded_reports += 1
 
@@ -493,4 +496,4 @@ def run(launch: Any, container: int, epoch: int) -> int:
             return runner.run(main())
     except HeronError as error:
         log.error("%s", error)
-        return exit_codes.FAILURE
+        return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.FAILURE

@@ -11,77 +11,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
-from heronpy.proto import frame_pb2
+from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import (
-    ACK,
     ACKER_KINDS,
+    BARRIER,
     CLAMP,
-    COMPLETE,
     CREDIT,
     DATA,
-    FAIL,
     LEAVE,
-    LINK_HEADER,
     LINK_OPEN,
-    REGISTER,
     Frame,
-    pack64,
-    root_tasks_of,
-    roots_of,
 )
 
-from .acker import Acker, Ranges
+from .acker import Acker
+from .acking import Acking
+from .attempts import Attempts
 from .backpressure import Backpressure
-from .links import Link, Source, Waiting, parse_frame
+from .ends import LocalTask, Peer, replier
+from .links import Link, Source, Waiting, open_frame
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
+#: Kinds that travel in the order of the data: by credit, through queues, never dropped silently.
+_IN_LINE = frozenset((DATA, BARRIER))
 _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
-
-
-class LocalTask:
-    """A task of this container: its link, its source, and the incarnation they belong to."""
-
-    __slots__ = (
-        "component",
-        "epoch",
-        "farewell",
-        "held_by",
-        "identity",
-        "in_plan",
-        "is_spout",
-        "link",
-        "source",
-        "task",
-    )  # fmt: skip
-
-    def __init__(self, task: int, component: str, is_spout: bool, link: Link) -> None:
-        self.task = task
-        self.component = component
-        self.is_spout = is_spout
-        self.identity = b""
-        self.epoch = 0
-        self.link = link
-        self.source: Source | None = None
-        #: The LEAVE of an orderly exit.
-        self.farewell: frame_pb2.Frame | None = None
-        self.in_plan = False
-        #: Links of peers that were asked to hold the frames of this task.
-        self.held_by: list[Source] = []
-
-
-class Peer:
-    """Another stream manager: the link to it."""
-
-    __slots__ = ("epoch", "link", "stmgr_id")
-
-    def __init__(self, stmgr_id: str, epoch: int, link: Link) -> None:
-        self.stmgr_id = stmgr_id
-        self.epoch = epoch
-        self.link = link
 
 
 class Switch:
@@ -95,7 +51,6 @@ class Switch:
         self.peers: dict[str, Peer] = {}
         self.remote: dict[int, str] = {}
         self.sources: dict[bytes, Source] = {}
-        self.ackers: dict[int, Acker] = {}
         self.backpressure = Backpressure(
             settings.backpressure_high_bytes,
             settings.backpressure_low_bytes,
@@ -106,6 +61,10 @@ class Switch:
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
+        self.acking = Acking(self.tasks, self.peers, self.remote, self.counts)
+        #: Of the spouts of this container.
+        self.ackers = self.acking.ackers
+        self.attempts = Attempts()
         #: Called once when credit below a quarter window is owed; `settle_credit` returns it.
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
@@ -122,12 +81,12 @@ class Switch:
 
     def receive(self, parts: list[bytes]) -> None:
         """A message of the data socket: identity, link header, frame."""
-        frame = parse_frame(parts[2]) if len(parts) == 3 and len(parts[1]) == LINK_HEADER.size else None
-        if frame is None:
-            self.counts["garbage"] += 1
+        opened = open_frame(parts[1:])
+        if opened is None:
+            self._damaged(parts[0])
             return
-        identity, header, data = parts
-        epoch, seq = LINK_HEADER.unpack(header)
+        identity, _, data = parts
+        epoch, seq, frame = opened
         kind = frame.kind
         if kind == LINK_OPEN:
             self._open(identity, epoch)
@@ -135,21 +94,31 @@ class Switch:
         source = self.sources.get(identity)
         if source is None or not source.accept(epoch, seq):
             self.counts["stale_frames"] += 1
-            if kind == DATA:
+            if frame.attempt:
+                self.attempts.give_up(frame.dest_task, frame.attempt, frame.count, "stale link")
+            elif kind == DATA:
                 self._discard("stale link", frame.count)
             return
-        if kind == DATA:
+        if source.gaps and not source.task:
+            # What vanished between two machines must be settled with all that is in flight (F14).
+            self._damaged(identity)
+        elif kind in _IN_LINE:
             self._data(frame, data, source)
         elif kind == CREDIT:
             self._task_credit(source, frame)
         elif kind in ACKER_KINDS:
-            try:
-                self._for_acker(frame, data)
-            except (ValueError, IndexError):
-                # Arrays of roots and values that do not fit each other.
-                self.counts["garbage"] += 1
+            self.acking.take(frame, data)
         elif kind == LEAVE:
             self._leave(source, frame)
+
+    def _damaged(self, identity: bytes) -> None:
+        """No frame, or one damaged on its way: a peer is asked for a new link, which settles the old one (F14)."""
+        self.counts["garbage"] += 1
+        source = self.sources.get(identity)
+        if source is not None and not source.task:
+            self.counts["damaged_links"] += 1
+            source.reply(Frame(kind=LINK_OPEN).SerializeToString())
+            self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int) -> None:
         """First frame of a link: of a registered task, or of a peer of the plan."""
@@ -172,7 +141,7 @@ class Switch:
         self.peer_epochs[name] = incarnation
         for old in [i for i, s in self.sources.items() if s.name == name]:
             self._end_source(old)
-        source = Source(name, 0, epoch, self.settings.link_window_bytes, self._replier(identity, epoch))
+        source = Source(name, 0, epoch, self.settings.link_window_bytes, replier(self._send, identity, epoch))
         source.seq = 1
         self.sources[identity] = source
         if self._ready:
@@ -184,27 +153,22 @@ class Switch:
             source.mute()
             self.counts["link_gaps"] += source.gaps
 
-    def _replier(self, identity: bytes, epoch: int) -> Callable[[bytes], None]:
-        seq = 0
-
-        def reply(data: bytes) -> None:
-            nonlocal seq
-            seq += 1
-            self._send(identity, LINK_HEADER.pack(epoch, seq), data)
-
-        return reply
-
     def _data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
         count = frame.count
         source.received_bytes += len(data)
         source.received_tuples += count
         self.counts["tuples_from_workers" if source.task else "tuples_from_stmgrs"] += count
         if frame.tracked and not frame.registered and source.task and frame.root_task == source.task:
-            acker = self.ackers.get(source.task)
-            if acker is not None and not frame.roots:
-                self._completed(source.task, acker.register(frame), failed=True)
+            self.acking.register(source.task, frame)
         dest = frame.dest_task
-        waiting = Waiting(data, count, dest, frame.tracked, source)
+        waiting = Waiting(data, count, dest, frame.tracked, source, frame.attempt)
+        if waiting.tracked or waiting.attempt:
+            source.settled_tuples += count
+        else:
+            waiting.origin = source
+        if waiting.attempt and self.attempts.is_stale(dest, waiting.attempt):
+            self._lose([waiting], "earlier attempt")
+            return
         local = self.tasks.get(dest)
         if local is not None:
             link = local.link
@@ -236,7 +200,7 @@ class Switch:
         """Return the credit that waits for its quarter window, so that senders know they are drained."""
         self._credit_owed = False
         for source in self.sources.values():
-            if source.absorbed_bytes != source.reported_bytes:
+            if source.unreported():
                 source.grant()
 
     def _observe(self, link: Link) -> None:
@@ -252,76 +216,41 @@ class Switch:
 
     def _task_credit(self, source: Source, frame: frame_pb2.Frame) -> None:
         task = self.tasks.get(source.task)
-        if task is not None:
+        if task is None:
+            source.grant()  # a probe of a peer
+        else:
             task.link.credit(frame)
+            self._owe_credit()
             self._pump(task.link)
             if task.held_by and task.link.queued_bytes <= self.backpressure.low:
-                self._release(task)
+                task.release()
 
-    def _release(self, task: LocalTask) -> None:
-        """Peers may send frames of this task again."""
-        message = Frame(kind=CLAMP, dest_task=task.task, on=False).SerializeToString()
-        for source in task.held_by:
-            source.holding.discard(task.task)
-            source.reply(message)
-        task.held_by.clear()
+    def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
+        """What a peer answers on our own socket to it: credits, and which tasks are too full.
 
-    def peer_credit(self, stmgr_id: str, header: bytes, data: bytes) -> None:
-        """What a peer answers on our own socket to it: credits, and which tasks are too full."""
-        peer = self.peers.get(stmgr_id)
-        frame = parse_frame(data) if len(header) == LINK_HEADER.size else None
-        if peer is None or frame is None:
+        False when the link must be opened anew: something was damaged on its way, here or there.
+        """
+        peer, opened = self.peers.get(stmgr_id), open_frame(list(parts))
+        if peer is None or opened is None:
             self.counts["garbage"] += 1
-            return
-        if LINK_HEADER.unpack(header)[0] != peer.link.epoch:
+            self.counts["damaged_links"] += peer is not None
+            return peer is None
+        epoch, seq, frame = opened
+        if epoch != peer.link.epoch:
             self.counts["stale_frames"] += 1
-            return
+            return True
+        if not peer.link.heard(seq) or frame.kind == LINK_OPEN:
+            return False
         if frame.kind == CREDIT:
             peer.link.credit(frame)
+            self._owe_credit()
             self._pump(peer.link)
         elif frame.kind == CLAMP and frame.on:
             peer.link.hold(frame.dest_task)
         elif frame.kind == CLAMP:
             peer.link.release(frame.dest_task)
             self._pump(peer.link)
-
-    # ---- acking -------------------------------------------------------------------------------
-
-    def _for_acker(self, frame: frame_pb2.Frame, data: bytes) -> None:
-        spout = frame.dest_task
-        acker = self.ackers.get(spout)
-        if acker is None:
-            peer = self.peers.get(self.remote.get(spout, ""))
-            if peer is None or not peer.link.send_control(data):
-                self.counts["ack_tuples_lost"] += frame.count
-            return
-        kind = frame.kind
-        if kind == ACK:
-            self.counts["ack_tuples"] += frame.count
-            self._completed(spout, acker.ack(frame), failed=False)
-        elif kind == REGISTER:
-            self._completed(spout, acker.register(frame), failed=True)
-        elif kind == FAIL:
-            self.counts["fail_tuples"] += frame.count
-            self._completed(spout, acker.fail(frame), failed=True)
-        else:
-            acker.fail(frame)
-
-    def _completed(self, spout: int, ranges: Ranges, failed: bool) -> None:
-        if ranges[0]:
-            message = Frame(kind=COMPLETE, dest_task=spout, first=ranges[0], length=ranges[1], failed=failed)
-            self.tasks[spout].link.send_control(message.SerializeToString())
-
-    def fail_roots(self, frame: frame_pb2.Frame) -> None:
-        """The tuples of a tracked frame are lost: fail their roots now rather than by timeout."""
-        if not frame.tracked:
-            return
-        roots = roots_of(frame)
-        tasks = root_tasks_of(frame, len(roots))
-        for task in set(tasks.tolist()):
-            mine = roots[tasks == task]
-            fail = Frame(kind=FAIL, dest_task=task, count=len(mine), roots=pack64(mine))
-            self._for_acker(fail, fail.SerializeToString())
+        return True
 
     # ---- tasks --------------------------------------------------------------------------------
 
@@ -339,6 +268,15 @@ class Switch:
         for source in self.sources.values():
             if not source.granted:
                 source.grant()
+
+    def absent(self, connected: Container[int], rewound: bool) -> list[int]:
+        """Tasks that the plan has elsewhere or nowhere, and that nothing has to be waited for.
+
+        One that is connected may still have something to send, unless it has said goodbye, or the plan's new
+        attempt takes all of that back.
+        """
+        gone = [task for task in self.tasks.values() if not task.in_plan]
+        return [t.task for t in gone if rewound or t.farewell is not None or t.task not in connected]
 
     def add_task(self, task_id: int, component: str, is_spout: bool) -> LocalTask:
         """Know a task of this container; frames for it queue until it registers."""
@@ -376,7 +314,7 @@ class Switch:
     def _settle_unconsumed(self, task: LocalTask, farewell: frame_pb2.Frame | None) -> None:
         """What was in flight to a task: sent again after an orderly exit, else lost."""
         frames = task.link.close()
-        if farewell is not None and not task.is_spout:
+        if farewell is not None and not task.is_spout and not any(waiting.attempt for waiting in frames):
             task.link.put_back(frames, farewell.skip)
         else:
             self._lose(frames, "task died")
@@ -398,7 +336,7 @@ class Switch:
         if task is None:
             return
         self._end_source(task.identity)
-        self._release(task)
+        task.release()
         self.ackers.pop(task_id, None)
         self._settle_unconsumed(task, task.farewell)
         peer = self.peers.get(self.remote.get(task_id, ""))
@@ -417,15 +355,34 @@ class Switch:
 
     def _lose(self, frames: list[Waiting], reason: str) -> None:
         for waiting in frames:
-            self._discard(reason, waiting.tuples)
+            waiting.settled(waiting.tuples)
+            if waiting.attempt:
+                self.attempts.give_up(waiting.dest_task, waiting.attempt, waiting.tuples, reason)
+            else:
+                self._discard(reason, waiting.tuples)
             if waiting.creditor is not None:
                 waiting.creditor.absorbed(len(waiting.data), waiting.tuples)
                 self._owe_credit()
             if waiting.tracked:
-                self.fail_roots(Frame.FromString(waiting.data))
+                self.acking.fail_roots(Frame.FromString(waiting.data))
+
+    def rewind(self, plan: plan_pb2.PhysicalPlan) -> None:
+        """Take the attempts of a new plan: what waits here of earlier ones makes room."""
+        self.attempts.use(plan)
+        stale = self.attempts.is_stale
+        for link in self._links():
+            gone = link.discard(lambda waiting: stale(waiting.dest_task, waiting.attempt))
+            if gone:
+                self._lose(gone, "earlier attempt")
+                if link.name in self.backpressure.local:
+                    self._observe(link)
+        for task in self.tasks.values():
+            if task.held_by and task.link.queued_bytes <= self.backpressure.low:
+                task.release()
 
     def _discard(self, reason: str, tuples: int) -> None:
-        self.discarded[reason] += tuples
+        if tuples:
+            self.discarded[reason] += tuples
 
     # ---- peers --------------------------------------------------------------------------------
 
@@ -434,6 +391,8 @@ class Switch:
         peer = self.peers.get(stmgr_id)
         if peer is None:
             peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit))
+        if epoch != peer.epoch:
+            self._discard("peer died", peer.link.take_unsettled())
         peer.epoch = epoch
         peer.link.transmit = transmit
         return peer
@@ -459,10 +418,15 @@ class Switch:
         peer.link.send_control(Frame(kind=LINK_OPEN).SerializeToString())
         peer.link.send_kept()
 
+    def probe_peers(self) -> list[str]:
+        """Once a heartbeat: peers that do not reply, whose links must be opened anew."""
+        return [name for name, peer in self.peers.items() if not peer.link.probe()]
+
     def remove_peer(self, stmgr_id: str) -> None:
         """A peer left the plan."""
         peer = self.peers.pop(stmgr_id)
         self._lose(peer.link.close() + peer.link.waiting(), "peer removed")
+        self._discard("peer removed", peer.link.take_unsettled())
         self.backpressure.lost(stmgr_id)
         if self.backpressure.forget(stmgr_id, self._now()):
             self.on_pressure(True)
@@ -484,13 +448,15 @@ class Switch:
 
     def queued(self) -> tuple[int, int]:
         """(bytes, tuples) that wait in this process."""
-        links = [t.link for t in self.tasks.values()] + [p.link for p in self.peers.values()]
+        links = self._links()
         return sum(link.queued_bytes for link in links), sum(link.queued_tuples for link in links)
 
     def in_flight(self) -> int:
         """Tuples sent to local tasks or peers and not reported as consumed."""
-        links = [t.link for t in self.tasks.values()] + [p.link for p in self.peers.values()]
-        return sum(link.in_flight() for link in links)
+        return sum(link.in_flight() for link in self._links())
+
+    def _links(self) -> list[Link]:
+        return [task.link for task in self.tasks.values()] + [peer.link for peer in self.peers.values()]
 
 
 def _nothing(*_: object) -> None:

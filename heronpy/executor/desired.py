@@ -1,7 +1,8 @@
 """Which processes a container should run, from the packing plan (pure).
 
-Invariant: container 0 has the topology master (and the Spark gateway); any other container of the
-plan has its stream manager and its tasks; a container that is not in the plan has nothing.
+Invariant: container 0 has the topology master (the Spark gateway, the replicator of checkpoints); any
+other container of the plan has its stream manager and its tasks, and standby topology masters, which are
+dealt out in turn; a container that is not in the plan has nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from heronpy.procs.supervision import ProcessSpec
 from heronpy.proto import plan_pb2 as plans
 
 TMASTER = "tmaster"
+STANDBY = "tmaster-standby"
 STMGR = "stmgr"
 INSTANCE = "instance"
 SPARK_GATEWAY = "spark-gateway"
+REPLICATOR = "checkpoint-replicator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +30,16 @@ class Roles:
     stmgr: str = "stmgr"
     instance: str = "instance"
     spark_gateway: str = "heronpy.spark"
+    replicator: str = "heronpy.ckpt.replicator"
 
     def module_of(self, role: str) -> str:
         return {
             TMASTER: self.tmaster,
+            STANDBY: self.tmaster,
             STMGR: self.stmgr,
             INSTANCE: self.instance,
             SPARK_GATEWAY: self.spark_gateway,
+            REPLICATOR: self.replicator,
         }[role]
 
 
@@ -44,6 +50,9 @@ def desired_processes(
     needs_spark: bool,
     stop_grace_s: float,
     hang_timeout_s: Callable[[str], float],
+    memory_max_bytes: Callable[[str], int] = lambda _: 0,
+    standbys: int = 0,
+    replicates: bool = False,
 ) -> tuple[ProcessSpec, ...]:
     """The processes of a container; tasks stop first, then what they talk to."""
     if container == 0:
@@ -52,6 +61,8 @@ def desired_processes(
         ]
         if needs_spark:
             specs.append(ProcessSpec(SPARK_GATEWAY, SPARK_GATEWAY, stop_grace_s=stop_grace_s))
+        if replicates:
+            specs.append(ProcessSpec(REPLICATOR, REPLICATOR, stop_grace_s=stop_grace_s))
         return tuple(specs)
     own = [c for c in plan.containers if c.id == container] if plan is not None else []
     if not own:
@@ -71,6 +82,12 @@ def desired_processes(
                 user_code=True,
                 hang_timeout_s=hang_timeout_s(instance.component),
                 stop_grace_s=stop_grace_s,
+                memory_max_bytes=memory_max_bytes(instance.component),
             )
         )
+    assert plan is not None
+    places = sorted(c.id for c in plan.containers)
+    for number in range(1, standbys + 1):
+        if places[(number - 1) % len(places)] == container:
+            specs.append(ProcessSpec(f"{STANDBY}-{number}", STANDBY, stop_grace_s=stop_grace_s))
     return tuple(specs)

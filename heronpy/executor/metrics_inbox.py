@@ -63,11 +63,15 @@ class MetricsInbox:
             self._on_report(body)
         else:
             self._last_exception[body.process] = body
-            if len(self._exceptions) >= EXCEPTIONS_MAX:
-                self._exceptions.popleft()
-                self.exceptions_discarded += 1
-            self._exceptions.append(body)
-            self._on_exception()
+            self.add(body)
+
+    def add(self, report: control.ExceptionReport) -> None:
+        """An exception for the topology master."""
+        if len(self._exceptions) >= EXCEPTIONS_MAX:
+            self._exceptions.popleft()
+            self.exceptions_discarded += 1
+        self._exceptions.append(report)
+        self._on_exception()
 
     def drain(self) -> None:
         """Take what has arrived now, so that the last words of a dead process are known."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from heronpy.common.exit_codes import USER_EXCEPTION, describe
 from heronpy.common.ids import parse_instance_id
-from heronpy.procs.supervision import ProcessState, ProcessView
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.supervision import Ended, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2 as control
 
@@ -36,10 +38,11 @@ def process_record(
         rss_bytes=usage.rss_bytes,
         uss_bytes=usage.uss_bytes,
         epoch=epoch,
+        peak_rss_bytes=view.peak_bytes,
     )
 
 
-def own_report(record: control.ProcessRecord, container: int) -> control.MetricsReport:
+def own_report(record: control.ProcessRecord, container: int, out_of_memory: int = 0) -> control.MetricsReport:
     """What the executor itself measures about a process, in the form of a report."""
     report = control.MetricsReport(
         process=record.name,
@@ -53,12 +56,54 @@ def own_report(record: control.ProcessRecord, container: int) -> control.Metrics
     for name, kind, value in (
         ("__process/__up", gauge, up),
         ("__process/__restarts", counter, float(record.restarts)),
+        ("__process/__out_of_memory", counter, float(out_of_memory)),
+        ("__process/__peak_resident_bytes", gauge, float(record.peak_rss_bytes)),
         ("__process/__cpu_seconds", counter, record.cpu_s),
         ("__process/__resident_bytes", gauge, float(record.rss_bytes)),
         ("__process/__unshared_bytes", gauge, float(record.uss_bytes)),
     ):
         report.samples.add(name=name, type=kind, value=value)
     return report
+
+
+#: Ends that are told as an exception of the process, with the name of that exception.
+_TOLD = {
+    ExitReason.OOM: "OutOfMemory",
+    ExitReason.CRASHED: "Crashed",
+    ExitReason.HUNG: "Hung",
+    ExitReason.OK: "Exited",
+    ExitReason.USER_EXCEPTION: "Exited",
+    ExitReason.OWN_BUG: "Exited",
+    ExitReason.SPAWN_FAILED: "NotStarted",
+}
+
+
+def end_report(event: Ended, container: int, now: float, explained: bool) -> control.ExceptionReport | None:
+    """Why a process ended, among the exceptions of its task (T36, F11).
+
+    None when that is nobody's fault, or when the process has reported an exception that explains it.
+    Without a traceback it counts as the same exception as the last of its kind.
+    """
+    kind = _TOLD.get(event.reason)
+    # A task that ends with this code has reported the exception, which may still be on its way.
+    explained = explained or event.detail.startswith(describe(USER_EXCEPTION))
+    if kind is None or (explained and event.reason is not ExitReason.OOM):
+        return None
+    spec, what = event.spec, "ran out of memory" if event.reason is ExitReason.OOM else "ended"
+    if event.reason is ExitReason.SPAWN_FAILED:
+        what = "could not be started"
+    return control.ExceptionReport(
+        process=spec.name,
+        task_id=spec.task_id,
+        component=spec.component,
+        instance_id=spec.name,
+        container=container,
+        type=kind,
+        message=f"{spec.name} {what}: {event.detail}",
+        first_at=now,
+        last_at=now,
+        count=1,
+    )
 
 
 def health(records: Iterable[control.ProcessRecord], registered: bool) -> dict[str, Any]:

@@ -14,22 +14,39 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError, RetryableError
+from heronpy.common.errors import ConfigError, HeronError, RetryableError
 from heronpy.common.ids import child_epoch, executor_id
-from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings
+from heronpy.common.rooms import (
+    ExecutorSettings,
+    InstanceSettings,
+    LoggingSettings,
+    MetricsSettings,
+    TmasterSettings,
+)
 from heronpy.common.settings import settings_for
-from heronpy.executor.desired import INSTANCE, SPARK_GATEWAY, Roles, desired_processes
+from heronpy.executor.desired import (
+    INSTANCE,
+    REPLICATOR,
+    SPARK_GATEWAY,
+    STANDBY,
+    TMASTER,
+    Roles,
+    desired_processes,
+)
+from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
-from heronpy.executor.records import health, own_report, process_record
+from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.executor.tmaster_link import TmasterLink
 from heronpy.metrics import prometheus
+from heronpy.net.curve import keys_of
 from heronpy.net.rpc import body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import ChildLog, OwnLog
@@ -37,10 +54,12 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
 from heronpy.procs.plan_watch import PlanWatch
-from heronpy.procs.restart_policy import RestartLimits
+from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import (
     DesiredChanged,
+    Ended,
     GiveUp,
+    Overgrown,
     ProcessSpec,
     RestartAsked,
     StopAsked,
@@ -55,9 +74,13 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
-STACKS_WAIT_S = 0.3
+STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
+#: In what faulthandler prints for each thread.
+STACKS_MARK = b"most recent call first"
 EXCEPTION_DELAY_S = 0.05
 DETAIL_MAX = 1024
+#: What the interpreter and libraries print when they get no memory, and abort.
+MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +111,7 @@ class Executor:
                 self._settings.restart_backoff_max_s,
                 self._settings.restart_budget,
                 self._settings.restart_window_s,
+                budgets_of(self._settings.restart_budgets),
             )
         )
         self._logs: dict[str, ChildLog] = {}
@@ -98,6 +122,8 @@ class Executor:
         )
         self._usage = UsageMeter(self._settings.usage_interval_s)
         self._exit_code: int = exit_codes.OK
+        #: Ends for lack of memory, of each process (T36).
+        self._out_of_memory: Counter[str] = Counter()
         self._jobs: set[asyncio.Task[None]] = set()
         self._beat_soon = self._export_soon = False
         self._last_beat = time.monotonic()
@@ -115,7 +141,7 @@ class Executor:
         except HeronError as error:
             log.error("%s cannot start: %s", self._name, error)
             self._host.close()
-            return exit_codes.FAILURE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
+            return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
         self._periodic(HEARTBEAT_S, self._on_heartbeat)
         self._periodic(self._metrics.export_interval_s, self._export)
         self._periodic(self._settings.usage_interval_s, self._measure)
@@ -147,11 +173,12 @@ class Executor:
         self._link = TmasterLink(
             self._state,
             launch.topology,
-            self._name.encode(),
+            f"{self._name}:{self._place.epoch}".encode(),
             self._registration,
             self._on_tmaster,
             self._on_fenced,
             self._on_registered,
+            keys_of(launch),
         )
         self._link.start()
         if container == 0:
@@ -208,26 +235,43 @@ class Executor:
 
     # ---- what should run --------------------------------------------------------------------
     def _on_plan(self, plan: plans.PackingPlan | None) -> None:
+        if not self._supervisor.views():
+            try:
+                check_files(plan, self._place.container)
+            except ConfigError as error:
+                # The last line of this log is what people see.
+                self.stop(str(error), exit_codes.STARTUP_FAILURE)
+                return
+        tmaster: TmasterSettings = settings_for(self._place.launch, "tmaster")
         specs = desired_processes(
             plan,
             self._place.container,
             needs_spark=self._place.launch.needs_spark,
             stop_grace_s=self._settings.stop_grace_s,
-            hang_timeout_s=self._hang_timeout_s,
+            hang_timeout_s=lambda component: self._instance(component).hang_timeout_s,
+            memory_max_bytes=lambda component: self._instance(component).memory_soft_limit_bytes,
+            standbys=tmaster.standbys,
+            replicates=bool(settings_for(self._place.launch, "checkpoint").replica),
         )
         self._host.handle(DesiredChanged(specs))
 
-    def _hang_timeout_s(self, component: str) -> float:
+    def _instance(self, component: str) -> InstanceSettings:
         settings: InstanceSettings = settings_for(self._place.launch, "instance", component)
-        return settings.hang_timeout_s
+        return settings
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command:
         place = self._place
         argv = ["--launch", place.launch_file]
-        if spec.role not in ("tmaster", SPARK_GATEWAY):
+        if spec.role not in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR):
             argv += ["--container", str(place.container)]
+        if spec.role == STANDBY:
+            argv += ["--name", spec.name]
         if spec.role == INSTANCE:
             argv += ["--task", str(spec.task_id)]
+            view = self._supervisor.view(spec.name)
+            if view is not None and view.exit_reason:
+                # A task whose predecessor crashed looks for the tuple that did it.
+                argv += ["--after", view.exit_reason]
         argv += ["--epoch", str(child_epoch(place.epoch, number))]
         return Command(
             spec.name,
@@ -255,7 +299,8 @@ class Executor:
         last_line = child_log.last_line() if child_log else ""
         exception = self._inbox.last_exception(name)
         if exception is None:
-            return "" if killed else last_line[:DETAIL_MAX], False
+            memory = child_log is not None and child_log.mentions(MEMORY_WORDS)
+            return "" if killed else last_line[:DETAIL_MAX], memory
         words = f"{exception.type}: {exception.message}" if exception.message else exception.type
         return words[:DETAIL_MAX], exception.type.rpartition(".")[2] == "MemoryError"
 
@@ -266,6 +311,7 @@ class Executor:
             asyncio.get_running_loop().call_soon(self._beat)
 
     def on_removed(self, name: str) -> None:
+        del self._out_of_memory[name]
         self._inbox.forget(name)
         child_log = self._logs.pop(name, None)
         if child_log is not None:
@@ -277,6 +323,15 @@ class Executor:
         log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
         # The last line of this log is what the scheduler tells people.
         self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
+
+    def on_ended(self, effect: Ended) -> None:
+        name = effect.spec.name
+        if effect.reason is ExitReason.OOM:
+            self._out_of_memory[name] += 1
+        explained = self._inbox.last_exception(name) is not None
+        report = end_report(effect, self._place.container, time.time(), explained)
+        if report is not None:
+            self._inbox.add(report)
 
     def on_all_stopped(self) -> None:
         self._done.set()
@@ -307,6 +362,10 @@ class Executor:
         pids = [view.pid for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *pids], time.monotonic())
         self._own_log.rotate_if_large()
+        for view in self._supervisor.views():
+            used, limit = self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes
+            if limit and view.pid and used > limit:
+                self._host.handle(Overgrown(view.spec.name, view.number, used, limit))
 
     def _export(self) -> None:
         self._export_soon = False
@@ -320,7 +379,7 @@ class Executor:
 
     def _own_reports(self) -> list[control.MetricsReport]:
         container = self._place.container
-        found = [own_report(record, container) for record in self._records()]
+        found = [own_report(record, container, self._out_of_memory[record.name]) for record in self._records()]
         usage = self._usage.of(os.getpid())
         own = own_report(
             control.ProcessRecord(
@@ -393,6 +452,8 @@ class Executor:
         if field == "restart_processes":
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
+        elif field == "register_stmgr_reply":
+            self._link.register_again()
         elif field == "dump_stacks":
             self._spawn_job(self._dump_stacks(body.name))
 
@@ -403,5 +464,5 @@ class Executor:
             self._link.send(control.DumpStacksReply(text=f"{name} does not run in this container"))
             return
         self._server.signal(pid, signal.SIGUSR1)
-        text = await child_log.capture(STACKS_WAIT_S)
+        text = await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
         self._link.send(control.DumpStacksReply(text=text or f"{name} printed no stacks"))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError, Message
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
@@ -44,7 +45,9 @@ class TmasterLink:
         on_message: Callable[[control.Envelope], None],
         on_fenced: Callable[[str], None],
         on_registered: Callable[[], None],
+        keys: Keys | None = None,
     ) -> None:
+        self._keys = keys
         self._state = state
         self._path = paths.tmaster(topology)
         self._identity = identity
@@ -108,7 +111,7 @@ class TmasterLink:
         self._drop()
         self._location = location
         if location is not None:
-            self._client = ControlClient(location.endpoint, self._on_message, self._identity)
+            self._client = ControlClient(location.endpoint, self._on_message, self._identity, keys=self._keys)
 
     async def _register(self, client: ControlClient) -> bool:
         try:

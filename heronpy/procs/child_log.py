@@ -16,7 +16,7 @@ from heronpy.common.logs import RotatingLog, parse_line
 _CHUNK_BYTES = 1 << 16
 #: Chunks read in one go from a chatty child before others have their turn.
 _CHUNKS_PER_TURN = 4
-_TAIL_BYTES = 2048
+_TAIL_BYTES = 8192
 _CAPTURE_MAX_BYTES = 256 * 1024
 
 
@@ -64,11 +64,20 @@ class ChildLog:
             self._readable(fd, turns=64)
         return last_line_of(self._tail)
 
-    async def capture(self, seconds: float) -> str:
-        """What is printed during the next `seconds`."""
-        self._capture = bytearray()
-        await asyncio.sleep(seconds)
-        captured, self._capture = self._capture or bytearray(), None
+    def mentions(self, words: tuple[str, ...]) -> bool:
+        """Whether the last words of the present incarnation have one of these in them."""
+        tail = self._tail.decode(errors="replace")
+        return any(word in tail for word in words)
+
+    async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
+        """What is printed from now on, until the mark has come and then nothing for a moment; or out of patience."""
+        captured = self._capture = bytearray()
+        deadline, size = self._loop.time() + patience_s, -1
+        while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
+            size = len(captured)
+            await asyncio.sleep(quiet_s)
+        if self._capture is captured:
+            self._capture = None
         return captured.decode(errors="replace")
 
     def _close_pipe(self, fd: int) -> None:

@@ -28,6 +28,9 @@ class ExitReason(Enum):
     CRASHED = "crashed"
     HUNG = "hung"
     PREEMPTED = "preempted"
+    REWOUND = "rewound"
+    #: What it lived on is gone: its supervisor, its host, or the state manager.
+    LOST_HOST = "lost_host"
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
@@ -36,7 +39,9 @@ class ExitReason(Enum):
 #: Trying again cannot help.
 NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED})
 #: Not the fault of the process: no budget is charged.
-UNCOUNTED = frozenset({ExitReason.PREEMPTED})
+UNCOUNTED = frozenset({ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST})
+#: Those that may have a budget of their own.
+COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,12 @@ class ExitHints:
     hung: bool = False
     #: The kernel's counter of out-of-memory kills moved since the last look.
     oom_moved: bool = False
-    #: Its last reported exception was a MemoryError.
+    #: Its last reported exception was a MemoryError, or its last words were of memory.
     memory_error: bool = False
+    #: We stopped it because it used too much memory.
+    overgrown: bool = False
+    #: Its resident memory came up to what it may use.
+    at_limit: bool = False
     #: It runs user code (a task), so an unknown exit code is the user's.
     user_code: bool = False
 
@@ -59,19 +68,24 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
     """The reason behind a status as os.wait returns it."""
     if hints.hung:
         return ExitReason.HUNG
+    if hints.overgrown:
+        return ExitReason.OOM
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         return _by_signal(-code, hints)
     if code in (exit_codes.STARTUP_FAILURE, exit_codes.USAGE):
         return ExitReason.STARTUP_FAILURE
-    if hints.asked:
+    if code == exit_codes.REWIND:
+        return ExitReason.REWOUND
+    if code == exit_codes.UNAVAILABLE:
+        return ExitReason.LOST_HOST
+    # Daemons of ours end in order only when a signal asks them to; user code may leave by itself.
+    if hints.asked or code == exit_codes.TERMINATED or (code == exit_codes.OK and not hints.user_code):
         return ExitReason.PREEMPTED
+    if hints.memory_error or code == _SHELL_KILLED:
+        return ExitReason.OOM
     if code == exit_codes.OK:
         return ExitReason.OK
-    if code == _SHELL_KILLED:
-        return ExitReason.OOM
-    if hints.memory_error:
-        return ExitReason.OOM
     return _by_code(code, hints)
 
 
@@ -79,10 +93,11 @@ def _by_signal(signum: int, hints: ExitHints) -> ExitReason:
     if hints.asked:
         return ExitReason.PREEMPTED
     if signum == signal.SIGKILL:
-        return ExitReason.OOM if hints.oom_moved else ExitReason.KILLED
+        return ExitReason.OOM if hints.oom_moved or hints.at_limit else ExitReason.KILLED
     if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return ExitReason.PREEMPTED
-    return ExitReason.CRASHED
+    # Libraries that get no memory abort.
+    return ExitReason.OOM if hints.memory_error else ExitReason.CRASHED
 
 
 def _by_code(code: int, hints: ExitHints) -> ExitReason:
@@ -93,7 +108,7 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
     if code == exit_codes.FENCED:
         return ExitReason.FENCED
     if code == exit_codes.LOST_PARENT:
-        return ExitReason.PREEMPTED
+        return ExitReason.LOST_HOST
     if code == exit_codes.FAILURE or not hints.user_code:
         return ExitReason.OWN_BUG
     return ExitReason.USER_EXCEPTION

@@ -31,6 +31,8 @@ from heronpy.procs import linux
 
 MESSAGE_MAX_BYTES = 64 * 1024
 _FIRST_OTHER_FD = 3
+#: How others ask a process to end or to tell where it is.
+_ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 #: Descendants that still live after this long of being killed are stuck in the kernel.
 _KILL_ALL_MAX_S = 5.0
 _OPEN_FDS_MAX = 1 << 20
@@ -116,11 +118,16 @@ class ForkLoop:
     def _spawn(self, request: dict[str, Any], log_fd: int | None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        # A signal for a child that still has our handlers would be lost; it waits until it has its own.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
         except OSError as error:
             self._tell({"op": "failed", "id": request["id"], "error": f"cannot fork: {error.strerror}"})
             return
+        finally:
+            if os.getpid() == self._pid:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if pid == 0:
             code = 1
             try:
@@ -225,6 +232,7 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(signum, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_BY)
     _arrange_files(log_fd)
     linux.set_title(f"heron: {request['name']}")
     os.environ.update(request.get("env") or {})

@@ -29,6 +29,7 @@ from heronpy.procs.supervision import (
     AllStopped,
     Changed,
     Effect,
+    Ended,
     Event,
     Exited,
     GiveUp,
@@ -68,6 +69,8 @@ class Owner(Protocol):
     def on_removed(self, name: str) -> None: ...
 
     def on_give_up(self, effect: GiveUp) -> None: ...
+
+    def on_ended(self, effect: Ended) -> None: ...
 
     def on_all_stopped(self) -> None: ...
 
@@ -133,6 +136,8 @@ class ProcessHost:
                 self._owner.on_removed(name)
             case GiveUp():
                 self._owner.on_give_up(effect)
+            case Ended():
+                self._owner.on_ended(effect)
             case AllStopped():
                 self._owner.on_all_stopped()
 
@@ -180,13 +185,13 @@ class ProcessHost:
             case ChildFailed(request, error):
                 child = self._requests.pop(request)
                 self.handle(SpawnFailed(child.name, child.number, error))
-            case ChildExited(pid, status, _, _):
-                self._on_exit(pid, status)
+            case ChildExited(pid, status, _, peak_bytes):
+                self._on_exit(pid, status, peak_bytes)
             case ServerGone():
                 log.error("the fork server died and all processes with it")
                 self._owner.on_server_gone()
 
-    def _on_exit(self, pid: int, status: int) -> None:
+    def _on_exit(self, pid: int, status: int, peak_bytes: int) -> None:
         child = self._children.pop(pid, None)
         if child is None:
             return
@@ -196,4 +201,4 @@ class ProcessHost:
         # The reason already says what a code of ours means.
         detail = words if words and how.endswith(")") else f"{how}: {words}" if words else how
         hints = ExitHints(oom_moved=killed and self._oom.moved(), memory_error=memory_error)
-        self.handle(Exited(child.name, child.number, status, hints, detail))
+        self.handle(Exited(child.name, child.number, status, hints, detail, peak_bytes))

@@ -2,16 +2,19 @@
 
 Each exit reason has a budget of its own within a sliding window; the pause before a restart doubles
 from `backoff_s` and begins anew once the process has run long enough to count as healthy.
-Invariants: a preempted process is always restarted and never charged; a startup failure or a finished
-process never is; the history holds at most `budget + 1` times per reason.
+Invariants: a process that was preempted or lost its host is always restarted and never charged; a
+startup failure or a finished process never is restarted; the history holds at most `budget + 1` times
+per reason (K13, F11). In a crash loop nothing expires: however long the pauses are, it comes to its end.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heronpy.procs.exit_reason import NEVER_RESTARTED, UNCOUNTED, ExitReason
+from heronpy.common.errors import ConfigError
+from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitReason
 
 #: A run at least this long starts the pauses anew.
 HEALTHY_RUN_S = 5.0
@@ -30,6 +33,24 @@ class RestartLimits:
     #: Restarts for one reason within the window; the next failure is final.
     budget: int = 10
     window_s: float = 300.0
+    #: Budgets of single reasons, over `budget`.
+    budgets: Mapping[ExitReason, int] = field(default_factory=dict)
+
+    def budget_of(self, reason: ExitReason) -> int:
+        return self.budgets.get(reason, self.budget)
+
+
+def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
+    """The setting heron.executor.restart_budgets; ConfigError names what is wrong with it."""
+    known = {reason.value: reason for reason in COUNTED}
+    for name, number in values.items():
+        if name not in known:
+            raise ConfigError(
+                f"heron.executor.restart_budgets has unknown reason {name!r}; reasons are {', '.join(sorted(known))}."
+            )
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ConfigError(f"heron.executor.restart_budgets: {name} is {number!r} but must be a whole number.")
+    return {known[name]: int(str(number)) for name, number in values.items()}
 
 
 @dataclass(slots=True)
@@ -42,6 +63,8 @@ class RestartHistory:
     streak: int = 0
     #: The pause before the present run.
     last_pause_s: float = 0.0
+    #: When the last healthy run ended.
+    healthy_at: float = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +82,18 @@ def decide_restart(
     """Judge one exit; updates the history."""
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
+    if reason is ExitReason.REWOUND:
+        # The topology master paces these, and the whole region waits for each of its tasks.
+        return Decision(True)
     if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
-        history.streak = 0
+        history.streak, history.healthy_at = 0, now
     if reason not in UNCOUNTED:
-        times = history.failures.setdefault(reason, deque(maxlen=limits.budget + 1))
+        times = history.failures.setdefault(reason, deque(maxlen=limits.budget_of(reason) + 1))
         times.append(now)
-        while times and now - times[0] > limits.window_s:
+        while times and now - times[0] > limits.window_s and times[0] < history.healthy_at:
             times.popleft()
-        if len(times) > limits.budget:
-            return Decision(False, cause=_spent(limits, len(times)))
+        if len(times) > limits.budget_of(reason):
+            return Decision(False, cause=_spent(limits, len(times), now - times[0]))
     pause = min(limits.backoff_s * 2.0 ** min(history.streak, 60), limits.backoff_max_s)
     if reason in UNCOUNTED:
         pause = min(pause, PREEMPTED_PAUSE_MAX_S)
@@ -76,6 +102,8 @@ def decide_restart(
     return Decision(True, pause_s=pause)
 
 
-def _spent(limits: RestartLimits, count: int) -> str:
+def _spent(limits: RestartLimits, count: int, took_s: float) -> str:
     times = "once" if count == 1 else f"{count} times"
+    if took_s > limits.window_s:
+        return f"ended {times} in {took_s:.0f} s without a healthy run in between"
     return f"ended {times} within {limits.window_s:g} s"

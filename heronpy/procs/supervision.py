@@ -25,6 +25,8 @@ class ProcessSpec:
     #: 0: not watched.
     hang_timeout_s: float = 0.0
     stop_grace_s: float = 2.0
+    #: Resident memory above which it is restarted; 0: no limit.
+    memory_max_bytes: int = 0
 
 
 class ProcessState(Enum):
@@ -50,6 +52,8 @@ class ProcessView:
     restarts: int
     exit_reason: str
     exit_detail: str
+    #: Most resident memory of the incarnation that ended last; 0 when unknown.
+    peak_bytes: int = 0
 
 
 # ---- events ---------------------------------------------------------------------------------
@@ -81,6 +85,18 @@ class Exited:
     status: int
     hints: ExitHints = field(default_factory=ExitHints)
     detail: str = ""
+    #: Most resident memory that it ever had; 0 when unknown.
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overgrown:
+    """A process uses more memory than it may."""
+
+    name: str
+    number: int
+    used_bytes: int
+    limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +133,7 @@ Event = (
     | Spawned
     | SpawnFailed
     | Exited
+    | Overgrown
     | Reported
     | RestartAsked
     | StopAsked
@@ -170,8 +187,17 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """A process that should run has ended, and for this reason; tell people (T36, F11)."""
+
+    spec: ProcessSpec
+    reason: ExitReason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllStopped:
     """After StopAsked: no process is left."""
 
 
-Effect = Start | Signal | Note | Changed | Removed | GiveUp | AllStopped
+Effect = Start | Signal | Note | Changed | Removed | GiveUp | Ended | AllStopped

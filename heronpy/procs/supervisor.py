@@ -12,6 +12,7 @@ import signal
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from heronpy.common.units import format_bytes
 from heronpy.procs.exit_reason import ExitReason, classify
 from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
 from heronpy.procs.supervision import (
@@ -19,10 +20,12 @@ from heronpy.procs.supervision import (
     Changed,
     DesiredChanged,
     Effect,
+    Ended,
     Event,
     Exited,
     GiveUp,
     Note,
+    Overgrown,
     ProcessSpec,
     ProcessState,
     ProcessView,
@@ -41,6 +44,8 @@ from heronpy.procs.supervision import (
 DUMP_GRACE_S = 0.3
 #: No event for this long means that we ourselves were paused: silence then proves nothing.
 OWN_STALL_S = 5.0
+#: A process that SIGKILL ends at this part of its memory limit ran out of memory, whoever killed it.
+AT_LIMIT = 0.95
 #: Starts that one supervisor can number (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF
 
@@ -50,9 +55,10 @@ class _Intent(IntEnum):
 
     NONE = 0
     HUNG = 1
-    RESTART = 2
-    REMOVE = 3
-    SHUTDOWN = 4
+    MEMORY = 2
+    RESTART = 3
+    REMOVE = 4
+    SHUTDOWN = 5
 
 
 @dataclass(slots=True)
@@ -71,6 +77,7 @@ class _Process:
     killed: bool = False
     exit_reason: str = ""
     exit_detail: str = ""
+    peak_bytes: int = 0
     history: RestartHistory = field(default_factory=RestartHistory)
 
     @property
@@ -99,7 +106,7 @@ class Supervisor:
     def views(self) -> list[ProcessView]:
         return [
             ProcessView(
-                p.spec, p.state, p.pid, p.number, p.restarts, p.exit_reason, p.exit_detail
+                p.spec, p.state, p.pid, p.number, p.restarts, p.exit_reason, p.exit_detail, p.peak_bytes
             )
             for p in self._processes.values()
         ]
@@ -150,6 +157,8 @@ class Supervisor:
                 return self._on_spawn_failed(name, number, error, now)
             case Exited():
                 return self._on_exited(event, now)
+            case Overgrown():
+                return self._on_overgrown(event, now)
             case Reported(name, number, loop_age_s):
                 return self._on_reported(name, number, loop_age_s, now)
             case RestartAsked(names, why):
@@ -211,10 +220,13 @@ class Supervisor:
             return []
         hints = replace(
             event.hints,
-            asked=process.intent > _Intent.HUNG,
+            asked=process.intent > _Intent.MEMORY,
             hung=process.intent is _Intent.HUNG,
+            overgrown=process.intent is _Intent.MEMORY,
+            at_limit=0 < process.spec.memory_max_bytes * AT_LIMIT <= event.peak_bytes,
             user_code=process.spec.user_code,
         )
+        process.peak_bytes = event.peak_bytes
         return self._ended(process, classify(event.status, hints), event.detail, now)
 
     def _on_reported(self, name: str, number: int, loop_age_s: float, now: float) -> list[Effect]:
@@ -226,6 +238,16 @@ class Supervisor:
         if self._watched(process) and loop_age_s > limit:
             return self._hung(process, f"its loop has not turned for {loop_age_s:.1f} s", now)
         return []
+
+    def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
+        """Memory runs out before the kernel says so: an orderly restart loses nothing."""
+        process = self._processes.get(event.name)
+        if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
+            return []
+        used, limit = format_bytes(event.used_bytes), format_bytes(event.limit_bytes)
+        process.exit_detail = f"it used {used} of memory and may use {limit}"
+        note = Note(f"{event.name} is restarted: {process.exit_detail}", True)
+        return [note, *self._stop(process, _Intent.MEMORY, now), Changed()]
 
     def _on_restart(self, names: tuple[str, ...], why: str, now: float) -> list[Effect]:
         if self._stopping:
@@ -301,13 +323,19 @@ class Supervisor:
         self, process: _Process, reason: ExitReason, detail: str, now: float
     ) -> list[Effect]:
         """The incarnation is gone (or could not be made)."""
-        name = process.spec.name
-        if reason is not ExitReason.HUNG:
+        if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             process.exit_detail = detail
         process.exit_reason = reason.value
         process.pid, process.deadline = 0, None
-        if self._stopping or process.intent > _Intent.HUNG:
+        if self._stopping or process.intent > _Intent.MEMORY:
             return [*self._down(process), Changed()]
+        if reason is ExitReason.OOM and process.peak_bytes:
+            process.exit_detail += f"; its peak was {format_bytes(process.peak_bytes)}"
+        return [Ended(process.spec, reason, process.exit_detail), *self._judge(process, reason, now)]
+
+    def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
+        """What follows the end of a process that should run."""
+        name = process.spec.name
         ran_s = now - process.started
         what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"
         if reason is ExitReason.FINISHED:
@@ -319,7 +347,8 @@ class Supervisor:
         process.restarts += 1
         process.state, process.intent = ProcessState.BACKOFF, _Intent.NONE
         process.deadline = now + decision.pause_s
-        return [Note(f"{what}; restart in {decision.pause_s:.3g} s", True), Changed()]
+        warning = reason is not ExitReason.REWOUND
+        return [Note(f"{what}; restart in {decision.pause_s:.3g} s", warning), Changed()]
 
     def _fail(self, process: _Process, reason: ExitReason, cause: str) -> list[Effect]:
         process.state, process.intent, process.pid = ProcessState.FAILED, _Intent.NONE, 0

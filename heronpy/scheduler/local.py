@@ -21,15 +21,19 @@ from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeEx
 from heronpy.common.ids import executor_id
 from heronpy.common.rooms import LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
+from heronpy.net import curve
+from heronpy.net.private import make_private
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import OwnLog, last_line_of
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     DesiredChanged,
+    Ended,
     GiveUp,
     ProcessSpec,
     ProcessState,
@@ -127,8 +131,7 @@ class LocalScheduler:
 
     def _open(self) -> None:
         launch = self._launch
-        os.makedirs(launch.sockets_dir, mode=0o700, exist_ok=True)
-        os.chmod(launch.sockets_dir, 0o700)
+        make_private(launch.sockets_dir)
         endpoint = f"ipc://{launch.sockets_dir}/scheduler"
         self._state = open_state_of(launch)
         location = plans.SchedulerLocation(
@@ -183,11 +186,15 @@ class LocalScheduler:
 
     async def kill(self, grace_s: float) -> None:
         """Stop all containers and remove the topology's state. A second call waits for the first."""
+        first = self._kill is None
         if self._kill is None:
             log.info("the topology is being killed")
             self._kill = asyncio.create_task(self._stop(grace_s))
         await asyncio.shield(self._kill)
         self._plan_watch.close()
+        if first:
+            # Before the name is free: the next topology of this name has keys in the same place.
+            curve.remove(self._launch.working_dir)
         # A kill that is repeated finds nothing to remove.
         remove_state(self._state, self._launch.topology)
         remove_sockets(self._launch.sockets_dir)
@@ -282,6 +289,10 @@ class LocalScheduler:
 
     def on_give_up(self, effect: GiveUp) -> None:
         log.error("%s has failed for good: %s", effect.name, effect.detail)
+
+    def on_ended(self, effect: Ended) -> None:
+        if effect.reason is ExitReason.OOM:
+            log.error("%s ran out of memory: %s", effect.spec.name, effect.detail)
 
     def on_all_stopped(self) -> None:
         self._stopped.set()

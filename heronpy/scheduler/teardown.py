@@ -20,6 +20,7 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.packing_plan(topology),
         paths.physical_plan(topology),
         paths.update_intent(topology),
+        paths.checkpoints(topology),  # the checkpoints themselves stay (M15)
         paths.topology(topology),
         paths.tmaster(topology),
         *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),

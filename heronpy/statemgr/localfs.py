@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from heronpy.common.errors import (
     ConfigError,
+    DamagedStateError,
     DeadlineError,
     NodeExistsError,
     NoNodeError,
@@ -385,7 +386,7 @@ def _parse(file: Path, content: bytes) -> _Node:
         data = content[match.end() :]
         if len(data) == int(match[2]) and zlib.crc32(data) == int(match[3], 16):
             return _Node(data, int(match[1]), match[4].decode())
-    raise StateError(f"State file {file} is damaged; remove it, or restore it from a copy.")
+    raise DamagedStateError(f"State file {file} is damaged; remove it, or restore it from a copy.")
 
 
 def _encode(name: str) -> str:

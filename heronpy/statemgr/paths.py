@@ -98,3 +98,9 @@ def epoch(name: str, what: str) -> str:
 def lock(name: str) -> str:
     """Lock that serialises operations on the topology."""
     return _path("locks", name)
+
+
+def checkpoints(name: str) -> str:
+    """Which checkpoints are complete, and the ids given out (proto CheckpointLog); EFFECTIVELY_ONCE
+    only."""
+    return _path("checkpoints", name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
-from heronpy.common.errors import ConfigError, StateError
+from heronpy.common.errors import ConfigError, DamagedStateError, StateError
 from heronpy.statemgr.base import MAX_BYTES
 from heronpy.statemgr.paths import check_path
 
@@ -79,7 +79,7 @@ def parse(znode: str, content: bytes) -> Value:
         if found:
             pieces = Pieces(found[1].decode(), int(found[2]), int(found[3]), int(found[4], 16))
             return Value(write, b"", owner, pieces)
-    raise StateError(f"ZooKeeper node {znode} does not hold state of heron; remove it.")
+    raise DamagedStateError(f"ZooKeeper node {znode} does not hold state of heron; remove it.")
 
 
 def split(data: bytes) -> list[bytes]:

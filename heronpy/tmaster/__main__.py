@@ -14,9 +14,13 @@ from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
 from heronpy.common.settings import settings_for
+from heronpy.net.curve import keys_of, tcp_endpoint
 from heronpy.net.zsock import send_the_rest
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import sampler
 from heronpy.statemgr import open_state_of
+from heronpy.storage.stores import StoreChoice
+from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.shell import Shell
 
 log = logging.getLogger("heronpy.tmaster")
@@ -33,11 +37,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run the topology master; returns the exit code of the process."""
     parser = argparse.ArgumentParser(prog="python -m heronpy.tmaster", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
+    parser.add_argument("--name", default="tmaster", help="name of this process, for its log")
     parser.add_argument("--epoch", type=int, help="incarnation of this process; else the next one")
     arguments = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)
-        logs.setup("tmaster", settings_for(launch, "logging").level)
+        logs.setup(arguments.name, settings_for(launch, "logging").level)
+        sampler.install(launch.sockets_dir)
         state = open_state_of(launch)
     except ConfigError as error:
         print(error, file=sys.stderr)
@@ -47,7 +53,17 @@ def main(argv: list[str] | None = None) -> int:
         return int(FAILURE)
     try:
         settings = settings_for(launch, "tmaster")
-        shell = Shell(launch.topology, settings, state, epoch=arguments.epoch)
+        checkpoints = settings_for(launch, "checkpoint")
+        shell = Shell(
+            launch.topology,
+            settings,
+            state,
+            epoch=arguments.epoch,
+            endpoint=tcp_endpoint(launch),
+            keys=keys_of(launch),
+            checkpoints=checkpoints,
+            archive=Archive(lambda: StoreChoice(launch, checkpoints), launch.release),
+        )
         code = uvloop.run(_run(shell))
         send_the_rest()
         return code

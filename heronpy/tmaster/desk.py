@@ -7,6 +7,7 @@ a thousand plans; everything else is published at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +41,11 @@ class Desk:
     started: bool = False
     tray: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
+    #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
+    failure: str = ""
+    restoring: str = ""
+    #: Called before a plan is built: what depends on the packing plan follows it.
+    before_plan: Callable[[float], None] | None = None
 
     # ---- answers ----------------------------------------------------------------------------
 
@@ -89,6 +95,8 @@ class Desk:
         stmgrs = self.registry.stmgrs
         if now < self.publish_at or self.book.missing(stmgrs):
             return False
+        if self.before_plan is not None:
+            self.before_plan(now)
         self.publish_at = None
         plan = self.book.build(stmgrs)
         self.registry.expect(self.book.plan_tasks(), plan.version)

@@ -11,6 +11,8 @@ from enum import Enum
 
 from google.protobuf.message import Message
 
+from heronpy.ckpt.coordinator import Prune, WriteMetadata
+
 
 class Node(Enum):
     """The nodes of the state manager that the topology master writes."""
@@ -19,6 +21,7 @@ class Node(Enum):
     PACKING_PLAN = "packing plan"
     PHYSICAL_PLAN = "physical plan"
     UPDATE = "update intent"
+    CHECKPOINTS = "checkpoint log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +57,5 @@ class Note:
     warning: bool = False
 
 
-Effect = Persist | Reply | Send | Note
+#: The last two run beside everything else; how a `WriteMetadata` ended comes back as an event.
+Effect = Persist | Reply | Send | Note | WriteMetadata | Prune

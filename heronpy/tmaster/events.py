@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
+from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 
 
@@ -88,6 +89,68 @@ class ConfigRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskAnswered:
+    """A task has saved its state for a checkpoint, or declines."""
+
+    message: control.TaskCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFailed:
+    """A task cannot restore what its attempt starts from."""
+
+    message: control.RestoreFailed
+
+
+@dataclass(frozen=True, slots=True)
+class DataLost:
+    """A stream manager had to give up frames."""
+
+    message: control.DataLost
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataWritten:
+    """The metadata of a checkpoint lies at `location`, or does not and `error` says why."""
+
+    metadata: ckpt.Metadata
+    location: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """Somebody wants a checkpoint or savepoint."""
+
+    request: int
+    savepoint: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RewindRequested:
+    """Somebody wants everything to go back to a checkpoint; 0: the newest."""
+
+    request: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRequested:
+    """Somebody wants complete checkpoints deleted."""
+
+    request: int
+    checkpoints: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsDeleted:
+    """The files of checkpoints that somebody wanted deleted are gone, or not all and `error` says why."""
+
+    request: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SendFailed:
     """A message could not be handed to its peer; whoever needs it there sends it again."""
 
@@ -110,6 +173,14 @@ Event = (
     | RestartRequested
     | UpdateRequested
     | ConfigRequested
+    | TaskAnswered
+    | RestoreFailed
+    | DataLost
+    | MetadataWritten
+    | CheckpointRequested
+    | RewindRequested
+    | DeleteRequested
+    | CheckpointsDeleted
     | SendFailed
     | Tick
 )

@@ -1,6 +1,7 @@
 """The exceptions of user code that the topology master remembers.
 
-Pure. Equal exceptions of one task (type, message and traceback) are one entry that counts. At most
+Pure. Equal exceptions of one task (type, message and traceback) are one entry that counts, and so are
+those of one type without a traceback, of which the last message stays. At most
 `limit` entries are kept: the one that was seen longest ago makes room, and its occurrences are
 counted as discarded, so nothing disappears silently.
 """
@@ -13,6 +14,8 @@ from heronpy.proto import control_pb2 as control
 
 TRACEBACK_MAX_CHARS = 64 * 1024
 MESSAGE_MAX_CHARS = 16 * 1024
+#: What the counter of a report can hold.
+COUNT_MAX = (1 << 64) - 1
 
 _Key = tuple[str, int, str, str, str]
 
@@ -40,15 +43,18 @@ class ExceptionStore:
         kept.message = _clip(kept.message, MESSAGE_MAX_CHARS)
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
-        key = (kept.process, kept.task_id, kept.type, kept.message, kept.traceback)
+        # Without a traceback it is the end of a process, whose message has numbers that differ each time.
+        message = kept.message if kept.traceback else ""
+        key = (kept.process, kept.task_id, kept.type, message, kept.traceback)
         known = self._entries.get(key)
         if known is None:
             self._entries[key] = kept
         else:
-            known.count += kept.count
+            known.count = min(known.count + kept.count, COUNT_MAX)
             known.first_at = min(known.first_at, kept.first_at)
             known.last_at = max(known.last_at, kept.last_at)
             known.startup = known.startup or kept.startup
+            known.message = kept.message
             self._entries.move_to_end(key)
         if kept.startup:
             self._startup[kept.task_id] = key

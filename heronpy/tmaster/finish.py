@@ -11,6 +11,8 @@ again to a task is harmless, so it is repeated to whoever restarted or did not g
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from heronpy.common.ids import stmgr_id
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
@@ -35,6 +37,8 @@ class Finisher:
         #: Since when every spout task has been at its end; infinite while one is not.
         self._exhausted_at = float("inf")
         self._next_look = self._next_hold = float("-inf")
+        #: Asked at the very end: whether the last results are in safety.
+        self.sealed: Callable[[float], bool] | None = None
         self.done = False
 
     @property
@@ -61,13 +65,24 @@ class Finisher:
             return
         self._ask(now)
         while not self.done and self._stage_is_over(now):
+            if self._stage + 1 >= len(self._stages or []):
+                if self.sealed is None or self.sealed(now):
+                    self.done = True
+                    self._desk.note(f"{self._desk.book.topology.name} has finished")
+                return
             self._stage += 1
             self._finished_at = None
-            if self._stage == len(self._stages or []):
-                self.done = True
-                self._desk.note(f"{self._desk.book.topology.name} has finished")
-            else:
-                self._ask(now)
+            self._ask(now)
+
+    def begin_anew(self) -> None:
+        """Tasks went back to a checkpoint: nothing is finished any more."""
+        if self._stages is not None:
+            self._desk.note(f"{self._desk.book.topology.name} finishes anew after a restore")
+        self._stages, self._stage, self._finished_at = None, 0, None
+        self._asked.clear()
+        self._exhausted_at = float("inf")
+        self._next_look = self._next_hold = float("-inf")
+        self.done = False
 
     def forget(self, tasks: list[int]) -> None:
         """These tasks did not get their FinishTasks."""
@@ -103,10 +118,8 @@ class Finisher:
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
         places = desk.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
-        if not self._stages:
-            self.done = True
         desk.note(f"every spout of {topology.name} is exhausted; finishing its bolts")
-        return not self.done
+        return True
 
     def _ask(self, now: float) -> None:
         registry = self._desk.registry

@@ -17,7 +17,7 @@ from heronpy.tmaster.update import Update
 
 def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control.Lifecycle:
     """The one word for how the topology is."""
-    if desk.registry.failed_processes or desk.registry.failed_tasks:
+    if desk.registry.failed_processes or desk.registry.failed_tasks or desk.failure:
         return control.LIFE_FAILED
     if finisher.done:
         return control.LIFE_FINISHED
@@ -38,7 +38,7 @@ def derive_cause(desk: Desk, operation: Operation | None, lifecycle: control.Lif
         return _starting(desk, age_s)
     if lifecycle == control.LIFE_UPDATING and isinstance(operation, Update):
         return operation.phase.value
-    return _lost(desk)
+    return "; ".join(text for text in (desk.restoring, _lost(desk)) if text)
 
 
 def derive_failure(desk: Desk) -> str:
@@ -54,7 +54,8 @@ def derive_failure(desk: Desk) -> str:
     alike: dict[str, list[str]] = {}
     for name, why in failures.items():
         alike.setdefault(why or "see its log", []).append(name)
-    sentences = [f"{listed(names)} failed: {why}" for why, names in alike.items()]
+    sentences = [desk.failure] if desk.failure else []
+    sentences += [f"{listed(names)} failed: {why}" for why, names in alike.items()]
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
 

@@ -12,11 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.common.errors import HeronError, RpcError
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.rooms import CheckpointSettings, TmasterSettings
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 from heronpy.tmaster import events, lifecycle
+from heronpy.tmaster.checkpoints import Checkpoints
 from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.effects import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
@@ -24,10 +27,12 @@ from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.registry import Registry
-from heronpy.tmaster.update import Update, resume_point, same
+from heronpy.tmaster.update import Phase, Update, resume_point, same
 
 #: A plan that was sent this recently is not sent again to a stream manager that shows an older one.
 RESEND_PLAN_S = 1.0
+#: When a deadline was missed by this much, this process was stopped: silence in that time says nothing.
+PAUSED_S = 0.5
 
 
 class TopologyMaster:
@@ -42,6 +47,8 @@ class TopologyMaster:
         packing: plan.PackingPlan,
         previous: plan.PhysicalPlan | None = None,
         intent: plan.UpdateIntent | None = None,
+        checkpoints: CheckpointSettings | None = None,
+        log: ckpt.CheckpointLog | None = None,
     ) -> None:
         self.settings = settings
         self.epoch = epoch
@@ -58,7 +65,13 @@ class TopologyMaster:
         self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max))
         self.operation: Operation | None = None
         self.finisher = Finisher(self.desk)
+        #: EFFECTIVELY_ONCE only.
+        self.checkpoints: Checkpoints | None = None
+        if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+            settings_of = checkpoints or CheckpointSettings()
+            self.checkpoints = Checkpoints(self.desk, settings_of, log, previous, self.finisher)
         self._started_at = 0.0
+        self._due: float | None = None
         self._life: control.Lifecycle = control.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
@@ -71,6 +84,14 @@ class TopologyMaster:
             events.UpdateRequested: self._on_update_requested,
             events.ConfigRequested: self._on_config_requested,
             events.SendFailed: self._on_send_failed,
+            events.TaskAnswered: self._on_checkpoint_event,
+            events.RestoreFailed: self._on_checkpoint_event,
+            events.DataLost: self._on_checkpoint_event,
+            events.MetadataWritten: self._on_checkpoint_event,
+            events.CheckpointsDeleted: self._on_checkpoint_event,
+            events.CheckpointRequested: self._on_checkpoint_requested,
+            events.RewindRequested: self._on_rewind_requested,
+            events.DeleteRequested: self._on_delete_requested,
             events.Tick: self._on_tick,
         }
 
@@ -85,15 +106,20 @@ class TopologyMaster:
         desk.registry.expect(book.plan_tasks(), book.version)
         if self._resumes and self._intent is not None:
             desk.note("taking up the update that the previous topology master left", warning=True)
-            self.operation = Update.resume(desk, self._intent, now)
+            self.operation = Update.resume(desk, self._intent, now, self.checkpoints)
         elif self._intent is not None:
             desk.persist(Node.UPDATE, None)
+        if self.checkpoints is not None:
+            self.checkpoints.begin(now)
         if book.plan is None or book.stale:
             desk.change_plan(now)
+        self._due = self.next_deadline()
         return desk.take()
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
         """Decide what to do about an event."""
+        if self._due is not None and now - self._due > PAUSED_S:
+            self.desk.registry.overslept(now)
         request: int = getattr(event, "request", 0)
         try:
             self._handlers[type(event)](event, now)
@@ -102,6 +128,7 @@ class TopologyMaster:
                 raise
             self.desk.refuse([request], str(error))
         self._advance(now)
+        self._due = self.next_deadline()
         return self.desk.take()
 
     def next_deadline(self) -> float | None:
@@ -112,6 +139,7 @@ class TopologyMaster:
             self.desk.publish_deadline(),
             operation,
             self.finisher.deadline,
+            self.checkpoints.deadline() if self.checkpoints is not None else None,
         ]
         due = min(c for c in candidates if c is not None)
         return due if due != float("inf") else None
@@ -132,6 +160,8 @@ class TopologyMaster:
         if not isinstance(self.operation, Update):
             known = {task: (p.container, p.component) for task, p in registry.places.items()}
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
+        if self.checkpoints is not None:
+            self.checkpoints.validate()
         if self._life == control.LIFE_UPDATING:
             assert isinstance(self.operation, Update)
 
@@ -140,6 +170,12 @@ class TopologyMaster:
         if now >= desk.registry.next_sweep:
             for name in desk.registry.sweep(now):
                 desk.note(f"no sign of life from {name}", warning=True)
+            if self.checkpoints is not None:
+                self.checkpoints.restorer.look_at_all(now)
+        if self.checkpoints is not None:
+            update = self.operation if isinstance(self.operation, Update) else None
+            switching = update is not None and update.phase is Phase.SWITCHING
+            self.checkpoints.advance(now, updating=update is not None, switching=switching)
         desk.publish_if_due(now)
         book = desk.book
         if not desk.started and book.plan is not None and not desk.registry.lagging:
@@ -150,7 +186,8 @@ class TopologyMaster:
             if self.operation.done:
                 self.operation = None
             desk.publish_if_due(now)
-        if not isinstance(self.operation, Update):
+        restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
+        if not isinstance(self.operation, Update) and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
         if life != self._life:
@@ -168,6 +205,9 @@ class TopologyMaster:
         desk.registry.register_stmgr(event.peer, message, now)
         self._reserve(message.stmgr.id, max((t.plan_version for t in message.tasks), default=0), now)
         book = desk.book
+        if self.checkpoints is not None:
+            self.checkpoints.look_at_stmgr(message.stmgr, event.peer, now)
+            self.checkpoints.restorer.look_at(message.stmgr.container, now)
         if book.differs(message.stmgr):
             desk.change_addresses(now)
         reply = control.RegisterStmgrReply(tmaster_epoch=self.epoch)
@@ -184,6 +224,8 @@ class TopologyMaster:
             desk.send((event.peer,), control.RegisterStmgrReply(tmaster_epoch=self.epoch))
             return
         book = desk.book
+        if self.checkpoints is not None and message.stmgr_id in desk.registry.stmgrs:
+            self.checkpoints.restorer.look_at(desk.registry.stmgrs[message.stmgr_id].record.container, now)
         if message.stmgr_id not in book.wanted or book.plan is None or desk.publish_at is not None:
             return
         entry = desk.registry.stmgrs.get(message.stmgr_id)
@@ -210,7 +252,10 @@ class TopologyMaster:
         self.desk.reply(event.request, control.Ok(text="registered"))
 
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
-        self.desk.registry.executor_beat(event.peer, event.message, now)
+        registry = self.desk.registry
+        if not registry.executor_beat(event.peer, event.message, now) and event.message.container in registry.executors:
+            # It was replaced while it was stopped: the refusal of its registration ends it (F10).
+            self.desk.send((event.peer,), control.RegisterStmgrReply(tmaster_epoch=self.epoch))
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
         for report in event.reports:
@@ -231,6 +276,8 @@ class TopologyMaster:
         self._require_idle()
         if self.finisher.done:
             raise RpcError(f"{self.desk.book.topology.name} has finished; kill it and submit it again")
+        if self.checkpoints is not None:
+            self.checkpoints.restorer.forgive(now)
         restart = Restart(self.desk, event.request, event.container, event.task_id, now)
         self.operation = None if restart.done else restart
 
@@ -247,7 +294,7 @@ class TopologyMaster:
         if current and same(self.desk, event.message):
             self.desk.reply(event.request, control.UpdateReply(plan_version=self.desk.book.version))
             return
-        self.operation = Update.begin(self.desk, event.request, event.message, now)
+        self.operation = Update.begin(self.desk, event.request, event.message, now, self.checkpoints)
 
     def _on_config_requested(self, event: events.ConfigRequested, now: float) -> None:
         if isinstance(self.operation, Update):
@@ -273,9 +320,52 @@ class TopologyMaster:
             state = "has finished" if self.finisher.done else "is finishing"
             raise RpcError(f"{self.desk.book.topology.name} {state} and cannot {what}")
 
+    # ---- checkpoints ------------------------------------------------------------------------
+
+    def _on_checkpoint_event(self, event: Any, now: float) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.handle(event, now)
+
+    def _on_checkpoint_requested(self, event: events.CheckpointRequested, now: float) -> None:
+        checkpoints = self._require_checkpoints()
+        self._require_going()
+        checkpoints.on_requested(event.request, event.savepoint, now)
+
+    def _on_rewind_requested(self, event: events.RewindRequested, now: float) -> None:
+        checkpoints = self._require_checkpoints()
+        self._require_going()
+        checkpoints.on_rewind(event.request, event.checkpoint, now)
+
+    def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
+        checkpoints = self._require_checkpoints()
+        if isinstance(self.operation, Update):
+            self._require_idle()
+        checkpoints.on_delete(event.request, list(event.checkpoints))
+
+    def _require_checkpoints(self) -> Checkpoints:
+        if self.checkpoints is None:
+            name = self.desk.book.topology.name
+            raise RpcError(
+                f"{name} takes no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE"
+            )
+        return self.checkpoints
+
+    def _require_going(self) -> None:
+        if self.finisher.done:
+            name = self.desk.book.topology.name
+            raise RpcError(f"{name} has finished; 'heron checkpoints list' shows the checkpoint that it ended with")
+        if isinstance(self.operation, Update):
+            self._require_idle()
+
+    def checkpoints_reply(self, now: float) -> control.CheckpointsReply:
+        """Everything that `heron checkpoints` shows."""
+        return self.checkpoints.reply(now) if self.checkpoints is not None else control.CheckpointsReply()
+
     # ---- the rest ---------------------------------------------------------------------------
 
     def _on_send_failed(self, event: events.SendFailed, now: float) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.on_send_failed(event.body, now)
         if isinstance(event.body, control.FinishTasks):
             self.finisher.forget(list(event.body.task_ids))
         elif isinstance(event.body, control.NewPlan):

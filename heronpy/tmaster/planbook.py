@@ -32,6 +32,8 @@ class PlanBook:
         #: What the next physical plan is built from.
         self.packing = packing
         self.epoch = epoch
+        #: What the next plan shows of attempts and checkpoints (EFFECTIVELY_ONCE).
+        self.regions: list[plan.RegionRecord] = []
         #: The plan in force; None until the first, and while the previous one fits no more.
         self.plan: plan.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
@@ -79,6 +81,7 @@ class PlanBook:
             records.append(known.record if known is not None else self._shown[name])
         self.version += 1
         self.plan = build_physical_plan(self.topology, self.packing, records, self.version, self.epoch)
+        self.plan.regions.extend(self.regions)
         self._shown = {record.id: record for record in self.plan.stmgrs}
         self.stale = False
         return self.plan

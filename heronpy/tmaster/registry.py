@@ -76,6 +76,8 @@ class Registry:
     tasks: dict[int, control.TaskStatus] = field(default_factory=dict)
     failed_processes: dict[str, control.ProcessRecord] = field(default_factory=dict)
     failed_tasks: set[int] = field(default_factory=set)
+    #: Task to the process whose failure is dealt with: its region goes back to an older checkpoint.
+    excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
     discarded: int = 0
@@ -85,6 +87,8 @@ class Registry:
     _containers: frozenset[int] = frozenset()
     _by_container: dict[int, list[int]] = field(default_factory=dict)
     _next_sweep: float = float("inf")
+    #: Silence before this says nothing.
+    _awake_since: float = float("-inf")
 
     # ---- what should be there ---------------------------------------------------------------
 
@@ -113,6 +117,7 @@ class Registry:
             if name in names or not (record.task_id or name.startswith("stmgr-"))
         }
         self.failed_tasks &= self.tasks.keys()
+        self.excused = {t: epoch for t, epoch in self.excused.items() if t in self.tasks}
         self.unexhausted = {t for t in self._spouts if not self._is_exhausted(t)}
         self.expect(self._expected & places.keys(), self._version)
 
@@ -262,10 +267,21 @@ class Registry:
                 self.unexhausted.discard(task)
             else:
                 self.unexhausted.add(task)
-        if status.state == control.TASK_FAILED:
+        if self._has_failed(task):
             self.failed_tasks.add(task)
         else:
             self.failed_tasks.discard(task)
+
+    def _has_failed(self, task: int) -> bool:
+        status = self.tasks[task]
+        return status.state == control.TASK_FAILED and status.epoch > self.excused.get(task, -1)
+
+    def excuse(self, task: int, epoch: int) -> None:
+        """This process of a task, and those before it, are about to be replaced: their failure counts no more."""
+        if task in self.places:
+            self.excused[task] = max(epoch, self.excused.get(task, -1))
+        if task in self.tasks:
+            self._index(task)
 
     # ---- executors --------------------------------------------------------------------------
 
@@ -323,6 +339,10 @@ class Registry:
         """When somebody may have been silent for too long."""
         return self._next_sweep
 
+    def overslept(self, now: float) -> None:
+        """This master was stopped for a while: what it did not hear in that time may wait for it (F10)."""
+        self._awake_since = now
+
     def sweep(self, now: float) -> list[str]:
         """Mark who has been silent for too long; returns their names, once."""
         lost: list[str] = []
@@ -330,8 +350,9 @@ class Registry:
         for name, stmgr in self.stmgrs.items():
             if stmgr.lost:
                 continue
-            if now < stmgr.last_seen + self.stmgr_lost_s:
-                next_sweep = min(next_sweep, stmgr.last_seen + self.stmgr_lost_s)
+            due = max(stmgr.last_seen, self._awake_since) + self.stmgr_lost_s
+            if now < due:
+                next_sweep = min(next_sweep, due)
                 continue
             stmgr.lost, stmgr.quiet_beats = True, 0
             lost.append(name)
@@ -342,8 +363,9 @@ class Registry:
         for number, executor in self.executors.items():
             if executor.lost:
                 continue
-            if now < executor.last_seen + self.executor_lost_s:
-                next_sweep = min(next_sweep, executor.last_seen + self.executor_lost_s)
+            due = max(executor.last_seen, self._awake_since) + self.executor_lost_s
+            if now < due:
+                next_sweep = min(next_sweep, due)
                 continue
             executor.lost = True
             lost.append(executor_id(number))
@@ -355,7 +377,7 @@ class Registry:
         assert self.tasks.keys() <= self.places.keys(), "status of a task that is placed nowhere"
         assert self.lagging == {t for t in self._expected if not self.is_up(t)}, "lagging is wrong"
         assert self.unexhausted == {t for t in self._spouts if not self._is_exhausted(t)}
-        failed = {t for t, s in self.tasks.items() if s.state == control.TASK_FAILED}
+        failed = {t for t in self.tasks if self._has_failed(t)}
         assert self.failed_tasks == failed, "failed tasks are wrong"
         for name, stmgr in self.stmgrs.items():
             assert stmgr.record.container in self._containers, f"{name} is placed nowhere"

@@ -8,6 +8,8 @@ nobody learns of a plan that is not stored, while heartbeats are taken in meanwh
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import itertools
 import logging
 import os
@@ -18,18 +20,23 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.backoff import Backoff
 from heronpy.common.clock import Clock, MonotonicClock
-from heronpy.common.errors import DeadlineError, FencedError, HeronError, RpcError, StateError
-from heronpy.common.exit_codes import FAILURE, FENCED, OK
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.errors import DamagedStateError, DeadlineError, FencedError, HeronError, RpcError, StateError
+from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
+from heronpy.common.rooms import CheckpointSettings, TmasterSettings
 from heronpy.metrics.cache import MetricsCache
+from heronpy.net.curve import Keys
+from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.proto import control_pb2 as control
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
+from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
@@ -53,14 +60,25 @@ class Shell:
         *,
         epoch: int | None = None,
         clock: Clock | None = None,
+        endpoint: str = "tcp://127.0.0.1:*",
+        keys: Keys | None = None,
+        checkpoints: CheckpointSettings | None = None,
+        archive: Archive | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
+        self._archive = archive
+        self._endpoint = endpoint
+        self._keys = keys
         self._name = topology
         self._settings = settings
         self._clock = clock or MonotonicClock()
-        self._store = Store(state, topology, epoch)
+        # Of several masters each takes its epoch when its turn comes.
+        self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
         self._server: ControlServer | None = None
+        self._gate: Gate | None = None
         self._exit: asyncio.Future[int] | None = None
+        self._begun = asyncio.Event()
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -91,6 +109,16 @@ class Shell:
             "get_exceptions": self._on_get_exceptions,
             "dump_stacks": self._on_dump_stacks,
             "dump_stacks_reply": self._on_stacks,
+            "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
+            "restore_failed": lambda peer, body: self._taken(events.RestoreFailed(body)),
+            "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
+            "take_checkpoint": lambda peer, body: self._request(events.CheckpointRequested, body.savepoint),
+            "restore_checkpoint": lambda peer, body: self._request(events.RewindRequested, body.checkpoint),
+            "delete_checkpoints": lambda peer, body: self._request(
+                events.DeleteRequested, tuple(body.checkpoints)
+            ),
+            "get_checkpoints": lambda peer, body: self._running().checkpoints_reply(self._clock.now()),
+            "ok": lambda peer, body: control.Ok(),  # a standby asks whether this one lives
         }
 
     # ---- life -------------------------------------------------------------------------------
@@ -98,7 +126,10 @@ class Shell:
     async def run(self) -> int:
         """Be the topology master; returns the exit code of the process."""
         self._exit = asyncio.get_running_loop().create_future()
-        self._server = ControlServer(["tcp://127.0.0.1:*"], self._on_request)
+        self._server = ControlServer([self._endpoint], self._on_request, keys=self._keys)
+        if self._keys is not None:
+            self._gate = Gate(self._keys)
+            self._gate.watch(self._server.sock)
         watch = None
         try:
             await self._claim(self._server.endpoints[0])
@@ -108,6 +139,9 @@ class Shell:
         except FencedError as error:
             log.error("%s", error)
             return int(FENCED)
+        except DamagedStateError as error:
+            log.error("%s", error)
+            return int(STARTUP_FAILURE)
         except HeronError as error:
             log.error("%s", error)
             return int(FAILURE)
@@ -123,6 +157,9 @@ class Shell:
 
     async def _claim(self, endpoint: str) -> None:
         assert self._exit is not None
+        if self._settings.standbys:
+            await self._stand_by(endpoint)
+            return
         deadline = self._clock.now() + self._settings.start_timeout_s
         while holder := self._store.claim(endpoint, os.getpid(), socket.gethostname()):
             if self._clock.now() >= deadline:
@@ -130,6 +167,16 @@ class Shell:
             if (await asyncio.wait([self._exit], timeout=CLAIM_RETRY_S))[0]:
                 return
         log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
+
+    async def _stand_by(self, endpoint: str) -> None:
+        """Wait for the turn of this process, among the masters of this topology."""
+        assert self._exit is not None
+        log.info("standing by for the topology master of %s", self._name)
+        standby = Standby(self._store, self._settings.takeover_s, self._clock, self._keys)
+        pid, host = os.getpid(), socket.gethostname()
+        if await standby.wait(lambda silent: self._store.take_over(silent, endpoint, pid, host), self._exit):
+            self._store.outdate()
+            log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
 
     def _begin(self) -> None:
         if self._exit is None or self._exit.done():
@@ -147,8 +194,11 @@ class Shell:
             packing=loaded.packing,
             previous=loaded.previous,
             intent=loaded.intent,
+            checkpoints=self._checkpoints,
+            log=loaded.checkpoints,
         )
         self._perform(self.machine.begin(self._clock.now()))
+        self._begun.set()
         self._placed = {place.name for place in self.machine.desk.registry.places.values()}
 
     async def _close(self) -> None:
@@ -159,6 +209,8 @@ class Shell:
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
             for task in pending:
                 task.cancel()
+        if self._archive is not None:
+            self._archive.close()
         self._store.release()
         stopped = RpcError(f"the topology master of {self._name} is stopping; try again")
         for waiter in list(self._waiting.values()):
@@ -169,6 +221,8 @@ class Shell:
         # Let the refusals out before the socket closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+        if self._gate is not None:
+            self._gate.close()
         if self._server is not None:
             self._server.close(LAST_ANSWERS_MS)
 
@@ -203,12 +257,25 @@ class Shell:
         handler = self._handlers.get(field)
         if handler is None:
             raise RpcError(f"the topology master does not answer {field}")
+        if self.machine is None and field in ("register_stmgr", "register_executor"):
+            return self._when_begun(handler, peer, body)
         self._running()
         return handler(peer, body)
+
+    async def _when_begun(self, handler: Callable[[bytes, Any], Answer], peer: bytes, body: Message) -> Message | None:
+        """The peer has found the location before the plan was read; a refusal it would take as final."""
+        await self._begun.wait()
+        answer = handler(peer, body)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _feed(self, event: events.Event) -> None:
         machine = self._running()
         self._perform(machine.handle(event, self._clock.now()))
+
+    def _taken(self, event: events.Event) -> Message:
+        """Its sender sends it again until it hears this."""
+        self._feed(event)
+        return control.Ok()
 
     def _ask(self, kind: type, peer: bytes, body: Message) -> Answer:
         token, waiter = self._open_request()
@@ -265,7 +332,7 @@ class Shell:
                 await asyncio.to_thread(self._store.write, effect.node, effect.value)
             except TopologyRemovedError as error:
                 log.info("%s", error)
-                self.stop(OK)
+                self.stop(FINISHED)
                 return
             except FencedError as error:
                 log.error("%s", error)
@@ -306,8 +373,37 @@ class Shell:
             for peer in self._server.send_all(effect.peers, effect.body):
                 event = events.SendFailed(peer, effect.body)
                 asyncio.get_running_loop().call_soon(self._feed_late, event)
+        elif isinstance(effect, WriteMetadata):
+            self._write_metadata(effect)
+        elif isinstance(effect, Prune):
+            self._prune(effect)
         elif isinstance(effect, Note):
             log.log(logging.WARNING if effect.warning else logging.INFO, "%s", effect.text)
+
+    def _write_metadata(self, effect: WriteMetadata) -> None:
+        loop, metadata = asyncio.get_running_loop(), effect.metadata
+
+        def done(location: str, error: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has closed in the meantime
+                loop.call_soon_threadsafe(self._feed_late, events.MetadataWritten(metadata, location, error))
+
+        if self._archive is not None:
+            self._archive.write(metadata, done)
+        else:
+            loop.call_soon(done, "", "this topology master has no checkpoint store")
+
+    def _prune(self, effect: Prune) -> None:
+        loop, token = asyncio.get_running_loop(), effect.token
+
+        def done(error: str) -> None:
+            if token:
+                with contextlib.suppress(RuntimeError):  # the loop has closed in the meantime
+                    loop.call_soon_threadsafe(self._feed_late, events.CheckpointsDeleted(token, error))
+
+        if self._archive is not None:
+            self._archive.prune(effect.delete, effect.keep, done)
+        else:
+            done("this topology master has no checkpoint store")
 
     def _feed_late(self, event: events.Event) -> None:
         if self._exit is not None and not self._exit.done():

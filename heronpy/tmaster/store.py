@@ -14,7 +14,15 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from heronpy.common.errors import FencedError, NodeExistsError, NoNodeError, StateError, VersionMismatchError
+from heronpy.common.errors import (
+    DamagedStateError,
+    FencedError,
+    NodeExistsError,
+    NoNodeError,
+    StateError,
+    VersionMismatchError,
+)
+from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import paths
@@ -22,6 +30,9 @@ from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster.effects import Node
 
 M = TypeVar("M", bound=Message)
+
+#: Attempts at one node while somebody else writes it, too.
+_OUTDATE_TRIES = 100
 
 
 class TopologyRemovedError(StateError):
@@ -36,6 +47,7 @@ class Loaded:
     packing: plan.PackingPlan
     previous: plan.PhysicalPlan | None
     intent: plan.UpdateIntent | None
+    checkpoints: ckpt.CheckpointLog | None = None
 
 
 class Store:
@@ -51,9 +63,13 @@ class Store:
             Node.PACKING_PLAN: paths.packing_plan(topology),
             Node.PHYSICAL_PLAN: paths.physical_plan(topology),
             Node.UPDATE: paths.update_intent(topology),
+            Node.CHECKPOINTS: paths.checkpoints(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
+        #: There may be a predecessor that still lives: nodes are emptied instead of removed, so that
+        #: their versions go on, and what it knows of them stays outdated.
+        self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> str:
         """Become the master; an empty string, or who still is. FencedError when a newer one is."""
@@ -71,6 +87,57 @@ class Store:
         self._location = location
         return ""
 
+    def holder(self) -> bytes | None:
+        """The location of whoever is master; None when there is none and one is wanted.
+
+        StateError when the topology itself is gone: then nobody is wanted.
+        """
+        found = self._state.get(paths.tmaster(self._topology))
+        if found is not None:
+            return found[0]
+        if not self._state.exists(self._paths[Node.TOPOLOGY]):
+            raise StateError(f"{self._topology} was removed from the state manager")
+        return None
+
+    def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
+        """Become the master with a new epoch, in place of a silent one when it is given.
+
+        False when somebody else did first. No lock is held, because a process that is stopped would keep it:
+        whoever finds that a later epoch was taken meanwhile withdraws, so epochs are those of the claims in order.
+        """
+        path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
+        found = self._state.get(path)
+        if found is not None:
+            if found[0] != silent:
+                return False
+            try:
+                self._state.delete(path, version=found[1])
+            except (VersionMismatchError, NoNodeError):
+                return False
+        self.epoch = self._state.counter(counter)
+        if self.claim(endpoint, pid, host):
+            return False
+        latest = self._state.get(counter)
+        if latest is not None and int(latest[0]) != self.epoch:
+            self.release()
+            return False
+        return True
+
+    def outdate(self) -> None:
+        """Give every node a new version, so that a predecessor that wakes cannot write any of them (T19)."""
+        self._outdated = True
+        for node, path in self._paths.items():
+            for _ in range(_OUTDATE_TRIES):
+                found = self._state.get(path)
+                if found is None and node is not Node.UPDATE:
+                    break
+                data, version = found or (b"", 0)
+                with contextlib.suppress(VersionMismatchError, NoNodeError):
+                    self._state.set(path, data, version=version)
+                    break
+            else:
+                raise StateError(f"somebody writes the {node.value} of {self._topology} all the time; try again")
+
     def check_fence(self) -> bool:
         """Whether the location is ours; FencedError when it is that of a newer master."""
         path = paths.tmaster(self._topology)
@@ -86,10 +153,20 @@ class Store:
         return self._location is not None and location == self._location
 
     def reclaim(self) -> None:
-        """Put the location back when somebody removed it, unless the topology is gone as well."""
-        location = self._location
+        """Put the location back when somebody removed it, unless the topology is gone as well.
+
+        An older master may have put its own there, when its session with the state manager was renewed.
+        """
+        location, path = self._location, paths.tmaster(self._topology)
         if location is not None and not self.check_fence() and self._state.exists(self._paths[Node.TOPOLOGY]):
+            found = self._state.get(path)
+            if found is not None and _parse(plan.TmasterLocation, found[0], path).epoch < self.epoch:
+                with contextlib.suppress(VersionMismatchError, NoNodeError):
+                    self._state.delete(path, version=found[1])
             self.claim(location.endpoint, location.pid, location.host)
+            if not self._state.exists(self._paths[Node.TOPOLOGY]):
+                # Whoever removes the topology may have removed the location before we put ours there.
+                self.release()
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
         """Call back, from any thread, when the location changes."""
@@ -101,6 +178,7 @@ class Store:
         packing = self._read(Node.PACKING_PLAN, plan.PackingPlan)
         previous = self._read(Node.PHYSICAL_PLAN, plan.PhysicalPlan)
         intent = self._read(Node.UPDATE, plan.UpdateIntent)
+        checkpoints = self._read(Node.CHECKPOINTS, ckpt.CheckpointLog)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(
@@ -113,12 +191,13 @@ class Store:
             )
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left over from an earlier topology of this name
-        return Loaded(topology, packing, previous, intent)
+        return Loaded(topology, packing, previous, intent, checkpoints)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])
         self._versions[node] = found[1] if found is not None else 0
-        return _parse(kind, found[0], self._paths[node]) if found is not None else None
+        # An empty node is one that was removed.
+        return _parse(kind, found[0], self._paths[node]) if found is not None and found[0] else None
 
     def write(self, node: Node, value: Message | None) -> None:
         """Write or remove a node; FencedError when somebody else did since, another StateError else."""
@@ -126,6 +205,8 @@ class Store:
         try:
             if value is not None:
                 self._versions[node] = self._state.set(path, value.SerializeToString(), version=version)
+            elif self._outdated:
+                self._versions[node] = self._state.set(path, b"", version=version)
             else:
                 self._versions[node] = 0
                 with contextlib.suppress(NoNodeError):
@@ -147,6 +228,6 @@ def _parse(kind: type[M], data: bytes, path: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise StateError(
+        raise DamagedStateError(
             f"state node {path} holds no {kind.DESCRIPTOR.name}; kill and submit again"
         ) from None

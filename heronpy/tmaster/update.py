@@ -2,6 +2,7 @@
 
 Pure. The steps, each stored before it is announced:
 
+    SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
     JOINING    the packing plan is the union of old and new, so executors start what is added; wait
                until all of it is registered
     SWITCHING  the physical plan holds the new tasks and no removed one; wait until every task applied it
@@ -13,6 +14,8 @@ Until DRAINING a deadline or a task that cannot start rolls everything back. An 
 state manager from the first step until the final packing plan is stored; a restarted topology
 master takes the update up where the stored plans say it was. Packing plan versions tell how far it
 came: v before, v+1 the union, v+2 the end (new, or old again after a rollback).
+With checkpoints the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
+to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well (T45).
 Nothing here waits for a tuple to be processed except DRAINING, which has its deadline, so an update
 ends also while everything is clamped by backpressure.
 """
@@ -20,6 +23,7 @@ ends also while everything is clamped by backpressure.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Protocol
 
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
@@ -40,6 +44,7 @@ _GONE_STATES = frozenset({control.TASK_LOST, control.TASK_FAILED})
 class Phase(Enum):
     """Where an update is."""
 
+    SAVING = "waiting for a checkpoint"
     JOINING = "waiting for added tasks to register"
     SWITCHING = "waiting for tasks to apply the new plan"
     DRAINING = "draining removed tasks"
@@ -47,11 +52,45 @@ class Phase(Enum):
     DONE = "done"
 
 
+class Saver(Protocol):
+    """Takes the checkpoint that an update goes through."""
+
+    @property
+    def plain(self) -> frozenset[str]:
+        """Components with a State of their own in the last checkpoint."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether everybody has restored and runs by the plan."""
+
+    def ask(self, now: float) -> int:
+        """Begin; returns the token for `outcome`."""
+
+    def outcome(self, token: int) -> Ending | None:
+        """How it ended; None while it has not."""
+
+
+class Ending(Protocol):
+    """How a checkpoint ended."""
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def again(self) -> bool:
+        """Whether it is worth another try at once."""
+
+
 class Update:
     """One update; make it with `begin` or `resume`."""
 
-    def __init__(self, desk: Desk, intent: plan.UpdateIntent, requests: list[int]) -> None:
+    def __init__(
+        self, desk: Desk, intent: plan.UpdateIntent, requests: list[int], saver: Saver | None = None
+    ) -> None:
         self._desk = desk
+        self._saver = saver
+        self._token = 0
+        self._saving_until = float("-inf")
         self._intent = intent
         self._requests = requests
         self.name = "update"
@@ -73,7 +112,14 @@ class Update:
         self._new_spouts = {spout.comp.name for spout in intent.new_topology.spouts}
 
     @classmethod
-    def begin(cls, desk: Desk, request: int, message: control.UpdateTopology, now: float) -> Update:
+    def begin(
+        cls,
+        desk: Desk,
+        request: int,
+        message: control.UpdateTopology,
+        now: float,
+        saver: Saver | None = None,
+    ) -> Update:
         """Check a request and take the first step; RpcError or TopologyError when it is wrong."""
         check_request(desk, message)
         timeout_s = message.drain_timeout_s or desk.settings.drain_timeout_s
@@ -84,15 +130,22 @@ class Update:
         intent.new_topology.state = desk.book.topology.state
         intent.new_packing_plan.CopyFrom(message.packing_plan)
         intent.new_packing_plan.version = desk.book.packing.version + 2
-        update = cls(desk, intent, [request])
-        desk.persist(Node.UPDATE, intent)
-        update._join(now)
+        update = cls(desk, intent, [request], saver)
+        if saver is not None:
+            update.phase = Phase.SAVING
+            update._saving_until = now + desk.settings.start_timeout_s
+            update._token = saver.ask(now)
+        else:
+            desk.persist(Node.UPDATE, intent)
+            update._join(now)
         return update
 
     @classmethod
-    def resume(cls, desk: Desk, intent: plan.UpdateIntent, now: float) -> Update:
+    def resume(
+        cls, desk: Desk, intent: plan.UpdateIntent, now: float, saver: Saver | None = None
+    ) -> Update:
         """Go on with the update of a predecessor; the book says whether it had switched."""
-        update = cls(desk, intent, [])
+        update = cls(desk, intent, [], saver)
         if placement(desk.book.packing) == placement(update._middle) and update._has_switched():
             desk.registry.place(update._union, update._old_spouts | update._new_spouts)
             update.phase = Phase.SWITCHING
@@ -117,7 +170,9 @@ class Update:
         if now < min(self._next_look, self._deadline):
             return
         self._next_look = now + self._desk.pace_s
-        if self.phase is Phase.JOINING:
+        if self.phase is Phase.SAVING:
+            self._advance_saving(now)
+        elif self.phase is Phase.JOINING:
             self._advance_joining(now)
         elif self.phase is Phase.SWITCHING:
             self._advance_switching(now)
@@ -125,6 +180,37 @@ class Update:
             self._advance_draining(now)
         elif self.phase is Phase.SETTLING:
             self._advance_settling(now)
+
+    # ---- saving -----------------------------------------------------------------------------
+
+    def _advance_saving(self, now: float) -> None:
+        """Nothing has changed yet: without a checkpoint, or with state that cannot be spread, nothing will."""
+        assert self._saver is not None
+        outcome = self._saver.outcome(self._token)
+        if outcome is None:
+            return
+        if outcome.again and now < self._saving_until:
+            self._token = self._saver.ask(now)
+            return
+        why = outcome.error
+        bound = sorted(self._rescaled() & self._saver.plain) if not why else []
+        if bound:
+            why = (
+                f"the State of {listed(bound)} belongs to single tasks and cannot be spread over another number"
+                " of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
+            )
+        if why:
+            self.phase = Phase.DONE
+            self._desk.refuse(self._requests, f"nothing was updated: {why}")
+            return
+        self._desk.persist(Node.UPDATE, self._intent)
+        self._join(now)
+
+    def _rescaled(self) -> set[str]:
+        """The components whose parallelism changes."""
+        old = packing_plan.tasks_by_component(self._intent.old_packing_plan)
+        new = packing_plan.tasks_by_component(self._intent.new_packing_plan)
+        return {name for name in old.keys() & new.keys() if len(old[name]) != len(new[name])}
 
     # ---- joining ----------------------------------------------------------------------------
 
@@ -154,9 +240,11 @@ class Update:
             self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
 
     def _broken(self) -> str:
-        """Why an added task can never start, or an empty string."""
+        """Why a task can never start, or an empty string."""
         registry = self._desk.registry
-        for task in self._added:
+        # A switch with checkpoints restarts the others, too.
+        restarted = self._saver is not None and self.phase is Phase.SWITCHING
+        for task in sorted(registry.places) if restarted else self._added:
             name = registry.name_of(task)
             process = registry.failed_processes.get(name)
             if task in registry.failed_tasks:
@@ -179,11 +267,10 @@ class Update:
 
     def _advance_switching(self, now: float) -> None:
         registry = self._desk.registry
-        published = self._desk.book.plan is not None and self._desk.book.plan.version >= self._version
         broken = self._broken()
         if broken:
             self._roll_back(now, broken)
-        elif published and not registry.lagging:
+        elif self._in_force() and not registry.lagging:
             self.phase = Phase.DRAINING
             self._draining_at = now
             self._deadline = now + self._intent.drain_timeout_s
@@ -194,10 +281,17 @@ class Update:
                 now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}"
             )
 
+    def _in_force(self) -> bool:
+        """Whether the plan that was asked for is out and, with checkpoints, everybody has restored by it."""
+        book = self._desk.book
+        published = book.plan is not None and book.plan.version >= self._version
+        return published and (self._saver is None or self._saver.settled)
+
     # ---- draining ---------------------------------------------------------------------------
 
     def _advance_draining(self, now: float) -> None:
-        left = self._undrained()
+        # What removed tasks still hold is processed anew by those that took over.
+        left = self._undrained() if self._saver is None else []
         if left and now < self._deadline:
             return
         for task in left:
@@ -250,8 +344,7 @@ class Update:
     def _advance_settling(self, now: float) -> None:
         registry = self._desk.registry
         waiting = sorted(registry.lagging & set(self._moved))
-        published = self._desk.book.plan is not None and self._desk.book.plan.version >= self._version
-        if published and not waiting:
+        if self._in_force() and not waiting:
             self._finish()
         elif now >= self._deadline:
             self.phase = Phase.DONE

@@ -29,6 +29,26 @@ def test_container_0_has_the_master_and_the_gateway_stops_before_it() -> None:
     assert not with_spark["spark-gateway"].critical
 
 
+def test_the_replicator_runs_beside_the_master_when_there_is_a_replica() -> None:
+    """M25: not in the way of anything, and not the end of anything."""
+    found = {
+        spec.name: spec
+        for container in (0, 1)
+        for spec in desired_processes(
+            PLAN,
+            container,
+            needs_spark=False,
+            stop_grace_s=2.0,
+            hang_timeout_s=lambda _: 0.0,
+            replicates=True,
+        )
+    }
+    replicator = found["checkpoint-replicator"]
+    assert not replicator.critical and replicator.stop_rank < found["tmaster"].stop_rank
+    assert Roles().module_of(replicator.role) == "heronpy.ckpt.replicator"
+    assert "checkpoint-replicator" not in specs(0)
+
+
 def test_container_has_its_tasks_and_they_stop_before_the_stream_manager() -> None:
     found = specs(1)
     assert set(found) == {"stmgr-1", "container_1_word_1", "container_1_count_3"}

@@ -136,6 +136,27 @@ def test_many_children_leak_no_descriptors(server: ForkServer) -> None:
     asyncio.run(go())
 
 
+def test_a_child_hears_a_signal_from_its_first_moment(server: ForkServer) -> None:
+    """Before it has handlers of its own it has those of the fork server, which would swallow it."""
+
+    async def go() -> None:
+        seen = Recorder()
+
+        def end_at_once(event: ServerEvent) -> None:
+            seen(event)
+            if isinstance(event, ChildSpawned):
+                os.kill(event.pid, signal.SIGTERM)
+
+        server.attach(end_at_once)
+        for _ in range(40):
+            server.spawn(Command("a", PROGRAM, ("wait",)))
+        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == 40, 30)
+        codes = {os.waitstatus_to_exitcode(e.status) for e in seen.events if isinstance(e, ChildExited)}
+        assert codes == {-signal.SIGTERM}
+
+    asyncio.run(go())
+
+
 def test_signal_reaches_the_group_and_never_a_stranger(server: ForkServer, tmp_path: Path) -> None:
     async def go() -> None:
         seen = Recorder()

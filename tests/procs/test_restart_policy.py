@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.procs.exit_reason import NEVER_RESTARTED, UNCOUNTED, ExitReason
-from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
+from heronpy.procs.restart_policy import (
+    HEALTHY_RUN_PAUSES,
+    HEALTHY_RUN_S,
+    RestartHistory,
+    RestartLimits,
+    decide_restart,
+)
 
 COUNTED = [r for r in ExitReason if r not in NEVER_RESTARTED | UNCOUNTED]
 
@@ -21,15 +27,18 @@ def test_gives_up_exactly_when_a_budget_within_the_window_is_spent(
     limits = RestartLimits(budget=budget, window_s=60)
     history = RestartHistory()
     times: dict[ExitReason, list[float]] = {}
-    now = 0.0
+    now, healthy_at, pause_s = 0.0, -1.0, 0.0
     for reason, gap, ran_s in exits:
         now += gap
+        if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * pause_s):
+            healthy_at = now
         times.setdefault(reason, []).append(now)
-        recent = [t for t in times[reason] if now - t <= 60]
+        recent = [t for t in times[reason] if now - t <= 60 or t >= healthy_at]
         decision = decide_restart(limits, history, reason, ran_s, now)
+        pause_s = decision.pause_s
         assert decision.restart == (len(recent) <= budget)
         assert 0 <= decision.pause_s <= limits.backoff_max_s
-        assert decision.restart or "within" in decision.cause
+        assert decision.restart or ("within" in decision.cause) == (now - recent[0] <= 60)
         if not decision.restart:
             return
         assert all(len(kept) <= budget + 1 for kept in history.failures.values())
@@ -44,6 +53,28 @@ def test_preemptions_never_use_up_a_budget(reasons: list[ExitReason]) -> None:
         decision = decide_restart(limits, history, reason, 0.0, float(step))
         killed += reason is ExitReason.KILLED
         assert decision.restart == (reason in UNCOUNTED or killed <= 3)
+
+
+@given(st.floats(0.01, 10), st.floats(10, 60), st.integers(0, 30), st.floats(1, 300))
+def test_a_crash_loop_always_comes_to_its_end(first_s: float, most_s: float, budget: int, window_s: float) -> None:
+    """F11: also where the pauses are so long that the window never holds enough failures."""
+    limits = RestartLimits(backoff_s=first_s, backoff_max_s=most_s, budget=budget, window_s=window_s)
+    history = RestartHistory()
+    now, pauses = 0.0, []
+    while (decision := decide_restart(limits, history, ExitReason.CRASHED, 0.1, now)).restart:
+        pauses.append(decision.pause_s)
+        now += decision.pause_s + 0.1
+        assert len(pauses) <= budget
+    assert pauses == [min(first_s * 2.0**step, most_s) for step in range(budget)]
+
+
+def test_a_pause_of_a_second_doubles_up_to_a_minute() -> None:
+    """F11."""
+    history, limits = RestartHistory(), RestartLimits(backoff_s=1.0)
+    pauses = [decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, 70.0 * step).pause_s for step in range(10)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
+    last = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, 700.0)
+    assert not last.restart and last.cause == "ended 11 times in 700 s without a healthy run in between"
 
 
 def test_startup_failure_and_finish_are_final() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
-from tests.support.zookeeper import ZooKeeperServer, classpath
+from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer, classpath
 
 Open = Callable[[], StateManager]
 _roots = itertools.count(1)
@@ -38,6 +39,8 @@ def shared_zookeeper() -> Iterator[ZooKeeperServer | str]:
 @pytest.fixture
 def zookeeper(shared_zookeeper: ZooKeeperServer | str) -> ZooKeeperServer:
     if isinstance(shared_zookeeper, str):
+        if os.environ.get("HERON_TEST_ZOOKEEPER") == "required":
+            pytest.fail(shared_zookeeper, pytrace=False)
         pytest.skip(shared_zookeeper)
     return shared_zookeeper
 
@@ -117,3 +120,11 @@ def own_server(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperServer]:
     server = ZooKeeperServer(classpath()[0])
     yield server
     server.close()
+
+
+@pytest.fixture
+def ensemble(zookeeper: ZooKeeperServer) -> Iterator[ZooKeeperEnsemble]:
+    """Three servers that a test may stop."""
+    made = ZooKeeperEnsemble(classpath()[0])
+    yield made
+    made.close()

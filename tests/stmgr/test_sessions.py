@@ -39,3 +39,12 @@ def test_a_silent_task_is_lost_once_and_comes_back() -> None:
     assert sessions.by_task[3].status.state == control.TASK_LOST
     assert sessions.heard(b"t:3:1", status(1), 21.0) == (True, True)
     assert sessions.expire(22.0) == []
+
+
+def test_after_a_pause_of_its_own_nobody_is_lost() -> None:
+    """F10: heartbeats of the pause may still wait to be read."""
+    sessions = Sessions(lost_s=10.0)
+    register(sessions, 1)
+    assert sessions.expire(1.0) == []
+    assert sessions.expire(60.0) == []
+    assert [sessions.expire(60.0 + second) for second in (4.0, 8.0, 10.5)] == [[], [], [3]]

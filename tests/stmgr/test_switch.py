@@ -22,6 +22,7 @@ from heronpy.wire.frames import (
     Frame,
     pack64,
 )
+from stmgr.links import SILENT_PROBES
 from stmgr.switch import Switch
 
 SPOUT, BOLT, FAR = 1, 2, 9
@@ -268,15 +269,64 @@ def test_a_full_task_asks_its_peers_to_hold_not_to_stop() -> None:
     assert world.of(peer, CREDIT)[-1].consumed_tuples == 6, "the link itself flows"
     world.grant(bolt, 1 << 30)
     assert [(frame.on, frame.dest_task) for frame in world.of(peer, CLAMP)[1:]] == [(False, BOLT)]
-    header = LINK_HEADER.pack(50, 1)
     world.switch.open_peer("stmgr-2", 50)
     spout = world.register(SPOUT)
-    for frame in (Frame(kind=CREDIT, granted_bytes=10_000), Frame(kind=CLAMP, dest_task=FAR, on=True)):
-        world.switch.peer_credit("stmgr-2", header, frame.SerializeToString())
+    assert replies(world, Frame(kind=CREDIT, granted_bytes=10_000), Frame(kind=CLAMP, dest_task=FAR, on=True))
     world.receive(spout, data(FAR, 2))
     assert world.to_peer[-1].kind == LINK_OPEN
-    world.switch.peer_credit("stmgr-2", header, Frame(kind=CLAMP, dest_task=FAR, on=False).SerializeToString())
+    assert replies(world, Frame(kind=CLAMP, dest_task=FAR, on=False), first=3)
     assert world.to_peer[-1].count == 2
+
+
+def replies(world: World, *frames: Any, first: int = 1) -> bool:
+    """Answers of the peer over link 50; whether each was taken."""
+    numbered = enumerate(frames, first)
+    return all(
+        world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, seq), frame.SerializeToString())
+        for seq, frame in numbered
+    )
+
+
+def test_a_reply_that_vanished_opens_the_link_anew() -> None:
+    """A CREDIT or CLAMP that never came would hold frames back for ever (F14)."""
+    world = World()
+    world.switch.open_peer("stmgr-2", 50)
+    assert replies(world, Frame(kind=CREDIT, granted_bytes=1000))
+    assert not replies(world, Frame(kind=CREDIT, granted_bytes=2000), first=3)
+
+
+def test_a_frame_that_vanished_between_two_stream_managers_opens_the_link_anew() -> None:
+    world = World()
+    world.register(BOLT)
+    peer = world.peer()
+    world.receive(peer, data(BOLT, 3))
+    world.receive(peer, data(BOLT, 3), seq=9)
+    assert world.of(peer, LINK_OPEN), "the sender is asked for a new link"
+    world.receive(peer, data(BOLT, 3), seq=10)
+    assert world.switch.counts["stale_frames"] == 1
+    assert world.switch.counts["damaged_links"] == 1
+
+
+def test_a_peer_is_probed_until_all_is_settled_and_given_up_when_it_is_silent() -> None:
+    """The last frame of a link leaves no gap behind when it vanishes, nor does a LINK_OPEN (F14)."""
+    world = World()
+    world.switch.open_peer("stmgr-2", 50)
+    assert [world.switch.probe_peers() for _ in range(SILENT_PROBES)] == [[]] * SILENT_PROBES
+    assert world.switch.probe_peers() == ["stmgr-2"], "no reply to its LINK_OPEN"
+    world.switch.open_peer("stmgr-2", 51)
+    credit = Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
+    assert world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(51, 1), credit)
+    for _ in range(3 * SILENT_PROBES):
+        assert world.switch.probe_peers() == []
+    assert len([frame for frame in world.to_peer if frame.kind == CREDIT]) == SILENT_PROBES + 2, "at rest none is sent"
+
+
+def test_a_probe_is_answered_with_the_present_credit() -> None:
+    world = World()
+    peer = world.peer()
+    before = len(world.of(peer, CREDIT))
+    world.receive(peer, Frame(kind=CREDIT))
+    assert len(world.of(peer, CREDIT)) == before + 1
 
 
 def test_a_removed_task_is_forwarded_to_or_counted() -> None:

@@ -29,6 +29,18 @@ def test_equal_exceptions_are_counted() -> None:
     assert store.select("other") == []
 
 
+def test_ends_of_a_process_are_one_entry_with_the_last_message() -> None:
+    """They have no traceback, and numbers that differ each time."""
+    store = ExceptionStore(10)
+    for used in (201, 305):
+        store.add(control.ExceptionReport(process="p", task_id=1, type="OutOfMemory", message=f"used {used}MB"))
+    store.add(control.ExceptionReport(process="p", task_id=1, type="Crashed", message="signal SIGSEGV"))
+    assert [(e.type, e.count, e.message) for e in store.select()] == [
+        ("Crashed", 1, "signal SIGSEGV"),
+        ("OutOfMemory", 2, "used 305MB"),
+    ]
+
+
 def test_oldest_makes_room_and_is_counted() -> None:
     store = ExceptionStore(2)
     store.add(report(message="a", count=3, startup=True))

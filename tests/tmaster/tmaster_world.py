@@ -123,7 +123,7 @@ class SimStmgr:
         for task, component in wanted.items():
             if task not in self.tasks and task not in self.world.unstartable:
                 spout = component in {s.comp.name for s in self.world.topology.spouts}
-                self.tasks[task] = SimTask(task, component, (self.world.next_epoch()), spout)
+                self.tasks[task] = self.world.task_kind(task, component, (self.world.next_epoch()), spout)
 
     def record(self) -> plan.StmgrRecord:
         return plan.StmgrRecord(
@@ -166,7 +166,7 @@ class SimStmgr:
         for task, sim in list(self.tasks.items()):
             name = instance_id(self.container, sim.status.component, task)
             if not names or name in names:
-                fresh = SimTask(task, sim.status.component, self.world.next_epoch(), sim.spout)
+                fresh = self.world.task_kind(task, sim.status.component, self.world.next_epoch(), sim.spout)
                 fresh.stuck = sim.stuck
                 self.tasks[task] = fresh
                 self.failed.pop(name, None)
@@ -201,6 +201,8 @@ class SimStmgr:
 
 class World:
     """See the module."""
+
+    task_kind = SimTask
 
     def __init__(
         self,

@@ -1,0 +1,39 @@
+"""Whether the processes of a container may open the files that they need.
+
+Decided before the first process is started, so that a container that is too small says so in one
+sentence instead of starting in part (F26). The numbers are estimates from above.
+"""
+
+from __future__ import annotations
+
+import resource
+
+from heronpy.common.errors import ConfigError
+from heronpy.common.ids import stmgr_id
+from heronpy.proto import plan_pb2 as plans
+
+FDS_PER_PROCESS = 40
+FDS_PER_LINK = 6
+
+
+def files_needed(plan: plans.PackingPlan | None, container: int) -> tuple[int, str]:
+    """How many files the process of a container opens that opens most, and its name (pure)."""
+    if plan is None or container == 0:
+        return FDS_PER_PROCESS, "tmaster"
+    tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
+    links = tasks + len(plan.containers)
+    return FDS_PER_PROCESS + FDS_PER_LINK * links, stmgr_id(container)
+
+
+def check_files(plan: plans.PackingPlan | None, container: int) -> None:
+    """Lift the soft limit as far as is needed; ConfigError when the hard limit forbids it."""
+    needed, name = files_needed(plan, container)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigError(
+            f"container {container} may open {hard} files per process, but {name} needs {needed};"
+            " raise 'ulimit -n' for the user that runs it, or use more containers"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -1,0 +1,43 @@
+"""How many more processes and threads this process's control group may have (versions 1 and 2)."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+
+def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+    """The least that the group and those above it leave; None when none of them sets a limit (F26)."""
+    found = []
+    for folder in _folders(cgroup_file, Path(root)):
+        most, used = _number(folder / "pids.max"), _number(folder / "pids.current")
+        if most is not None and used is not None:
+            found.append(max(0, most - used))
+    return min(found, default=None)
+
+
+def _folders(cgroup_file: str, root: Path) -> list[Path]:
+    """The folder of the group in each hierarchy that counts processes, and all above it."""
+    try:
+        lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return [root]
+    found = [root]  # in a container with a view of its own this is the group itself
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        inner = PurePosixPath(path.lstrip("/"))
+        if not controllers:
+            bases = [root, root / "unified"]
+        elif "pids" in controllers.split(","):
+            bases = [root / controllers, root / "pids"]
+        else:
+            continue
+        found += [base / part for base in bases for part in (inner, *inner.parents)]
+    return found
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None

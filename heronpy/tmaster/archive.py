@@ -1,0 +1,143 @@
+"""The files of a topology's checkpoints, as far as the topology master writes and deletes them.
+
+All work runs in threads, beside the event loop: metadata in one, deletions in another, so a store that
+deletes slowly never holds up a checkpoint. Invariants: one piece of work of each kind at a time, in order;
+a deletion that fails is made up for by the next sweep (M32); nothing here raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from heronpy.common.errors import HeronError
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.stores import Stores
+
+log = logging.getLogger("heronpy.tmaster")
+
+#: Metadata that is kept in memory instead of being read again (M29).
+CACHED_MAX = 64
+
+
+def _nobody(error: str) -> None:
+    """For a deletion whose end nobody waits for."""
+
+
+class Archive:
+    """See the module. `open_stores` is called once, in a thread, when first needed."""
+
+    def __init__(self, open_stores: Callable[[], Stores], release: str = "") -> None:
+        self._open_stores = open_stores
+        self._release = release
+        self._opened: Stores | None = None
+        self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
+        self._cleaner = ThreadPoolExecutor(1, "checkpoint-cleaner")
+        self._cache: dict[int, ckpt.Metadata] = {}
+        #: Deletions that failed; the next sweep makes up for them.
+        self.failures = 0
+        self._swept = False
+
+    def write(self, metadata: ckpt.Metadata, done: Callable[[str, str], None]) -> None:
+        """Write a checkpoint's metadata; `done(location, error)` is called in another thread."""
+        self._writer.submit(self._write, metadata, done)
+
+    def _write(self, metadata: ckpt.Metadata, done: Callable[[str, str], None]) -> None:
+        metadata.taken_at, metadata.release = time.time(), self._release
+        try:
+            location = self._stores().store.write_metadata(metadata)
+        except (HeronError, OSError) as error:
+            self._leave()
+            done("", str(error))
+            return
+        except Exception as error:
+            log.exception("cannot write the metadata of checkpoint %d", metadata.checkpoint)
+            done("", repr(error))
+            return
+        self._remember(metadata)
+        done(location, "")
+
+    def prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None] = _nobody) -> None:
+        """Delete checkpoints, and the files that none of the kept ones needs; the first call sweeps.
+
+        `done(error)` is called in another thread; the error is empty when nothing is left of them.
+        """
+        self._cleaner.submit(self._prune, delete, keep, done)
+
+    def _prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None]) -> None:
+        error = ""
+        try:
+            error = self._clear(delete, keep)
+        except (HeronError, OSError) as problem:
+            error = str(problem)
+        except Exception as problem:
+            log.exception("cannot delete old checkpoints")
+            error = repr(problem)
+        if error:
+            self.failures += 1
+            log.warning("cannot delete old checkpoints, the next sweep will: %s", error)
+        for number in delete:
+            self._cache.pop(number, None)
+        done(error)
+
+    def _clear(self, delete: tuple[int, ...], keep: tuple[int, ...]) -> str:
+        homes = self._stores().homes()
+        there = [set(store.checkpoints()) for store in homes]
+        lost = sorted(set(keep).difference(*there))
+        sweeps = self.failures > 0 or not self._swept
+        before = max(keep, default=0) + 1
+        for store, numbers in zip(homes, there, strict=True):
+            # A checkpoint and all of its files lie in one store; one that is nowhere may be in any.
+            kept, problem = self._load(store, [n for n in keep if n in numbers or lost])
+            dropped, unreadable = ([], "") if sweeps else self._load(store, [n for n in delete if n in numbers])
+            if problem or unreadable or sweeps:
+                for number in delete:
+                    store.delete(number)
+            if problem:
+                # Nobody can tell which files it needs.
+                return f"shared files stay while a checkpoint cannot be read: {problem}"
+            if unreadable or sweeps:
+                store.sweep(kept, before)
+            else:
+                store.discard(dropped, kept)
+        self._swept, self.failures = True, 0
+        return ""
+
+    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> tuple[list[ckpt.Metadata], str]:
+        """The metadata of checkpoints, or why one of them cannot be read."""
+        found = []
+        for number in numbers:
+            metadata = self._cache.get(number)
+            if metadata is None:
+                try:
+                    metadata = store.load_metadata(number)
+                except HeronError as error:
+                    return [], str(error)
+                self._remember(metadata)
+            found.append(metadata)
+        return found, ""
+
+    def _remember(self, metadata: ckpt.Metadata) -> None:
+        self._cache[metadata.checkpoint] = metadata
+        while len(self._cache) > CACHED_MAX:
+            self._cache.pop(next(iter(self._cache)))
+
+    def _stores(self) -> Stores:
+        if self._opened is None:
+            self._opened = self._open_stores()
+        return self._opened
+
+    def _leave(self) -> None:
+        """Writing failed: perhaps another store can be written (M12)."""
+        try:
+            self._stores().failed()
+        except (HeronError, OSError) as error:
+            log.warning("no other checkpoint store takes over: %s", error)
+
+    def close(self) -> None:
+        """Begin nothing more; what runs ends by itself."""
+        self._writer.shutdown(wait=False, cancel_futures=True)
+        self._cleaner.shutdown(wait=False, cancel_futures=True)

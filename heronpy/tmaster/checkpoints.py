@@ -1,0 +1,312 @@
+"""The topology master's hand on checkpoints (mode EFFECTIVELY_ONCE).
+
+Pure. Joins the coordinator (which checkpoints there are) with the restorer (who runs, from which of them)
+and with the books of the desk, and turns what they decide into effects. Invariants: a number, a record and
+what is deleted are in the stored log before anybody hears of them; every request is answered once.
+"""
+
+from __future__ import annotations
+
+from heronpy.ckpt import coordinator as words
+from heronpy.ckpt.coordinator import Coordinator
+from heronpy.common.errors import RpcError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster import events
+from heronpy.tmaster.desk import Desk
+from heronpy.tmaster.effects import Node
+from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.restorer import Restorer, number_of
+
+#: Token of the checkpoint that ends a topology; requests from outside have positive ones.
+_SEAL = 0
+#: CheckpointComplete of the last checkpoint is repeated to tasks that have not dealt with it.
+ANNOUNCE_AGAIN_S = 1.0
+
+
+class Checkpoints:
+    """See the module; `begin` first."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        settings: CheckpointSettings,
+        log: ckpt.CheckpointLog | None,
+        previous: plan.PhysicalPlan | None,
+        finisher: Finisher,
+    ) -> None:
+        self._desk = desk
+        self._finisher = finisher
+        finisher.sealed = self.sealed
+        topology = desk.book.topology
+        if log is None or log.topology_id != topology.id:
+            log = ckpt.CheckpointLog(topology_id=topology.id)
+        self.coordinator = Coordinator(settings, log, self._describe)
+        self.restorer = Restorer(desk, settings, self.coordinator, previous, finisher, self._perform)
+        #: A checkpoint that a predecessor may have left half done.
+        self._orphan = 0
+        #: The checkpoint that ends the topology is this one or a later one; 0: not asked for.
+        self._seal_from = 0
+        self._seal_asked = False
+        self._announce_at = float("-inf")
+        #: Outcomes for operations of this master, by token.
+        self._outcomes: dict[int, words.Answer] = {}
+        self._tokens = 0
+
+    def begin(self, now: float) -> None:
+        """Read what the predecessor left; the first plan follows."""
+        log = self.coordinator.log
+        source = number_of(log.restore_from)
+        log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
+        last = max((record.checkpoint for record in log.complete), default=source)
+        self._orphan = log.next_checkpoint - 1 if log.next_checkpoint - 1 > last else 0
+        self.coordinator.begin(now)
+        self.restorer.begin(now)
+        kept = tuple(record.checkpoint for record in log.complete)
+        self._desk.tray.append(words.Prune((self._orphan,) if self._orphan else (), kept))
+
+    # ---- what others say --------------------------------------------------------------------
+
+    def handle(self, event: events.Event, now: float) -> None:
+        """What tasks, stream managers and the checkpoint store say."""
+        if isinstance(event, events.TaskAnswered):
+            message = event.message
+            self.coordinator.answered(message, now)
+            if message.lost_data:
+                why = message.error or "frames are missing"
+                self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
+        elif isinstance(event, events.DataLost):
+            self._on_data_lost(event.message, now)
+        elif isinstance(event, events.RestoreFailed):
+            self.restorer.on_restore_failed(event.message, now)
+        elif isinstance(event, events.MetadataWritten):
+            self._on_written(event, now)
+        elif isinstance(event, events.CheckpointsDeleted):
+            self._on_deleted(event)
+        self._perform()
+
+    def look_at_stmgr(self, record: plan.StmgrRecord, peer: bytes, now: float) -> None:
+        """A stream manager has registered."""
+        self.restorer.look_at_stmgr(record, now)
+        if self._orphan and self.coordinator.pending is None:
+            reason = "the topology master was replaced"
+            self._desk.send((peer,), control.CheckpointAborted(checkpoint=self._orphan, reason=reason))
+        last = self.coordinator.newest()
+        if last is not None and self.restorer.regions.all_started:
+            # The predecessor may have stored it without telling everybody.
+            self._desk.send((peer,), control.CheckpointComplete(checkpoint=last.checkpoint))
+
+    def _on_data_lost(self, message: control.DataLost, now: float) -> None:
+        noun = "tuple" if message.tuples == 1 else "tuples"
+        why = f"{message.stmgr_id} lost {message.tuples} {noun} for task {message.task_id}: {message.reason}"
+        self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
+
+    def on_send_failed(self, body: object, now: float) -> None:
+        pending = self.coordinator.pending
+        if isinstance(body, control.TriggerCheckpoint) and pending and pending.checkpoint == body.checkpoint:
+            self.coordinator.abort("a stream manager could not be reached", now)
+        self._perform()
+
+    def _on_written(self, event: events.MetadataWritten, now: float) -> None:
+        before = self.coordinator.completed
+        self.coordinator.written(event.metadata, event.location, event.error, now)
+        if self.coordinator.completed != before:
+            self.restorer.regions.forgive()
+
+    def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
+        if event.error:
+            why = f"they are forgotten, but not all of their files are deleted yet: {event.error}"
+            self._desk.refuse([event.request], why)
+        else:
+            self._desk.confirm([event.request], "deleted")
+
+    # ---- requests ---------------------------------------------------------------------------
+
+    def on_requested(self, token: int, savepoint: bool, now: float) -> None:
+        """Somebody outside wants a checkpoint; refused with RpcError."""
+        if self._desk.failure:
+            raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
+        problem = self.coordinator.request(token, savepoint, now)
+        if problem:
+            raise RpcError(problem)
+
+    def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
+        """Somebody wants to go back; answered when the plan that says so is out."""
+        number = self.restorer.rewind(checkpoint, now)
+        self._desk.publish_if_due(now)
+        where = f"checkpoint {number}" if number else "the beginning"
+        self._desk.confirm([token], f"{self._desk.book.topology.name} goes back to {where}")
+
+    def on_delete(self, token: int, checkpoints: list[int]) -> None:
+        """Somebody wants checkpoints deleted; answered when their files are gone, refused as a whole."""
+        used = self.restorer.in_use()
+        for number in checkpoints:
+            if number in used:
+                raise RpcError(f"checkpoint {number} is not deleted, because {used[number]}")
+        problem = self.coordinator.delete(checkpoints, token)
+        if problem:
+            raise RpcError(problem)
+        self._perform()
+
+    # ---- for operations of this master ------------------------------------------------------
+
+    def ask(self, now: float) -> int:
+        """Take a checkpoint without tuples under way soon; returns the token for `outcome`."""
+        self._tokens -= 1
+        problem = self.coordinator.request(self._tokens, False, now, aligned=True)
+        if problem:
+            self._outcomes[self._tokens] = words.Answer(self._tokens, None, problem)
+        return self._tokens
+
+    @property
+    def plain(self) -> frozenset[str]:
+        """Components with a State of their own in the last checkpoint."""
+        return self.coordinator.plain
+
+    @property
+    def settled(self) -> bool:
+        """Whether everybody runs by the plan that everybody knows."""
+        return self.restorer.ready
+
+    def outcome(self, token: int) -> words.Answer | None:
+        """How the checkpoint of `ask` ended; None while it has not."""
+        return self._outcomes.pop(token, None)
+
+    def sealed(self, now: float) -> bool:
+        """Whether a checkpoint that began after the first call is complete and every task has dealt with it."""
+        coordinator = self.coordinator
+        if not self._seal_from:
+            self._seal_from = coordinator.log.next_checkpoint
+        if coordinator.last_completed >= self._seal_from:
+            return self._all_committed(coordinator.last_completed, now)
+        if not self._seal_asked:
+            self._seal_asked = not coordinator.request(_SEAL, False, now)
+        return False
+
+    def _all_committed(self, checkpoint: int, now: float) -> bool:
+        registry = self._desk.registry
+        waiting = [t for t, s in registry.tasks.items() if s.committed < checkpoint]
+        if waiting and now >= self._announce_at:
+            self._announce_at = now + ANNOUNCE_AGAIN_S
+            self._broadcast(control.CheckpointComplete(checkpoint=checkpoint))
+        return not waiting
+
+    # ---- time -------------------------------------------------------------------------------
+
+    @property
+    def _quiet(self) -> bool:
+        """Nothing is left to be saved."""
+        return self._finisher.done and self.coordinator.pending is None
+
+    def advance(self, now: float, *, updating: bool, switching: bool) -> None:
+        """Start regions whose tasks are all there; take the checkpoints that are due."""
+        self.coordinator.periodic = not updating
+        self.restorer.switching = switching
+        if not self._finisher.active:
+            self._seal_from, self._seal_asked = 0, False
+        self.restorer.advance(now)
+        if not self._quiet:
+            self.coordinator.advance(now, self.restorer.roster)
+        self._perform()
+
+    def deadline(self) -> float:
+        """When `advance` should be called at the latest."""
+        coordinator = self.coordinator
+        if self._quiet:
+            return float("inf")
+        due = coordinator.deadline
+        if coordinator.pending is None and not self.restorer.ready:
+            # Nothing can begin; the event that ends this will ask again.
+            due = coordinator.expiry
+        if self._seal_from and coordinator.last_completed >= self._seal_from:
+            due = min(due, self._announce_at)
+        return min(due, self.restorer.deadline())
+
+    # ---- effects ----------------------------------------------------------------------------
+
+    def _perform(self) -> None:
+        for effect in self.coordinator.take():
+            if isinstance(effect, words.SaveLog):
+                self._desk.persist(Node.CHECKPOINTS, effect.log)
+            elif isinstance(effect, words.Trigger):
+                self._trigger(effect)
+            elif isinstance(effect, words.Announce):
+                self._announce_at = float("-inf")
+                self._broadcast(control.CheckpointComplete(checkpoint=effect.checkpoint))
+            elif isinstance(effect, words.Abort):
+                self._broadcast(control.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
+            elif isinstance(effect, words.Answer):
+                self._answer(effect)
+            elif isinstance(effect, words.Remark):
+                self._desk.note(effect.text, warning=effect.warning)
+            else:
+                self._desk.tray.append(effect)
+
+    def _trigger(self, effect: words.Trigger) -> None:
+        desk = self._desk
+        self._orphan = 0
+        spouts = {spout.comp.name for spout in desk.book.topology.spouts}
+        orders: dict[bytes, list[int]] = {}
+        for task, place in desk.registry.places.items():
+            peer = desk.registry.peer_of_task(task)
+            # An unaligned checkpoint does not wait for barriers, which may stand behind a long queue (F38).
+            if peer is not None and (effect.unaligned or place.component in spouts):
+                orders.setdefault(peer, []).append(task)
+        for peer, tasks in orders.items():
+            order = control.TriggerCheckpoint(
+                checkpoint=effect.checkpoint,
+                savepoint=effect.savepoint,
+                unaligned=effect.unaligned,
+                task_ids=sorted(tasks),
+            )
+            desk.send((peer,), order)
+
+    def _broadcast(self, body: control.CheckpointComplete | control.CheckpointAborted) -> None:
+        desk = self._desk
+        desk.send(sorted(entry.peer for entry in desk.registry.stmgrs.values()), body)
+
+    def _answer(self, answer: words.Answer) -> None:
+        if answer.token == _SEAL:
+            self._seal_asked = False
+        elif answer.token < 0:
+            self._outcomes[answer.token] = answer
+        elif answer.record is not None:
+            self._desk.reply(answer.token, control.TakeCheckpointReply(record=answer.record))
+        else:
+            self._desk.refuse([answer.token], answer.error)
+
+    def _describe(self, metadata: ckpt.Metadata) -> None:
+        book = self._desk.book
+        metadata.topology, metadata.topology_id = book.topology.name, book.topology.id
+        metadata.plan_version = book.version
+
+    # ---- questions --------------------------------------------------------------------------
+
+    def reply(self, now: float) -> control.CheckpointsReply:
+        """Everything that is known about checkpoints."""
+        coordinator, restorer = self.coordinator, self.restorer
+        reply = control.CheckpointsReply(
+            complete=coordinator.log.complete,
+            completed=coordinator.completed,
+            aborted=coordinator.aborted,
+            failed=coordinator.failed,
+            restores=restorer.restores,
+            last_failure=coordinator.last_failure,
+            last_restore=restorer.last_restore,
+            last_restore_s=restorer.last_restore_s,
+            regions=[region.record for region in restorer.regions.regions],
+        )
+        pending = coordinator.pending
+        if pending is not None:
+            reply.pending = pending.checkpoint
+            reply.pending_s = now - pending.began
+            reply.pending_tasks = len(pending.waiting)
+        return reply
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        self.coordinator.validate()
+        self.restorer.regions.validate()
+        assert not self.coordinator.effects, "effects of the coordinator were left behind"

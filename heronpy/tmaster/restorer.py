@@ -1,0 +1,345 @@
+"""Who runs in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE).
+
+Pure. Keeps the regions in line with the packing plan, sends one back to a checkpoint when something of it
+is lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
+has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
+hears of them, and the plan never shows a started region with other tasks than those that restored; so a
+successor of this master goes on where the stored plan says it was (H28, F03). State is given up only when
+people say so: nothing starts empty that has ever had a checkpoint (F23).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from heronpy.ckpt.coordinator import Coordinator, Incarnation
+from heronpy.ckpt.regions import regions_of
+from heronpy.ckpt.restores import Region, Regions
+from heronpy.common.errors import RpcError
+from heronpy.common.ids import stmgr_id
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster.desk import Desk
+from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.planbook import placement
+
+#: Damaged files that are named when nothing can be restored.
+DAMAGE_MAX = 3
+_LOCATION = re.compile(r"/chk-(\d+)(?:/metadata)?/?$")
+
+
+class Restorer:
+    """See the module; `begin` first."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        settings: CheckpointSettings,
+        coordinator: Coordinator,
+        previous: plan.PhysicalPlan | None,
+        finisher: Finisher,
+        perform: Callable[[], None],
+    ) -> None:
+        self._desk = desk
+        self._settings = settings
+        self._coordinator = coordinator
+        self._previous = previous
+        self._finisher = finisher
+        #: Puts what the coordinator wants done on the tray.
+        self._perform = perform
+        self.regions = Regions(settings)
+        self._source_damage = ""
+        #: An update has switched: a state that does not load is its fault, and it rolls itself back.
+        self.switching = False
+        self.restores = 0
+        self.last_restore = ""
+        self.last_restore_s = 0.0
+
+    # ---- the regions of the plan ------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Read what the predecessor left; the first plan follows."""
+        log, previous = self._coordinator.log, self._previous
+        seen = [region.attempt + 1 for region in previous.regions] if previous is not None else []
+        log.next_attempt = max([1, log.next_attempt, *seen])
+        self._desk.before_plan = self.replan
+        self.replan(now)
+
+    def replan(self, now: float) -> None:
+        """Bring the regions in line with the packing plan that the next plan is made of."""
+        book = self._desk.book
+        places: dict[str, dict[int, int]] = {}
+        for task, (container, component) in placement(book.packing).items():
+            places.setdefault(component, {})[task] = container
+        known = {region.components: region for region in self.regions.regions} or self._inherited()
+        regions, fresh = [], []
+        for components in regions_of(book.topology):
+            tasks = {t: c for name in components for t, c in places.get(name, {}).items()}
+            region = known.get(components)
+            if region is None:
+                region = Region(components, plan.RegionRecord())
+                fresh.append(region)
+            elif region.places != tasks:
+                fresh.append(region)
+            regions.append(region)
+            if region.places != tasks:
+                region.watch(tasks)
+        self.regions.use(regions)
+        if fresh:
+            self._coordinator.abort("the tasks of the topology change", now)
+            first = all(region.record.attempt == 0 for region in fresh)
+            self._renew(fresh, "" if first else "its tasks were placed anew", now)
+        for region in regions:
+            # The predecessor had found nothing that could be restored; an empty start is not its wish.
+            if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
+                self._renew([region], "", now)
+        book.regions = [region.record for region in regions]
+
+    def _inherited(self) -> dict[frozenset[str], Region]:
+        """The regions of the previous plan."""
+        previous, self._previous = self._previous, None
+        if previous is None:
+            return {}
+        found: dict[frozenset[str], Region] = {}
+        epochs = {record.id: record.epoch for record in previous.stmgrs}
+        for stored in previous.regions:
+            record = plan.RegionRecord()
+            record.CopyFrom(stored)
+            region = Region(frozenset(stored.components), record)
+            region.watch({i.task_id: i.container for i in previous.instances if i.component in region.components})
+            if record.started:
+                region.missing = set()
+                names = {stmgr_id(container) for container in region.places.values()}
+                region.stmgrs = {name: epochs[name] for name in names if name in epochs}
+                if record.epochs.keys() != region.places.keys():
+                    region.places = {}
+            found[region.components] = region
+        return found
+
+    # ---- going back -------------------------------------------------------------------------
+
+    @property
+    def _has_past(self) -> bool:
+        return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
+
+    def _choose(self) -> tuple[int, str, str]:
+        """Checkpoint and location of a restore, or why there is none (F23)."""
+        log = self._coordinator.log
+        record = self._coordinator.newest()
+        if record is not None:
+            return record.checkpoint, record.location, ""
+        if log.restore_from and not self._source_damage:
+            return number_of(log.restore_from), log.restore_from, ""
+        if not self._has_past or self._settings.allow_empty:
+            return 0, "", ""
+        damage = [self._source_damage, *(record.damage for record in reversed(log.complete) if record.damaged)]
+        what = "; ".join([text.rstrip(".") for text in damage if text][:DAMAGE_MAX])
+        problem = f"no checkpoint can be restored ({what}); set heron.checkpoint.allow_empty to start with empty state"
+        # Not from nothing: two-phase sinks would drop what they have prepared and what is still to be saved.
+        last = next((record for record in reversed(log.complete) if not record.abandoned), None)
+        if last is not None:
+            return last.checkpoint, last.location, problem
+        return number_of(log.restore_from), log.restore_from, problem
+
+    def _renew(self, regions: list[Region], why: str, now: float, *, counted: bool = False) -> None:
+        """New attempts of these regions, from the newest checkpoint that is sound."""
+        checkpoint, location, problem = self._choose()
+        attempt = self._coordinator.reserve_attempt()
+        for region in regions:
+            failure = self.regions.restore(region, attempt, checkpoint, location, why, now, counted=counted)
+            problem = problem or failure
+            if problem:
+                region.start_at = float("inf")
+                self._desk.failure = problem
+                self._desk.note(problem, warning=True)
+        self._perform()
+
+    def restore(self, region: Region, why: str, now: float, *, counted: bool = True) -> None:
+        """Something of a region is lost: it goes back."""
+        if self._finisher.done:
+            # All that there was is in the last checkpoint.
+            return
+        self._coordinator.abort(f"{region.name} goes back to the last checkpoint because {why}", now, again=True)
+        self._go_back([region], why, now, counted=counted)
+
+    def _go_back(self, regions: list[Region], why: str, now: float, *, counted: bool) -> None:
+        desk = self._desk
+        self._renew(regions, why, now, counted=counted)
+        self.restores += len(regions)
+        for region in regions:
+            self.last_restore = f"{region.name}: {why}"
+            desk.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)
+        desk.book.regions = [region.record for region in self.regions.regions]
+        desk.change_plan(now)
+        self._finisher.begin_anew()
+
+    def rewind(self, checkpoint: int, now: float) -> int:
+        """People want everything back at a checkpoint, or at the newest; returns it. RpcError says why not."""
+        coordinator = self._coordinator
+        if checkpoint:
+            problem = coordinator.back_to(checkpoint)
+        else:
+            _, _, problem = self._choose()
+        if problem:
+            raise RpcError(problem)
+        coordinator.abort("the topology is rewound by heron checkpoints restore", now)
+        self._forget_failures()
+        for region in self.regions.regions:
+            self._excuse(region)
+        self._go_back(self.regions.regions, "heron checkpoints restore asked for it", now, counted=False)
+        return self.regions.regions[0].record.checkpoint
+
+    def in_use(self) -> dict[int, str]:
+        """Checkpoints that must stay, and why."""
+        restored = [r for r in self.regions.regions if not r.started and not self._desk.failure]
+        found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
+        record = self._coordinator.newest()
+        if record is not None:
+            found[record.checkpoint] = "the topology would be restored from it"
+        return found
+
+    def forgive(self, now: float) -> None:
+        """People restart something: what failed is tried again."""
+        if self._forget_failures():
+            for region in self.regions.regions:
+                if region.start_at == float("inf"):
+                    self._excuse(region)
+                    self.restore(region, "it was restarted after a failure", now, counted=False)
+
+    def _forget_failures(self) -> bool:
+        failed = bool(self._desk.failure)
+        self.regions.forgive()
+        self._desk.failure = self._source_damage = ""
+        return failed
+
+    def _excuse(self, region: Region) -> None:
+        """Another attempt replaces every process of the region, so what these could not restore counts no more."""
+        for task in region.places:
+            self._desk.registry.excuse(task, self._desk.registry.epoch_of(task))
+
+    # ---- what others say --------------------------------------------------------------------
+
+    def look_at_all(self, now: float) -> None:
+        """Somebody has been silent for too long."""
+        for container in sorted(self._desk.registry.containers):
+            self.look_at(container, now)
+
+    def look_at(self, container: int, now: float) -> None:
+        """The statuses of a container's tasks are news."""
+        registry = self._desk.registry
+        for task in registry.tasks_of(container):
+            status = registry.tasks.get(task)
+            if status is None:
+                continue
+            component = registry.places[task].component
+            why = self.regions.look(component, status)
+            region = self.regions.of(component)
+            if why and region is not None:
+                self.restore(region, why, now)
+
+    def look_at_stmgr(self, record: plan.StmgrRecord, now: float) -> None:
+        """A stream manager has registered."""
+        for region in self.regions.regions:
+            why = self.regions.look_at_stmgr(region, record.id, record.epoch)
+            if why:
+                self.restore(region, why, now)
+
+    def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
+        """Frames for a task, of this attempt, are gone."""
+        place = self._desk.registry.places.get(task)
+        region = self.regions.of_attempt(attempt, place.component) if place is not None else None
+        if region is not None and region.started:
+            self.restore(region, why, now)
+
+    def on_restore_failed(self, message: control.RestoreFailed, now: float) -> None:
+        """A task cannot restore what its attempt starts from: an older checkpoint, or none (F23)."""
+        registry, log = self._desk.registry, self._coordinator.log
+        place = registry.places.get(message.task_id)
+        region = self.regions.of(place.component) if place is not None else None
+        if region is None or message.attempt > region.record.attempt:
+            return
+        if message.attempt == region.record.attempt and not region.started:
+            if self.switching or self._desk.failure:
+                return
+            number = region.record.checkpoint
+            if region.record.location == log.restore_from and log.restore_from:
+                self._source_damage = message.error
+            elif any(r.checkpoint == number and not r.damaged for r in log.complete):
+                self._coordinator.damaged(number, message.error)
+            else:
+                # Not the fault of a checkpoint; nothing else will come of trying again.
+                self._desk.failure = f"{region.name} cannot start: {message.error}"
+                region.start_at = float("inf")
+                return
+            why = f"checkpoint {number} cannot be restored: {message.error}"
+            self.restore(region, why, now, counted=False)
+        if not self._desk.failure:
+            registry.excuse(message.task_id, message.epoch)
+
+    # ---- starting ---------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        """Start the regions whose tasks are all there."""
+        for region in self.regions.regions:
+            if not self._desk.failure and self.regions.can_start(region, now):
+                self._start(region, now)
+        self._desk.restoring = self._cause()
+
+    def _start(self, region: Region, now: float) -> None:
+        desk = self._desk
+        epochs = {task: desk.registry.epoch_of(task) for task in region.places}
+        names = {stmgr_id(container) for container in region.places.values()}
+        stmgrs = {name: desk.registry.stmgrs[name].record.epoch for name in names}
+        self.regions.start(region, epochs, stmgrs)
+        if region.why:
+            self.last_restore_s = now - region.since
+        desk.note(f"{region.name}: attempt {region.record.attempt} starts {_origin(region)}")
+        desk.change_plan(now)
+
+    def roster(self) -> Mapping[int, Incarnation] | None:
+        """Everybody, when everybody runs and can be told."""
+        registry = self._desk.registry
+        places = registry.places
+        if not self.ready or any(registry.peer_of_task(task) is None for task in places):
+            # A successor knows what runs before the stream managers have found it.
+            return None
+        return {
+            task: Incarnation(places[task].component, region.record.epochs[task], region.record.attempt)
+            for region in self.regions.regions
+            for task in region.places
+            if task in places
+        }
+
+    @property
+    def ready(self) -> bool:
+        """Whether everybody runs by the plan that everybody knows."""
+        return self.regions.all_started and self._desk.publish_at is None
+
+    def deadline(self) -> float:
+        """When `advance` should be called at the latest."""
+        return float("inf") if self._desk.failure else self.regions.deadline()
+
+    def _cause(self) -> str:
+        """What is being restored and why; empty when everything runs."""
+        waiting = [region for region in self.regions.regions if not region.started and region.why]
+        if not waiting:
+            return ""
+        region = waiting[0]
+        number = region.record.checkpoint
+        what = f"restoring from checkpoint {number}" if number else "restoring from the beginning"
+        more = f" (and {len(waiting) - 1} more regions)" if len(waiting) > 1 else ""
+        return f"{what}: {region.why}{more}"
+
+
+def number_of(location: str) -> int:
+    """The checkpoint of a location that was given at submit; 0 when it does not say."""
+    found = _LOCATION.search(location)
+    return int(found[1]) if found else 0
+
+
+def _origin(region: Region) -> str:
+    number = region.record.checkpoint
+    return f"from checkpoint {number}" if number else "from the beginning"
+

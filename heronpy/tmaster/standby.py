@@ -1,0 +1,142 @@
+"""A topology master that waits for its turn (H14, F03, F10).
+
+It takes over when the location of the active one is gone, as it is after a death or an expired session,
+or when the active one has not answered for `heron.tmaster.takeover_s`, as when it is stopped. Taking over
+means a new epoch, which only grows, and a new version of every node that the other may write: whatever
+the other does when it wakes fails, and it ends as fenced. Losing sight of the state manager is no reason
+to take over. `Vigil` decides (pure), `Standby` asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from heronpy.common.clock import Clock
+from heronpy.common.errors import DeadlineError, FencedError, RpcError, StateError
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import ControlClient
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster.store import Store
+
+log = logging.getLogger("heronpy.tmaster")
+
+#: A missed change of the location is made up for after this long.
+LOOK_AGAIN_S = 1.0
+#: Questions that must have stayed without an answer, however long one of them took.
+MISSED_MIN = 2
+
+
+class Vigil:
+    """How long the holder of the location has been silent. Pure: the caller tells the time."""
+
+    def __init__(self, takeover_s: float) -> None:
+        self._takeover_s = takeover_s
+        self._holder = b""
+        self._heard_at = 0.0
+        self._looked_at: float | None = None
+        self._missed = 0
+
+    def look(self, holder: bytes, now: float) -> None:
+        """This is the holder now. After a pause of our own nothing that we missed counts."""
+        paused = self._looked_at is not None and now - self._looked_at > self._takeover_s
+        self._looked_at = now
+        if holder != self._holder or paused:
+            self._holder = holder
+            self.answered(now)
+
+    def answered(self, now: float) -> None:
+        self._heard_at, self._missed = now, 0
+
+    def missed(self) -> None:
+        """A question to the holder was not answered."""
+        self._missed += 1
+
+    def overdue(self, now: float) -> bool:
+        """Whether to take over from a holder that is still in its place."""
+        return self._missed >= MISSED_MIN and now - self._heard_at >= self._takeover_s
+
+
+class Standby:
+    """`await wait(...)` returns True once this process holds the location with a new epoch."""
+
+    def __init__(self, store: Store, takeover_s: float, clock: Clock, keys: Keys | None) -> None:
+        self._store = store
+        self._takeover_s = takeover_s
+        self._clock = clock
+        self._keys = keys
+        self._vigil = Vigil(takeover_s)
+        self._client: ControlClient | None = None
+        self._complaint = ""
+
+    async def wait(self, claim: Callable[[bytes | None], bool], end: asyncio.Future[int]) -> bool:
+        """Wait until `claim(silent holder)` succeeds; False when `end` comes first."""
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+
+        def changed(_: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: we are ending
+                loop.call_soon_threadsafe(woken.set)
+
+        end.add_done_callback(lambda _: woken.set())
+        watch = self._store.watch(changed)
+        try:
+            while not end.done():
+                woken.clear()
+                if await self._turn(claim):
+                    return True
+                if not end.done():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(woken.wait(), min(LOOK_AGAIN_S, self._takeover_s / 4))
+            return False
+        finally:
+            watch.cancel()
+            self._hang_up()
+
+    async def _turn(self, claim: Callable[[bytes | None], bool]) -> bool:
+        try:
+            holder = await asyncio.to_thread(self._store.holder)
+            if holder is None:
+                return await asyncio.to_thread(claim, None)
+            now = self._clock.now()
+            self._vigil.look(holder, now)
+            if await self._answers(holder):
+                self._vigil.answered(self._clock.now())
+                self._say("")
+                return False
+            self._vigil.missed()
+            if not self._vigil.overdue(self._clock.now()):
+                return False
+            log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
+            return await asyncio.to_thread(claim, holder)
+        except (StateError, FencedError, DeadlineError) as error:
+            # Without the state manager nobody can say who is master; with another one ahead, wait on.
+            self._say(str(error))
+            return False
+
+    async def _answers(self, holder: bytes) -> bool:
+        location = plan.TmasterLocation.FromString(holder)
+        if self._client is None or self._client.endpoint != location.endpoint:
+            self._hang_up()
+            self._client = ControlClient(location.endpoint, lambda _: None, keys=self._keys)
+        try:
+            await self._client.call(control.Ok(text="ping"), self._takeover_s / 2)
+        except RpcError:
+            return True  # a refusal is an answer
+        except DeadlineError:
+            return False
+        return True
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _say(self, text: str) -> None:
+        """Say the same thing once."""
+        if text and text != self._complaint:
+            log.warning("waiting: %s", text)
+        self._complaint = text

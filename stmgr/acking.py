@@ -1,0 +1,88 @@
+"""The way of acks, fails and registrations to the acker of their spout, here or at another stream manager.
+
+Invariant: a message whose arrays do not fit each other is counted as garbage and changes nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, pack64, root_tasks_of, roots_of
+
+from .acker import Acker, Ranges
+from .ends import LocalTask, Peer
+
+#: What arrays of roots, tasks and values raise that do not fit each other, or 64 bits.
+UNFIT = (ValueError, IndexError, OverflowError)
+
+
+class Acking:
+    """Finds the acker of each message; shares the switch's tasks, peers, places and counters."""
+
+    def __init__(
+        self, tasks: dict[int, LocalTask], peers: dict[str, Peer], remote: dict[int, str], counts: Counter[str]
+    ) -> None:
+        self._tasks = tasks
+        self._peers = peers
+        self._remote = remote
+        self._counts = counts
+        #: Of the spouts of this container.
+        self.ackers: dict[int, Acker] = {}
+
+    def take(self, frame: frame_pb2.Frame, data: bytes) -> None:
+        """A message for the acker of a spout."""
+        try:
+            self._take(frame, data)
+        except UNFIT:
+            self._counts["garbage"] += 1
+
+    def _take(self, frame: frame_pb2.Frame, data: bytes) -> None:
+        spout = frame.dest_task
+        acker = self.ackers.get(spout)
+        if acker is None:
+            peer = self._peers.get(self._remote.get(spout, ""))
+            if peer is None or not peer.link.send_control(data):
+                self._counts["ack_tuples_lost"] += frame.count
+            return
+        kind = frame.kind
+        if kind == ACK:
+            self._counts["ack_tuples"] += frame.count
+            self._completed(spout, acker.ack(frame), failed=False)
+        elif kind == REGISTER:
+            self._completed(spout, acker.register(frame), failed=True)
+        elif kind == FAIL:
+            self._counts["fail_tuples"] += frame.count
+            self._completed(spout, acker.fail(frame), failed=True)
+        else:
+            acker.fail(frame)
+
+    def register(self, spout: int, frame: frame_pb2.Frame) -> None:
+        """The roots of a frame that its spout has not registered itself."""
+        acker = self.ackers.get(spout)
+        if acker is not None and not frame.roots:
+            try:
+                self._completed(spout, acker.register(frame), failed=True)
+            except UNFIT:
+                self._counts["garbage"] += 1
+
+    def fail_roots(self, frame: frame_pb2.Frame) -> None:
+        """The tuples of a tracked frame are lost: fail their roots now rather than by timeout."""
+        if frame.tracked:
+            try:
+                self._fail_roots(frame)
+            except UNFIT:
+                self._counts["garbage"] += 1
+
+    def _fail_roots(self, frame: frame_pb2.Frame) -> None:
+        roots = roots_of(frame)
+        tasks = root_tasks_of(frame, len(roots))
+        for task in set(tasks.tolist()):
+            mine = roots[tasks == task]
+            fail = Frame(kind=FAIL, dest_task=task, count=len(mine), roots=pack64(mine))
+            self._take(fail, fail.SerializeToString())
+
+    def _completed(self, spout: int, ranges: Ranges, failed: bool) -> None:
+        if ranges[0]:
+            message = Frame(kind=COMPLETE, dest_task=spout, first=ranges[0], length=ranges[1], failed=failed)
+            self._tasks[spout].link.send_control(message.SerializeToString())

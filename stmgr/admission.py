@@ -1,0 +1,82 @@
+"""Which processes may register as a task of this container.
+
+A process is what it says when its name fits its numbers and the physical plan, or the packing plan that
+its executor goes by, has its task in this container: tasks that an update adds or moves here are in the
+packing plan first. Refusals are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from heronpy.common.errors import RpcError
+from heronpy.common.ids import instance_id
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+from heronpy.statemgr import paths
+from heronpy.statemgr.off_loop import get_off_loop
+
+#: Looks at the packing plan before a task is refused, and the time between them.
+LOOKS = 4
+LOOK_AGAIN_S = 0.5
+
+
+class Admission:
+    """See the module."""
+
+    def __init__(self, topology: str, container: int) -> None:
+        self._path = paths.packing_plan(topology)
+        self._container = container
+        #: Of the tasks that are looked for in the packing plan: the newest registration, and the look.
+        self._newest: dict[int, object] = {}
+        self._looks: dict[int, asyncio.Task[None]] = {}
+        #: Registrations that were refused.
+        self.refused = 0
+
+    def by_plan(self, message: control.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
+        """Whether the plan has this task here; RpcError when the sender can be no task of this container."""
+        task, component = message.task_id, message.component
+        if not task or message.instance_id != instance_id(self._container, component, task):
+            self._refuse(f"{message.instance_id or f'task {task}'} is no task of container {self._container}")
+        self._newest.pop(task, None)
+        shown = next((i for i in plan.instances if i.task_id == task), None) if plan is not None else None
+        if shown is not None and shown.component != component:
+            self._refuse(f"task {task} is of {shown.component} and not of {component}")
+        return shown is not None and shown.container == self._container
+
+    async def by_packing(self, message: control.RegisterInstance, state: Any) -> bool:
+        """Return when the packing plan has the task here, or cannot be read now; else RpcError.
+
+        False when the task has registered again in the meantime: only its newest registration counts, in
+        whatever order the answers come. A task that asks again does not wait longer for it.
+        """
+        task = message.task_id
+        mine = self._newest[task] = object()
+        look = self._looks.get(task)
+        if look is None:
+            look = self._looks[task] = asyncio.ensure_future(self._look_for(message, state))
+            look.add_done_callback(lambda _: self._looks.pop(task, None))
+        try:
+            await look
+            return self._newest.get(task) is mine
+        finally:
+            if self._newest.get(task) is mine:
+                del self._newest[task]
+
+    async def _look_for(self, message: control.RegisterInstance, state: Any) -> None:
+        """What is read may be a moment older than what the executor has read."""
+        for _ in range(LOOKS):
+            found = await get_off_loop(state, self._path)
+            if found is None or message.task_id in self._tasks_of(found[0]):
+                return
+            await asyncio.sleep(LOOK_AGAIN_S)
+        self._refuse(f"{message.instance_id} is in no packing plan of container {self._container}")
+
+    def _tasks_of(self, data: bytes) -> set[int]:
+        packing = plan_pb2.PackingPlan.FromString(data)
+        return {i.task_id for c in packing.containers if c.id == self._container for i in c.instances}
+
+    def _refuse(self, why: str) -> None:
+        self.refused += 1
+        raise RpcError(why)

@@ -1,0 +1,73 @@
+"""Those at the other ends of a stream manager's links: the tasks of its container and its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from heronpy.proto import frame_pb2
+from heronpy.wire.frames import CLAMP, LINK_HEADER, Frame
+
+from .links import Link, Source
+
+
+class LocalTask:
+    """A task of this container: its link, its source, and the incarnation they belong to."""
+
+    __slots__ = (
+        "component",
+        "epoch",
+        "farewell",
+        "held_by",
+        "identity",
+        "in_plan",
+        "is_spout",
+        "link",
+        "source",
+        "task",
+    )  # fmt: skip
+
+    def __init__(self, task: int, component: str, is_spout: bool, link: Link) -> None:
+        self.task = task
+        self.component = component
+        self.is_spout = is_spout
+        self.identity = b""
+        self.epoch = 0
+        self.link = link
+        self.source: Source | None = None
+        #: The LEAVE of an orderly exit.
+        self.farewell: frame_pb2.Frame | None = None
+        self.in_plan = False
+        #: Links of peers that were asked to hold the frames of this task.
+        self.held_by: list[Source] = []
+
+
+    def release(self) -> None:
+        """Peers may send frames of this task again."""
+        message = Frame(kind=CLAMP, dest_task=self.task, on=False).SerializeToString()
+        for source in self.held_by:
+            source.holding.discard(self.task)
+            source.reply(message)
+        self.held_by.clear()
+
+
+class Peer:
+    """Another stream manager: the link to it."""
+
+    __slots__ = ("epoch", "link", "stmgr_id")
+
+    def __init__(self, stmgr_id: str, epoch: int, link: Link) -> None:
+        self.stmgr_id = stmgr_id
+        self.epoch = epoch
+        self.link = link
+
+
+def replier(send: Callable[[bytes, bytes, bytes], bool], identity: bytes, epoch: int) -> Callable[[bytes], None]:
+    """Answers to a peer over the link that it has opened, numbered so that it sees when one is missing."""
+    seq = 0
+
+    def reply(data: bytes) -> None:
+        nonlocal seq
+        seq += 1
+        send(identity, LINK_HEADER.pack(epoch, seq, data), data)
+
+    return reply

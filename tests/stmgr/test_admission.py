@@ -1,0 +1,84 @@
+"""Who may register: tasks that the plan, or the packing plan which comes first, has in this container (S-rules)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from heronpy.common.errors import RpcError
+from heronpy.common.ids import instance_id
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.statemgr import paths
+from heronpy.statemgr.memory import MemoryStateManager
+from stmgr import admission
+from stmgr.admission import Admission
+
+
+def asks(task: int, component: str = "count", container: int = 1) -> control.RegisterInstance:
+    return control.RegisterInstance(
+        task_id=task, component=component, instance_id=instance_id(container, component, task), epoch=1
+    )
+
+
+def shown(*places: tuple[int, int]) -> plan.PhysicalPlan:
+    """(task, container) of each count."""
+    return plan.PhysicalPlan(
+        instances=[plan.InstanceRecord(task_id=t, container=c, component="count") for t, c in places]
+    )
+
+
+def test_a_task_of_the_plan_is_admitted() -> None:
+    door = Admission("wc", 1)
+    assert door.by_plan(asks(3), shown((3, 1))) and door.refused == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (asks(0), "container_1_count_0 is no task of container 1"),
+        (control.RegisterInstance(), "task 0 is no task of container 1"),
+        (asks(3, container=2), "container_2_count_3 is no task of container 1"),
+        (asks(3, "word"), "task 3 is of count and not of word"),
+    ],
+)
+def test_who_can_be_no_task_of_this_container_is_refused(message: control.RegisterInstance, why: str) -> None:
+    door = Admission("wc", 1)
+    with pytest.raises(RpcError, match=why):
+        door.by_plan(message, shown((3, 1)))
+    assert door.refused == 1
+
+
+@pytest.mark.parametrize("current", [None, shown(), shown((3, 2))])
+def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
+    current: plan.PhysicalPlan | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first plan, added by an update, moved here."""
+    monkeypatch.setattr(admission, "LOOK_AGAIN_S", 0.0)
+    door, state = Admission("wc", 1), MemoryStateManager()
+    assert not door.by_plan(asks(3), current)
+    asyncio.run(door.by_packing(asks(3), state))
+    packing = plan.PackingPlan()
+    packing.containers.add(id=1).instances.add(task_id=3, component="count")
+    packing.containers.add(id=2).instances.add(task_id=4, component="count")
+    state.create(paths.packing_plan("wc"), packing.SerializeToString())
+    asyncio.run(door.by_packing(asks(3), state))
+    with pytest.raises(RpcError, match="container_1_count_4 is in no packing plan of container 1"):
+        asyncio.run(door.by_packing(asks(4), state))
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_of_a_tasks_registrations_only_the_newest_counts(planned: bool) -> None:
+    """A task asks again when nobody answers; the answer to an older question must not end its link."""
+    door, state = Admission("wc", 1), MemoryStateManager()
+
+    async def ask() -> list[bool]:
+        asked = [asyncio.ensure_future(door.by_packing(asks(3), state)) for _ in range(3)]
+        other = asyncio.ensure_future(door.by_packing(asks(4), state))
+        await asyncio.sleep(0)
+        if planned:
+            assert door.by_plan(asks(3), shown((3, 1)))
+        return [*await asyncio.gather(*asked), await other]
+
+    assert asyncio.run(ask()) == [False, False, not planned, True]

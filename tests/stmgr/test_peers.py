@@ -1,0 +1,66 @@
+"""Connections to other stream managers: a link that is opened anew works again, however busy the loop is (F14)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvloop
+import zmq
+
+from heronpy.common.rooms import StmgrSettings
+from heronpy.proto import plan_pb2
+from stmgr import peers
+from stmgr.peers import PeerConnection
+from tests.support.waiting import eventually
+
+# libuv keeps the pipe of its first loop for as long as the process lives: that is no leak of a test.
+uvloop.new_event_loop().close()
+
+
+class Links:
+    """What a switch is told about links."""
+
+    def __init__(self) -> None:
+        self.opened: list[int] = []
+        self.closed = 0
+
+    def open_peer(self, name: str, epoch: int) -> None:
+        self.opened.append(epoch)
+
+    def close_peer(self, name: str) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def router() -> Iterator[zmq.Socket[bytes]]:
+    socket = zmq.Context.instance().socket(zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    socket.bind("tcp://127.0.0.1:*")
+    yield socket
+    socket.close(0)
+
+
+def test_a_busy_loop_does_not_close_the_new_connection_for_the_old_one(router: zmq.Socket[bytes]) -> None:
+    """uvloop runs a timer that is due before a callback that was to come soon."""
+    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    async def main() -> None:
+        links, epochs = Links(), iter(range(1, 100))
+        record = plan_pb2.StmgrRecord(id="stmgr-2", data_endpoint=endpoint, control_endpoint=endpoint)
+        settings = StmgrSettings()
+        connection = PeerConnection(record, b"s:stmgr-1:1", links, settings, lambda: next(epochs))  # type: ignore[arg-type]
+        for number in range(1, 4):
+            await eventually(lambda number=number: len(links.opened) == number)  # type: ignore[misc]
+            connection.renew()
+            busy_until = time.monotonic() + 2 * peers.RENEW_S
+            while time.monotonic() < busy_until:
+                pass
+        await eventually(lambda: len(links.opened) == 4)
+        assert links.closed == 3
+        connection.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,503 @@
+"""Checkpoints and restores as the topology master decides them (M15-M35, F03, F09, F11, F23, H28)."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster import events
+from heronpy.tmaster.effects import Node
+from tests.tmaster.checkpoint_world import CheckpointWorld
+from tests.tmaster.test_tmaster_update import with_task, without_task
+
+
+def world(**options: object) -> CheckpointWorld:
+    made = CheckpointWorld(**options)  # type: ignore[arg-type]
+    made.running()
+    return made
+
+
+def attempt(w: CheckpointWorld) -> int:
+    return w.regions()[0].attempt
+
+
+def started(w: CheckpointWorld) -> bool:
+    return bool(w.regions()) and all(r.started for r in w.regions()) and w.life == control.LIFE_RUNNING
+
+
+def restored_from(w: CheckpointWorld, before: int) -> int:
+    """Wait until a newer attempt runs; the checkpoint that it came from."""
+    w.until(lambda: attempt(w) > before and started(w))
+    return w.regions()[0].checkpoint
+
+
+# ---- starting -------------------------------------------------------------------------------
+
+
+def test_a_region_starts_when_every_task_has_restored() -> None:
+    w = CheckpointWorld()
+    w.reconcile()
+    w.task(3).stuck = True
+    w.rounds(3)
+    assert not w.regions()[0].started and w.life == control.LIFE_STARTING
+    w.task(3).stuck = False
+    w.running()
+    region = w.regions()[0]
+    assert region.started and region.attempt == 1 and region.checkpoint == 0 and not region.location
+    assert set(region.components) == {"word", "count"} and set(region.epochs) == {1, 2, 3, 4}
+
+
+def test_regions_start_alone_and_go_back_alone() -> None:
+    w = CheckpointWorld()
+    topology = w.store[Node.TOPOLOGY]
+    del topology.bolts[0].inputs[:]
+    item = topology.bolts[0].inputs.add(gtype=api.SHUFFLE)
+    item.stream.id, item.stream.component_name = "default", "count"
+    w.start_master()
+    w.until(lambda: started(w))
+    assert sorted(list(r.components) for r in w.regions()) == [["count"], ["word"]]
+    before = {r.components[0]: r.attempt for r in w.regions()}
+    w.kill(3)
+    w.until(lambda: max(r.attempt for r in w.regions()) > max(before.values()) and started(w))
+    after = {r.components[0]: r.attempt for r in w.regions()}
+    assert after["word"] == before["word"] and after["count"] > before["count"]
+
+
+# ---- checkpoints ----------------------------------------------------------------------------
+
+
+def test_checkpoints_are_periodic_numbered_and_logged() -> None:
+    w = world()
+    w.when_complete(3)
+    records = list(w.log.complete)
+    assert [r.checkpoint for r in records] == [1, 2, 3]
+    assert records[0].location.endswith("/chk-1") and records[0].total_bytes == 40
+    assert all(task.status.committed == 3 for task in w.tasks())
+    reply = w.machine.checkpoints_reply(w.now)
+    assert (reply.completed, reply.aborted, reply.failed, reply.pending) == (3, 0, 0, 0)
+
+
+def test_a_savepoint_takes_a_number_of_its_own_and_is_never_deleted() -> None:
+    """M24, M34."""
+    w = world(checkpoints=CheckpointSettings(interval_s=5.0, retained=2))
+    w.when_complete(1)
+    token = w.request(events.CheckpointRequested, True)
+    record = w.answer(token).body.record
+    assert record.checkpoint == 2 and record.kind == ckpt.SAVEPOINT
+    w.when_complete(3)
+    assert [r.checkpoint for r in w.log.complete] == [2, 4, 5]
+    assert w.pruned == {1, 3}
+
+
+def test_one_checkpoint_at_a_time_and_the_minimum_pause() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=1.0, min_pause_s=4.0, timeout_s=30.0))
+    w.when_complete()
+    at = w.now
+    w.when_complete()
+    assert w.now - at >= 4.0
+    w.mute = {1}
+    before = len(w.triggered)
+    w.rounds(20)
+    assert len(w.triggered) <= before + 1, "the one under way has not ended"
+
+
+def test_a_checkpoint_that_takes_too_long_is_aborted_and_counted_and_the_next_one_completes() -> None:
+    """M35: the time of a savepoint is its own."""
+    w = world(checkpoints=CheckpointSettings(interval_s=2.0, timeout_s=3.0, savepoint_timeout_s=20.0))
+    w.mute = {4}
+    w.until(lambda: w.machine.checkpoints_reply(w.now).aborted == 1)
+    assert "task 4 of count" in w.machine.checkpoints_reply(w.now).last_failure
+    token = w.request(events.CheckpointRequested, True)
+    w.until(lambda: w.checkpoints.coordinator.pending is not None and w.checkpoints.coordinator.pending.savepoint)
+    w.rounds(10)
+    assert token not in w.replies
+    w.mute = set()
+    assert w.answer(token).body.record.kind == ckpt.SAVEPOINT
+
+
+def test_a_request_is_refused_with_the_reason_when_its_checkpoint_fails() -> None:
+    w = world()
+    w.full = True
+    reply = w.answer(w.request(events.CheckpointRequested, True))
+    assert "no space left" in reply.error and w.machine.checkpoints_reply(w.now).failed == 1
+    w.full = False
+    assert w.answer(w.request(events.CheckpointRequested, False)).body.record.checkpoint == 2
+
+
+def test_a_task_that_declines_aborts_the_checkpoint() -> None:
+    w = world()
+    w.mute = {1, 2, 3, 4}
+    w.until(lambda: w.open > 0)
+    message = w.answer_of(w.task(2))
+    message.error = "more than 100 MB held back"
+    w.feed(events.TaskAnswered(message))
+    reply = w.machine.checkpoints_reply(w.now)
+    assert reply.aborted == 1 and "100 MB" in reply.last_failure and attempt(w) == 1
+
+
+@pytest.mark.parametrize("field", ["epoch", "attempt", "checkpoint"])
+def test_answers_of_other_processes_attempts_and_checkpoints_do_not_count(field: str) -> None:
+    w = world()
+    w.mute = {1}
+    w.until(lambda: w.open > 0)
+    w.round(0.1)
+    message = w.answer_of(w.task(1))
+    setattr(message, field, getattr(message, field) + 1)
+    w.feed(events.TaskAnswered(message))
+    assert w.checkpoints.coordinator.pending.waiting == {1}
+    w.feed(events.TaskAnswered(w.answer_of(w.task(1))))
+    w.write()
+    assert w.log.complete[0].checkpoint == 1
+
+
+def test_a_topology_of_another_mode_takes_no_checkpoints() -> None:
+    from tests.tmaster.tmaster_world import World
+
+    w = World().running()
+    reply = w.answer(w.request(events.CheckpointRequested, True))
+    assert "EFFECTIVELY_ONCE" in reply.error
+    assert Node.CHECKPOINTS not in w.store and not w.store[Node.PHYSICAL_PLAN].regions
+
+
+# ---- losses ---------------------------------------------------------------------------------
+
+
+def test_a_replaced_task_sends_its_region_back_to_the_newest_checkpoint() -> None:
+    w = world()
+    last = w.when_complete(2)
+    w.kill(3)
+    assert restored_from(w, 1) == last
+    assert "task 3 of count" in w.machine.checkpoints_reply(w.now).last_restore
+    assert w.machine.checkpoints_reply(w.now).restores == 1
+
+
+def test_without_a_checkpoint_it_starts_from_the_beginning() -> None:
+    w = world()
+    w.kill(1)
+    assert restored_from(w, 1) == 0
+
+
+def test_a_replaced_stream_manager_sends_the_region_back() -> None:
+    w = world()
+    sim = w.sims[1]
+    sim.epoch, sim.registered, sim.plan = sim.epoch + 1, False, None
+    w.until(lambda: attempt(w) > 1 and started(w))
+    assert "stmgr-1 ended" in w.machine.checkpoints_reply(w.now).last_restore
+
+
+def test_lost_frames_of_the_present_attempt_send_the_region_back_once() -> None:
+    w = world()
+    lost = control.DataLost(stmgr_id="stmgr-1", attempt=1, task_id=3, tuples=7, reason="peer lost")
+    w.feed(events.DataLost(lost))
+    w.feed(events.DataLost(lost))
+    w.until(lambda: started(w))
+    assert attempt(w) == 2 and w.machine.checkpoints_reply(w.now).restores == 1
+    assert "peer lost" in w.machine.checkpoints_reply(w.now).last_restore
+
+
+def test_a_barrier_that_counts_too_few_frames_sends_the_region_back() -> None:
+    w = world()
+    w.mute = {1, 2, 3, 4}
+    w.until(lambda: w.open > 0)
+    message = w.answer_of(w.task(3))
+    message.error, message.lost_data = "2 of 5 frames of task 1 are missing", True
+    w.feed(events.TaskAnswered(message))
+    w.mute = set()
+    assert restored_from(w, 1) == 0
+    assert w.machine.checkpoints_reply(w.now).aborted == 1
+
+
+def test_whoever_dies_while_a_region_is_restored_does_not_need_another_attempt() -> None:
+    """F09."""
+    w = world()
+    w.task(1).stuck = True
+    w.kill(3)
+    w.until(lambda: attempt(w) == 2)
+    w.kill(4)
+    w.kill(3)
+    w.rounds(3)
+    assert attempt(w) == 2
+    w.task(1).stuck = False
+    assert restored_from(w, 1) == 0 and attempt(w) == 2
+
+
+def test_the_cause_says_what_is_restored_and_why() -> None:
+    w = world()
+    number = w.when_complete()
+    w.task(1).stuck = True
+    w.kill(3)
+    w.until(lambda: attempt(w) == 2)
+    status = w.status()
+    assert status.lifecycle == control.LIFE_RUNNING
+    assert status.cause.startswith(f"restoring from checkpoint {number}: task 3 of count")
+
+
+# ---- damage ---------------------------------------------------------------------------------
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before() -> None:
+    """F23."""
+    w = world()
+    w.when_complete(3)
+    w.damaged = {3, 2}
+    w.kill(3)
+    assert restored_from(w, 1) == 1
+    assert [r.checkpoint for r in w.log.complete if r.damaged] == [2, 3]
+    assert "chk-3/x is damaged" in w.log.complete[2].damage
+
+
+def test_when_nothing_can_be_restored_it_has_failed_and_names_the_file() -> None:
+    """F23."""
+    w = world()
+    w.when_complete()
+    w.damaged = {1}
+    w.kill(3)
+    w.until(lambda: w.life == control.LIFE_FAILED)
+    assert "chk-1/x is damaged" in w.status().cause and "allow_empty" in w.status().cause
+    w.start_master()
+    w.rounds(5)
+    assert w.life == control.LIFE_FAILED and not w.regions()[0].started, "a successor does not start it empty"
+
+
+def test_allow_empty_starts_anew_instead() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=5.0, allow_empty=True))
+    w.when_complete()
+    w.damaged = {1}
+    w.kill(3)
+    assert restored_from(w, 1) == 0
+
+
+def test_restores_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
+    """F11, K13."""
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0, restore_budget=5))
+    for number in range(5):
+        w.kill(3)
+        w.until(lambda number=number: attempt(w) > number + 1 and started(w))
+    w.kill(3)
+    w.until(lambda: w.life == control.LIFE_FAILED)
+    assert "6 times" in w.status().cause and "task 3" in w.status().cause
+    w.rounds(10)
+    assert not w.regions()[0].started
+    token = w.request(events.RestartRequested, 1, 0)
+    w.answer(token)
+    assert started(w), "a restart forgives"
+
+
+def test_a_complete_checkpoint_forgives_the_restores_before_it() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=5.0, restore_budget=2))
+    for _ in range(6):
+        before = attempt(w)
+        w.kill(3)
+        w.until(lambda before=before: attempt(w) > before and started(w))
+        w.when_complete()
+    assert w.life == control.LIFE_RUNNING
+
+
+# ---- other masters --------------------------------------------------------------------------
+
+
+def test_a_successor_leaves_a_running_topology_alone() -> None:
+    """H28, F03."""
+    w = world()
+    w.when_complete()
+    epochs = {task.status.epoch for task in w.tasks()}
+    w.start_master()
+    w.rounds(5)
+    assert started(w) and attempt(w) == 1 and {task.status.epoch for task in w.tasks()} == epochs
+    assert w.when_complete() >= 2
+
+
+def test_a_successor_begins_no_checkpoint_before_it_can_tell_anybody() -> None:
+    """It would wait for answers to a trigger that nobody has got, and hold up all others until its timeout (F24)."""
+    w = world()
+    w.when_complete()
+    for sim in w.sims.values():
+        sim.silent, sim.registered = True, False
+    w.start_master()
+    w.rounds(5)
+    assert w.machine.checkpoints_reply(w.now).pending == 0
+    for sim in w.sims.values():
+        sim.silent = False
+    w.when_complete()
+
+
+def test_a_successor_aborts_the_checkpoint_under_way_and_uses_its_number_no_more() -> None:
+    w = world()
+    w.mute = {1}
+    w.until(lambda: w.open > 0)
+    abandoned = w.open
+    w.start_master()
+    w.mute = set()
+    assert w.when_complete() > abandoned
+    assert abandoned in w.pruned
+
+
+def test_a_successor_goes_on_with_a_restore() -> None:
+    w = world()
+    last = w.when_complete()
+    w.task(1).stuck = True
+    w.kill(3)
+    w.until(lambda: attempt(w) == 2)
+    w.start_master()
+    w.task(1).stuck = False
+    w.until(lambda: started(w))
+    assert attempt(w) == 2 and w.regions()[0].checkpoint == last
+
+
+def test_a_successor_sees_what_was_replaced_while_nobody_was_master() -> None:
+    w = world()
+    w.when_complete()
+    w.kill(3)
+    w.start_master()
+    assert restored_from(w, 1) == 1
+
+
+def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
+    """M15, M19: its own numbers go on above, and the foreign files are needed until its first checkpoint."""
+    w = CheckpointWorld()
+    w.store[Node.CHECKPOINTS] = ckpt.CheckpointLog(
+        topology_id=w.store[Node.TOPOLOGY].id, restore_from="/elsewhere/wc-7/chk-12"
+    )
+    w.store.pop(Node.PHYSICAL_PLAN, None)
+    w.start_master()
+    w.running()
+    region = w.regions()[0]
+    assert (region.checkpoint, region.location) == (12, "/elsewhere/wc-7/chk-12")
+    w.kill(3)
+    assert restored_from(w, region.attempt) == 12
+    assert w.when_complete() == 13
+    assert not w.log.restore_from
+    w.kill(3)
+    assert restored_from(w, attempt(w)) >= 13
+
+
+# ---- the end --------------------------------------------------------------------------------
+
+
+def finish(w: CheckpointWorld) -> None:
+    for task in w.tasks():
+        if task.spout and task.status.state == control.TASK_RUNNING:
+            task.status.state = control.TASK_EXHAUSTED
+
+
+def test_a_topology_ends_with_a_checkpoint_that_everybody_has_dealt_with() -> None:
+    """U15."""
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
+    finish(w)
+    w.until(lambda: w.life == control.LIFE_FINISHED)
+    assert [r.checkpoint for r in w.log.complete] == [1]
+    assert all(task.status.committed == 1 for task in w.tasks())
+    writes = len(w.writes)
+    w.rounds(20)
+    assert len(w.writes) == writes and w.life == control.LIFE_FINISHED
+
+
+def test_the_last_checkpoint_is_tried_again_until_it_completes() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
+    w.full = True
+    finish(w)
+    w.rounds(15)
+    assert w.life == control.LIFE_FINISHING and w.machine.checkpoints_reply(w.now).failed > 1
+    w.full = False
+    w.until(lambda: w.life == control.LIFE_FINISHED)
+
+
+def test_a_loss_while_finishing_begins_anew() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
+    w.full = True
+    finish(w)
+    w.until(lambda: w.life == control.LIFE_FINISHING)
+    w.kill(3)
+    w.until(lambda: attempt(w) == 2 and started(w))
+    w.full = False
+    w.until(lambda: all(task.status.state == control.TASK_RUNNING for task in w.tasks()))
+    finish(w)
+    w.until(lambda: w.life == control.LIFE_FINISHED)
+
+
+# ---- verbs ----------------------------------------------------------------------------------
+
+
+def test_deactivate_activate_and_restart() -> None:
+    w = world()
+    w.when_complete()
+    assert not w.answer(w.request(events.StateRequested, False)).error
+    assert w.life == control.LIFE_PAUSED
+    assert not w.answer(w.request(events.StateRequested, True)).error
+    reply = w.answer(w.request(events.RestartRequested, 0, 3))
+    assert not reply.error and attempt(w) == 2
+    assert not w.answer(w.request(events.RestartRequested, 1, 0)).error
+    w.until(lambda: started(w))
+
+
+def bigger(w: CheckpointWorld, parallelism: int) -> int:
+    """Ask for another parallelism of the bolt."""
+    target = w.packing()
+    tasks = sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
+    newest = max(target.next_task_id, max(i.task_id for c in target.containers for i in c.instances) + 1)
+    for task in range(newest, newest + parallelism - len(tasks)):
+        with_task(target, 1, task)
+    for task in tasks[parallelism:]:
+        without_task(target, task)
+    for index, task in enumerate(sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")):
+        for container in target.containers:
+            for instance in container.instances:
+                if instance.task_id == task:
+                    instance.component_index = index
+    return w.update(target, {"count": parallelism})
+
+
+def test_an_update_goes_through_a_checkpoint() -> None:
+    """T45: 3 to 7 to 2, each from the checkpoint that was taken for it."""
+    w = world(bolts={"count": 3}, checkpoints=CheckpointSettings(interval_s=1000.0))
+    for parallelism, number in ((7, 1), (2, 2)):
+        reply = w.answer(bigger(w, parallelism))
+        assert not reply.error, reply.error
+        region = w.regions()[0]
+        assert region.checkpoint == number and len(region.epochs) == 2 + parallelism
+        w.until(lambda: started(w))
+    assert w.life == control.LIFE_RUNNING
+
+
+def test_plain_state_cannot_be_spread_and_nothing_changes() -> None:
+    w = world()
+    w.plain = {"count"}
+    before = w.packing().SerializeToString(deterministic=True)
+    reply = w.answer(bigger(w, 5))
+    assert "State of count" in reply.error and "keyed_state" in reply.error
+    assert w.packing().SerializeToString(deterministic=True) == before
+    assert attempt(w) == 1 and Node.UPDATE not in w.store
+
+
+def test_an_update_without_a_checkpoint_changes_nothing() -> None:
+    w = world()
+    w.full = True
+    reply = w.answer(bigger(w, 5))
+    assert "no space left" in reply.error and attempt(w) == 1 and Node.UPDATE not in w.store
+
+
+def test_an_update_whose_tasks_cannot_restore_rolls_back_to_the_same_checkpoint() -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
+    token = bigger(w, 3)
+    w.until(lambda: attempt(w) == 1 and w.machine.operation is not None and w.log.complete)
+    w.damaged = {1}
+    w.until(lambda: token in w.replies)
+    assert "rolled back" in w.replies[token].error and "chk-1/x" in w.replies[token].error
+    w.damaged = set()
+    w.until(lambda: started(w))
+    assert w.regions()[0].checkpoint == 1 and set(w.regions()[0].epochs) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_a_successor_finishes_an_update_whenever_its_predecessor_dies(moment: int) -> None:
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
+    bigger(w, 3)
+    w.rounds(moment, 0.3)
+    w.start_master()
+    w.until(lambda: w.machine.operation is None and started(w))
+    region = w.regions()[0]
+    assert set(region.epochs) in ({1, 2, 3, 4}, {1, 2, 3, 4, 5})
+    assert set(region.epochs) == {i.task_id for c in w.packing().containers for i in c.instances}
