@@ -11,7 +11,8 @@ The question: how late does each carrier leave? A mean could be added up as the 
 could not; so the bolts count flights per minute of delay, which is exact, small, and can be added up in
 any order. PySpark sums the counts of each micro-batch and writes them to a table of Parquet files.
 
-Each flight is delivered at least once, and the topology ends by itself when the whole file is counted.
+Each flight is delivered at least once, and the topology ends by itself when the whole file is counted. With
+`--mode EFFECTIVELY_ONCE` each is counted once, even if tasks, Spark or the whole container are killed meanwhile.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from typing import NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.connectors.spark import SparkSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 
+MODES = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 # Columns of flights.csv.
 DEP_DELAY, CARRIER, ORIGIN = 5, 9, 12
 
@@ -62,7 +65,7 @@ class ParseFlight(Bolt):
         self.ack(tup)
 
 
-class DelayStats(Bolt):
+class DelayStats(Bolt, StatefulComponent):
     """Counts flights per key (a carrier, or an airport) and minute of delay, and emits what was added."""
 
     outputs = ["kind", "key", "delay_minutes", "flights"]
@@ -88,6 +91,10 @@ class DelayStats(Bolt):
     def finish(self):
         self.flush()
 
+    def pre_save(self, checkpoint_id):
+        # What is emitted here belongs to the checkpoint, so nothing is left that a restore would need.
+        self.flush()
+
     def flush(self):
         """Emit each count anchored to its flights: they are done when Spark has stored the count."""
         for (key, delay), tuples in self.flights.items():
@@ -106,7 +113,7 @@ def store(spark, df, batch):
     batch.write_parquet(totals, batch.options["output"])
 
 
-def flight_delays(name: str, csv_file: Path, output: Path) -> TopologyBuilder:
+def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0]) -> TopologyBuilder:
     """The topology: lines -> flights -> counts -> Spark."""
     builder = TopologyBuilder(name)
     lines = builder.add_spout(
@@ -135,15 +142,17 @@ def flight_delays(name: str, csv_file: Path, output: Path) -> TopologyBuilder:
             output=output,
         )
     )
-    builder.set_config(
-        {
-            api_constants.TOPOLOGY_RELIABILITY_MODE: api_constants.TopologyReliabilityMode.ATLEAST_ONCE,
-            # Lines on their way, per spout task: enough to fill a micro-batch.
-            api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50_000,
-            # Spark takes some seconds to start; a line that waits for it is not lost.
-            api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
-        }
-    )
+    config = {
+        api_constants.TOPOLOGY_RELIABILITY_MODE: mode,
+        # Lines on their way, per spout task: enough to fill a micro-batch.
+        api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50_000,
+        # Spark takes some seconds to start; a line that waits for it is not lost.
+        api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
+    }
+    if mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        # The table grows when a checkpoint is complete.
+        config[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = 2
+    builder.set_config(config)
     return builder
 
 
@@ -247,6 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How late do flights leave New York?")
     parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
     parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="how sure each flight is counted")
     parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
     args = parser.parse_args()
     if args.report:
@@ -254,7 +264,7 @@ def main() -> None:
         return
     table = new_table(args.output, args.name)
     print(f"the table will be {table}")
-    flight_delays(args.name, flights_csv(), table).build_and_submit()
+    flight_delays(args.name, flights_csv(), table, args.mode).build_and_submit()
 
 
 if __name__ == "__main__":

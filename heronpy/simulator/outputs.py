@@ -34,6 +34,7 @@ class Outputs:
         component: str,
         tasks: dict[str, list[int]],
         rng: random.Random,
+        key_groups: int = 0,
     ) -> None:
         self._component = component
         self._customs: list[tuple[Any, str, list[int]]] = []
@@ -52,6 +53,7 @@ class Outputs:
                         tasks[consumer],
                         start=rng.randrange(len(tasks[consumer])),
                         custom=custom,
+                        key_groups=key_groups,
                     )
                 )
             self._streams[definition.name] = OutStream(definition, choosers)

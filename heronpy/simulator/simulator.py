@@ -11,14 +11,12 @@ real time. See `run` for how long it runs.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from heronpy.api.global_metrics import root_name
-from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.topology import TopologyBuilder, TopologyType
 from heronpy.common.errors import TopologyError
 from heronpy.proto import topology_pb2
@@ -68,7 +66,9 @@ class Simulator:
             raise ValueError(f"step_s is {step_s!r}; a step must take some virtual time")
         self._world = World(_message_of(topology), seed, records_limit)
         self._scheduler = StepScheduler(self._world, step_s)
-        self._checkpoint: dict[int, bytes] = {}
+        # What each task saved, and in which checkpoint; ids are given out once, also when saving fails.
+        self._saved: dict[int, bytes] = {}
+        self._saved_in = 0
         self._checkpoints = 0
         self._is_closed = False
         with virtual_time(self._world.clock):
@@ -245,7 +245,7 @@ class Simulator:
             self._replace(task_id, None)
 
     def checkpoint(self) -> str:
-        """Save the state of all stateful components; the id of the checkpoint.
+        """Save the state of all stateful components and all keyed state; the id of the checkpoint.
 
         Spouts are held until all queues are empty, so the states belong together as those of
         aligned barriers do.
@@ -253,7 +253,6 @@ class Simulator:
         self._check_open()
         world = self._world
         self._checkpoints += 1
-        name = f"checkpoint-{self._checkpoints}"
         paused = [spout for spout in world.spouts if spout.is_active]
         for spout in paused:
             spout.is_active = False
@@ -263,23 +262,21 @@ class Simulator:
             for spout in paused:
                 spout.is_active = True
         with virtual_time(world.clock):
-            for task_id, task in world.tasks.items():
-                if isinstance(task.user, StatefulComponent):
-                    task.call("pre_save", call_pre_save, task.user, name)
-                    self._checkpoint[task_id] = task.call(
-                        "saving its state", pickle.dumps, task.state
-                    )
-        return name
+            number = self._checkpoints
+            self._saved = {task_id: task.save(number) for task_id, task in world.tasks.items()}
+            self._saved_in = number
+            for task in world.tasks.values():
+                task.commit(number)
+        return str(number)
 
     def restore(self) -> None:
         """Start every task afresh with its state of the last checkpoint; queues are lost."""
         self._check_open()
-        if not self._checkpoints:
+        if not self._saved_in:
             raise TopologyError("there is no checkpoint to restore; call checkpoint() before")
         with virtual_time(self._world.clock):
             for task_id in self._world.component_of:
-                saved = self._checkpoint.get(task_id)
-                self._replace(task_id, None if saved is None else pickle.loads(saved))
+                self._replace(task_id, self._saved[task_id], self._saved_in)
 
     def close(self) -> None:
         """Close spouts, let hooks clean up, release event loops. A second call does nothing."""
@@ -303,12 +300,12 @@ class Simulator:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _replace(self, task_id: int, state: Any) -> None:
+    def _replace(self, task_id: int, saved: bytes | None, checkpoint: int = 0) -> None:
         world = self._world
         old = world.tasks[task_id]
         world.drop_task(task_id)
         task = world.make_task(task_id)
-        task.start(state)
+        task.start(saved, checkpoint)
         if old.is_spout:
             task.is_active = old.is_active  # type: ignore[attr-defined]
 

@@ -7,6 +7,7 @@ nothing of the task runs. What a task emits in a step is delivered at once, in o
 from __future__ import annotations
 
 import logging
+import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api import api_constants
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
 from heronpy.api.config_values import decode_config
+from heronpy.api.state.keyed_state import KeyedStates, KeyOwner
 from heronpy.api.state.state import HashMapState
-from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
 from heronpy.api.user_code import load_class
 from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
 from heronpy.simulator.errors import SimulationError
 from heronpy.simulator.metrics import MetricsCollector
@@ -65,10 +69,15 @@ class SimTask:
         }
         self.metrics = MetricsCollector()
         self.codec = ValueCodec(self.config)
-        self.outputs = Outputs(world.plan, self.component, world.tasks_of, world.rng)
+        self.outputs = Outputs(world.plan, self.component, world.tasks_of, world.rng, world.key_groups)
         self.context = TopologyContext(
             self.config, world.topology, world.component_of, task_id, self.component, self.metrics
         )
+        parallelism = len(world.tasks_of[self.component])
+        width = grouping_width(getattr(message, "inputs", ()))
+        owner = KeyOwner(self.component, index, parallelism, world.key_groups, width)
+        self.keyed = KeyedStates(owner if world.key_groups else None)
+        self.context.keyed_states = self.keyed
         self.wake_at = 0.0
         self.emit_calls = 0
         self.state: Any = None
@@ -77,18 +86,37 @@ class SimTask:
 
     # -- life ---------------------------------------------------------------------------------
 
-    def start(self, state: Any = None) -> None:
-        """Initialise the user's object, in the order of the runtime."""
+    def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
+        """Initialise the user's object, in the order of the runtime, with what `save` returned."""
         user = self.user
+        state, keyed = (None, {}) if saved is None else pickle.loads(saved)
+        for name, entries in keyed.items():
+            for key, value, expires in entries:
+                self.keyed.restored(name).load(key, value, expires)
         if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
             # They keep a clock of their own, which does not follow time.time.
             user.clock = self.world.clock.wall
         if isinstance(user, StatefulComponent):
             self.state = HashMapState() if state is None else state
             self.call("init_state", user.init_state, self.state)
+        if isinstance(user, TwoPhaseStatefulComponent) and (self.world.key_groups or checkpoint):
+            self.call("pre_restore", user.pre_restore, str(checkpoint))
         self.call("initialize", user.initialize, self.config, self.context)
         self.call("a task hook", self.context.invoke_hook_prepare)
         self.call("a custom grouping", self.outputs.prepare_customs, self.context)
+
+    def save(self, checkpoint: int) -> bytes:
+        """Everything that the task wants to keep."""
+        if isinstance(self.user, StatefulComponent):
+            self.call("pre_save", call_pre_save, self.user, str(checkpoint))
+        keyed = {name: state.dump() for name, state in self.keyed.states.items()}
+        saved: bytes = self.call("saving its state", pickle.dumps, (self.state, keyed))
+        return saved
+
+    def commit(self, checkpoint: int) -> None:
+        """The checkpoint is complete."""
+        if isinstance(self.user, TwoPhaseStatefulComponent):
+            self.call("post_save", self.user.post_save, str(checkpoint))
 
     def close(self) -> None:
         """Let hooks clean up."""
@@ -281,8 +309,8 @@ class BoltTask(SimTask):
         self.tick_at: float | None = None
         self._tick_s: float | None = None
 
-    def start(self, state: Any = None) -> None:
-        super().start(state)
+    def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
+        super().start(saved, checkpoint)
         # Window bolts set their tick in initialize.
         self._tick_s = _tick_interval(self.config)
         if self._tick_s is not None:

@@ -14,6 +14,7 @@ from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.config_values import decode_config
 from heronpy.api.user_code import load_class
 from heronpy.common.errors import TopologyError
+from heronpy.common.rooms import CheckpointSettings
 from heronpy.plan.logical import LogicalPlan
 from heronpy.simulator.acking import AckTracker
 from heronpy.simulator.async_tasks import AsyncBoltTask
@@ -43,6 +44,9 @@ class World:
         config = decode_config(topology.topology_config, unpickle=False)
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
         self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+        groups = config.get("heron.checkpoint.key_groups", CheckpointSettings().key_groups)
+        # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
+        self.key_groups = int(groups) if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
         timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
         self.timeout_s = timeout_s if times_out and self.is_acking else float("inf")

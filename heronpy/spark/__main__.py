@@ -12,6 +12,7 @@ from heronpy.common.exit_codes import FAILURE, FENCED, STARTUP_FAILURE
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark.requirements import check_spark
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import sampler
 from heronpy.spark.gateway import Gateway
 from heronpy.spark.reports import PROCESS, Reports
 
@@ -26,6 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     launch = LaunchSpec.load(arguments.launch)
     logs.setup(PROCESS, settings_for(launch, "logging").level)
+    sampler.install(launch.sockets_dir)
     reports = Reports(launch.sockets_dir, arguments.epoch)
     try:
         check_spark()

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.spark.handover import Manifest, sync_folder
+from heronpy.connectors.durable_files import sync_folder
+from heronpy.connectors.spark.handover import Manifest
 
 STAGING = "_staging"
 
@@ -121,13 +122,6 @@ def publish(tables: list[list[str]]) -> None:
         elif not published.is_dir():
             table = published.parent
             raise ConfigError(f"staged files {staged} are gone; something else removes files of table {table}")
-
-
-def unpublish(tables: list[list[str]]) -> None:
-    """Remove what a batch that failed after all has staged or published."""
-    for staged, published in tables:
-        shutil.rmtree(staged, ignore_errors=True)
-        shutil.rmtree(published, ignore_errors=True)
 
 
 def _absolute(folder: str | os.PathLike[str]) -> Path:

@@ -23,7 +23,8 @@ import zmq
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import FAILURE, OK
 from heronpy.common.rooms import SparkSettings
-from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem, run_token
+from heronpy.connectors.durable_files import run_token
+from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem
 from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Ready, decode, encode
 from heronpy.net.rpc import bind
 from heronpy.net.zsock import configure
@@ -155,6 +156,7 @@ class Gateway:
             self._lost = result
             return
         self._busy = False
+        self._reports.add("spark-batches-refused", self._inbox.take_refused())
         if result.retry_in_s is not None:
             self._reports.add("spark-attempts-failed")
             self._lanes.retry(result.ticket, time.monotonic() + result.retry_in_s)

@@ -2,17 +2,21 @@
 
 Order of a batch, each step durable before the next: claimed -> attempt started -> prepared (the
 decision: from here on the batch is published, whatever dies) -> published -> outcome -> cleaned up. A
-gateway that restarts goes on from the step it finds. Outcomes are kept for the newest batches of a
-task, which are more than a sink may have without outcome.
+gateway that restarts goes on from the step it finds. A batch that a replaced process wrote is refused
+when it is claimed and, for a batch of a checkpoint, again in the moment of its publication: a restore
+may have voided it meanwhile. Outcomes are kept for the newest batches of a task, which are more than a
+sink may have without outcome.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from heronpy.common.errors import StateError
+from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.connectors.spark.handover import (
     COMMITTED,
     FAILED,
@@ -22,14 +26,16 @@ from heronpy.connectors.spark.handover import (
     folders,
     parse_stem,
     sorted_stems,
-    sync_folder,
-    write_record,
+    unpublish,
 )
-from heronpy.spark.batch import publish, unpublish
+from heronpy.connectors.spark.outbox import owner_lock
+from heronpy.spark.batch import publish
 from heronpy.spark.lanes import Ticket
 
 #: Outcomes kept per task; above SinkOptions.max_uncommitted's sensible values by far.
 OUTCOMES_KEPT = 256
+#: The same under EFFECTIVELY_ONCE: those of all checkpoints that are retained, as each of them may be restored.
+CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
 class Inbox:
@@ -38,6 +44,7 @@ class Inbox:
     def __init__(self, spark_dir: Path, run: str) -> None:
         self.spark_dir = spark_dir
         self.run = run
+        self._refused = 0
 
     def folder(self, component: str) -> Folder:
         return Folder(self.spark_dir, component)
@@ -73,29 +80,49 @@ class Inbox:
             self._clean(folder, ticket.stem)
             return None
         manifest = folder.read_claimed(ticket.stem)
+        is_claimed = manifest is not None
         if manifest is None:
             manifest = folder.read_waiting(ticket.stem)
-            if manifest is None:
-                return None
-            if self._is_fenced(folder, manifest):
-                folder.withdraw(ticket.stem)
-                return None
+        if manifest is None:
+            return None
+        if manifest.checkpoint and manifest.run != self.run:
+            # Left alone: a topology restored from a savepoint of that submission takes it over.
+            return None
+        if self._is_fenced(folder, manifest, is_claimed):
+            self._refuse(folder, ticket.stem, manifest)
+            return None
+        if not is_claimed:
             name = f"{ticket.stem}.json"
             try:
                 os.rename(folder.inbox / name, folder.claimed / name)
             except FileNotFoundError:
                 return None
             sync_folder(folder.claimed)
-        elif manifest.run != self.run:
-            self._clean(folder, ticket.stem)
-            return None
         return manifest
 
-    def _is_fenced(self, folder: Folder, manifest: Manifest) -> bool:
+    def _is_fenced(self, folder: Folder, manifest: Manifest, is_claimed: bool) -> bool:
         owner = folder.owner(manifest.task)
-        if manifest.run != self.run or owner is None or owner.run != self.run:
+        if manifest.run != self.run:
             return True
+        if is_claimed and not manifest.checkpoint:
+            return False
+        if owner is None or owner.run != self.run:
+            return True
+        if manifest.checkpoint:
+            return owner.voids(manifest.number, manifest.incarnation)
         return manifest.incarnation < owner.incarnation and not manifest.keep
+
+    def _refuse(self, folder: Folder, stem: str, manifest: Manifest) -> None:
+        """Drop a batch of a process that was replaced, and what it may have published in part."""
+        self._refused += 1
+        if manifest.checkpoint:
+            unpublish(manifest.tables)
+        self._clean(folder, stem)
+
+    def take_refused(self) -> int:
+        """How many batches were refused since the last call (T19)."""
+        refused, self._refused = self._refused, 0
+        return refused
 
     def rows_file(self, ticket: Ticket) -> Path:
         return self.folder(ticket.component).rows_file(ticket.stem)
@@ -104,23 +131,48 @@ class Inbox:
         """Record how far a claimed batch is."""
         write_record(self.folder(ticket.component).claimed / f"{ticket.stem}.json", manifest.to_bytes())
 
-    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome:
-        """Publish a prepared batch and record that it is committed."""
-        publish(manifest.tables)
-        return self._finish(ticket, Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started))
+    def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
+        """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
+        if not manifest.checkpoint:
+            publish(manifest.tables)
+            return self._finish(ticket, Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started))
+        folder = self.folder(ticket.component)
+        # A restored task takes over under this lock: either it finds the outcome and takes back what was
+        # published, or its owner record is seen here.
+        with owner_lock(folder, manifest.task):
+            if self._is_fenced(folder, manifest, is_claimed=True):
+                self._refuse(folder, ticket.stem, manifest)
+                return None
+            publish(manifest.tables)
+            done = Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started, tables=manifest.tables)
+            return self._finish(ticket, done, CHECKPOINTED_OUTCOMES_KEPT)
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome:
         """Give a batch up: nothing of it stays published."""
         if manifest is None:
             return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error))
         unpublish(manifest.tables)
-        return self._finish(ticket, Outcome(manifest.id, FAILED, manifest.rows, manifest.started, error))
+        outcome = Outcome(manifest.id, FAILED, manifest.rows, manifest.started, error)
+        if not manifest.checkpoint:
+            return self._finish(ticket, outcome)
+        self._keep_failed(ticket)
+        return self._finish(ticket, outcome, CHECKPOINTED_OUTCOMES_KEPT)
 
-    def _finish(self, ticket: Ticket, outcome: Outcome) -> Outcome:
+    def _keep_failed(self, ticket: Ticket) -> None:
+        """Put rows aside that no spout will send again."""
+        folder = self.folder(ticket.component)
+        folder.failed.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(folder.rows_file(ticket.stem), folder.failed / f"{ticket.stem}.arrow")
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(folder.claimed / f"{ticket.stem}.json", folder.failed / f"{ticket.stem}.json")
+        sync_folder(folder.failed)
+
+    def _finish(self, ticket: Ticket, outcome: Outcome, kept: int = OUTCOMES_KEPT) -> Outcome:
         folder = self.folder(ticket.component)
         folder.write_outcome(ticket.stem, outcome)
         self._clean(folder, ticket.stem)
-        self._prune(folder, ticket.stem)
+        self._prune(folder, ticket.stem, kept)
         return outcome
 
     def _clean(self, folder: Folder, stem: str) -> None:
@@ -128,12 +180,12 @@ class Inbox:
         for place in (folder.inbox, folder.claimed):
             (place / f"{stem}.json").unlink(missing_ok=True)
 
-    def _prune(self, folder: Folder, stem: str) -> None:
+    def _prune(self, folder: Folder, stem: str, kept: int) -> None:
         parsed = parse_stem(stem)
-        if parsed is None or parsed[1] % (OUTCOMES_KEPT // 4):
+        if parsed is None or parsed[1] % (kept // 4):
             return
         mine = [s for s in sorted_stems(folder.done) if s.startswith(f"{parsed[0]}-")]
-        for old in mine[:-OUTCOMES_KEPT]:
+        for old in mine[:-kept]:
             (folder.done / f"{old}.json").unlink(missing_ok=True)
 
     def sink_record(self, component: str) -> bytes:

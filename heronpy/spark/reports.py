@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-from heronpy.net.rpc import wrap
+from heronpy.net.rpc import seal, wrap
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2 as control
 from heronpy.spark.worker import first_line, full_traceback
@@ -60,7 +60,7 @@ class Reports:
 
     def _send(self, body: Any) -> None:
         try:
-            self._sock.send(wrap(body).SerializeToString(), zmq.DONTWAIT)
+            self._sock.send(seal(wrap(body)), zmq.DONTWAIT)
         except zmq.Again:
             log.debug("no executor takes reports now")
 

@@ -21,7 +21,7 @@ import psutil
 
 from heronpy.api.user_code import prepare_path
 from heronpy.common.rooms import SparkSettings
-from heronpy.connectors.spark.handover import read_json, write_record
+from heronpy.connectors.durable_files import read_json, write_record
 
 log = logging.getLogger("heronpy.spark")
 

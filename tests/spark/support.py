@@ -53,8 +53,9 @@ class Delegate:
 
 
 class Context:
-    def __init__(self, component: str, task: int) -> None:
+    def __init__(self, component: str, task: int, attempt: int = 0) -> None:
         self._component, self._task = component, task
+        self.attempt = attempt
         self.metrics: dict[str, Any] = {}
 
     def get_component_id(self) -> str:
@@ -62,6 +63,12 @@ class Context:
 
     def get_task_id(self) -> int:
         return self._task
+
+    def get_component_tasks(self, component: str) -> list[int]:
+        return [self._task]
+
+    def get_topology_id(self) -> str:
+        return "T-1"
 
     def register_metric(self, name: str, metric: Any, bucket: float) -> None:
         self.metrics[name] = metric

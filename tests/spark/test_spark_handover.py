@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from heronpy.common.errors import ConfigError, FencedError, StateError
-from heronpy.connectors.spark.handover import Folder, Manifest, parse_stem, run_token, safe_name
+from heronpy.connectors.durable_files import run_token, safe_name
+from heronpy.connectors.spark.handover import Folder, Manifest, parse_stem
 from heronpy.connectors.spark.outbox import Outbox
 from heronpy.spark.batch import Batch, publish
 from heronpy.spark.inbox import OUTCOMES_KEPT, Inbox

@@ -9,9 +9,15 @@ from typing import Any
 
 from heronpy.streamlet.generator import Generator
 
+#: The place of the next element, in the state of the task.
+_PLACE = "elements.place"
+
 
 class ArrayLooper(Generator):
-    """Yields the elements of `user_iterable` in turn, waiting `sleep` seconds before each."""
+    """Yields the elements of `user_iterable` in turn, waiting `sleep` seconds before each.
+
+    Under EFFECTIVELY_ONCE its place in the iterable is part of the checkpoint.
+    """
 
     def __init__(self, user_iterable: Iterable[Any], sleep: float | None = None) -> None:
         super().__init__()
@@ -21,14 +27,29 @@ class ArrayLooper(Generator):
         self._elements = (list(user_iterable) if isinstance(user_iterable, Iterator)
                           else user_iterable)
         self._sleep = sleep
-        self._cycle: Iterator[Any] = iter(())
+        self._round: Iterator[Any] = iter(())
+        self._place = 0
+        self._state: Any = None
 
     def setup(self, context: Any) -> None:
-        """Starts from the first element."""
-        self._cycle = itertools.cycle(self._elements)
+        """Starts from the first element, or from the restored place."""
+        self._state = None if context is None else context.get_state()
+        self._place = int((self._state or {}).get(_PLACE) or 0)
+        self._round = itertools.islice(self._elements, self._place, None)
 
     def get(self) -> Any:
         """The next element; StopIteration when the iterable is empty."""
         if self._sleep is not None:
             time.sleep(self._sleep)
-        return next(self._cycle)
+        try:
+            element = next(self._round)
+        except StopIteration:
+            self._round, self._place = iter(self._elements), 0
+            element = next(self._round)
+        self._place += 1
+        return element
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Puts the place of the next element into the state."""
+        if self._state is not None:
+            self._state[_PLACE] = self._place

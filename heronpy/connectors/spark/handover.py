@@ -5,9 +5,11 @@ either side may die at any moment and messages may get lost.
 
     <component>/owners/<task>.json     who may write for a task now: its incarnation (fencing token)
     <component>/inbox/<stem>.arrow     the rows of a batch, an Arrow IPC file
+    <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete (U15)
     <component>/inbox/<stem>.json      its manifest; a batch exists once this file does
     <component>/claimed/<stem>.json    the manifest again, after the gateway took the batch
     <component>/done/<stem>.json       the outcome: committed or failed; written once, never changed
+    <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
 A record is written to a temporary file, synced and renamed, so it is whole or absent. A batch is
 claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one of the two succeeds.
@@ -15,16 +17,16 @@ claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from heronpy.common.errors import StateError
+from heronpy.connectors.durable_files import read_bytes, read_json, write_record
 
 #: Name of the gateway's socket below `sockets_dir`.
 SOCKET_NAME = "spark-gateway"
@@ -35,19 +37,6 @@ FAILED = "failed"
 def gateway_endpoint(sockets_dir: str) -> str:
     """Where the sinks of a topology reach its gateway."""
     return f"ipc://{os.path.join(sockets_dir, SOCKET_NAME)}"
-
-
-def safe_name(name: str) -> str:
-    """A file name for a component: itself when it is plain, else made plain and told apart by a hash."""
-    plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    if plain == name and not name.startswith((".", "_")):
-        return name
-    return f"c{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def run_token(topology_id: str) -> str:
-    """Tells batches of one submission of a topology from those of any other."""
-    return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 
 @dataclass(slots=True)
@@ -65,6 +54,11 @@ class Manifest:
     rows: int
     #: May the gateway commit it although its writer was replaced? True where tuples are never replayed.
     keep: bool
+    #: The checkpoint that the batch belongs to, under EFFECTIVELY_ONCE; else 0. The incarnation is then the
+    #: attempt, and numbers go on where the restored checkpoint was, so a later attempt uses them again.
+    checkpoint: int = 0
+    #: Size of the rows on disk.
+    size_bytes: int = 0
     #: The rest is the gateway's: attempts that were started, those that raised, and what is to publish.
     started: int = 0
     raised: int = 0
@@ -84,7 +78,7 @@ class Manifest:
         known = {f.name for f in fields(cls)}
         try:
             return cls(**{k: v for k, v in json.loads(data).items() if k in known})
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise StateError(f"manifest of a micro-batch is damaged: {error}") from None
 
 
@@ -97,6 +91,8 @@ class Outcome:
     rows: int
     attempts: int
     error: str = ""
+    #: What it published, for a batch of a checkpoint: it is withdrawn when that turns out to be damaged.
+    tables: list[list[str]] = field(default_factory=list)
 
     @property
     def committed(self) -> bool:
@@ -110,6 +106,12 @@ class Owner:
     run: str
     incarnation: int
     first: int
+    #: Numbers up to this one were used by earlier submissions.
+    base: int = 0
+
+    def voids(self, task_number: int, incarnation: int) -> bool:
+        """Was a batch of an older attempt written after the checkpoint that this one was restored from?"""
+        return incarnation < self.incarnation and task_number >= self.first
 
 
 def stem_of(task: int, number: int, incarnation: int) -> str:
@@ -125,7 +127,7 @@ def parse_stem(name: str) -> tuple[int, int, int] | None:
 class Folder:
     """The folder of one sink component, with typed access to its records."""
 
-    __slots__ = ("claimed", "component", "done", "inbox", "owners", "root")
+    __slots__ = ("claimed", "component", "done", "failed", "inbox", "owners", "prepared", "root")
 
     def __init__(self, spark_dir: str | os.PathLike[str], safe_component: str) -> None:
         self.component = safe_component
@@ -134,9 +136,12 @@ class Folder:
         self.claimed = self.root / "claimed"
         self.done = self.root / "done"
         self.owners = self.root / "owners"
+        self.prepared = self.root / "prepared"
+        self.failed = self.root / "failed"
 
     def create(self) -> None:
-        for folder in (self.root.parent, self.root, self.inbox, self.claimed, self.done, self.owners):
+        shared = (self.inbox, self.claimed, self.done, self.owners, self.prepared, self.failed)
+        for folder in (self.root.parent, self.root, *shared):
             folder.mkdir(mode=0o700, parents=folder == self.root.parent, exist_ok=True)
 
     # -- records ------------------------------------------------------------------------------
@@ -155,6 +160,16 @@ class Folder:
     def write_outcome(self, stem: str, outcome: Outcome) -> None:
         write_record(self.done / f"{stem}.json", json.dumps(asdict(outcome)).encode())
 
+    def highest_number(self, task: int) -> int:
+        """The highest number that any batch of a task on disk has; 0 when there is none."""
+        highest = 0
+        for folder in (self.prepared, self.inbox, self.claimed, self.done, self.failed):
+            for name in os.listdir(folder):
+                parsed = parse_stem(name.lstrip("."))
+                if parsed and parsed[0] == task:
+                    highest = max(highest, parsed[1])
+        return highest
+
     def rows_file(self, stem: str) -> Path:
         return self.inbox / f"{stem}.arrow"
 
@@ -170,6 +185,10 @@ class Folder:
         data = read_bytes(self.claimed / f"{stem}.json")
         return Manifest.from_bytes(data) if data is not None else None
 
+    def read_prepared(self, stem: str) -> Manifest | None:
+        data = read_bytes(self.prepared / f"{stem}.json")
+        return Manifest.from_bytes(data) if data is not None else None
+
     def read_waiting(self, stem: str) -> Manifest | None:
         data = read_bytes(self.inbox / f"{stem}.json")
         return Manifest.from_bytes(data) if data is not None else None
@@ -182,6 +201,13 @@ class Folder:
             return False
         self.rows_file(stem).unlink(missing_ok=True)
         return True
+
+
+def unpublish(tables: list[list[str]]) -> None:
+    """Remove what a batch that does not count after all has staged or published."""
+    for staged, published in tables:
+        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(published, ignore_errors=True)
 
 
 def folders(spark_dir: str | os.PathLike[str]) -> Iterator[Folder]:
@@ -203,41 +229,3 @@ def sorted_stems(folder: Path) -> list[str]:
         return []
     stems = [name[:-5] for name in names if name.endswith(".json") and parse_stem(name)]
     return sorted(stems, key=lambda stem: parse_stem(stem) or (0, 0, 0))
-
-
-def read_bytes(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    data = read_bytes(path)
-    if data is None:
-        return None
-    try:
-        record = json.loads(data)
-    except ValueError:
-        raise StateError(f"record {path} is damaged; remove the file to go on without it") from None
-    return record if isinstance(record, dict) else None
-
-
-def write_record(path: Path, data: bytes) -> None:
-    """Write a small file so that it is whole or absent, also after a power failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    os.rename(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -48,7 +48,7 @@ def decode(data: bytes) -> Ready | Finished | None:
     """A message, or None for bytes that are none."""
     try:
         return _decoder.decode(data)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

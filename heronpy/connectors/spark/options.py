@@ -42,6 +42,7 @@ class SinkOptions:
     schema: str = ""
     fields: list[str] = field(default_factory=list)
     batch_rows: int | None = None
+    batch_bytes: int | None = None
     batch_interval_s: float | None = None
     #: Batches handed over whose outcome is not known; the sink takes no more tuples above it.
     max_uncommitted: int = 4
@@ -51,12 +52,12 @@ class SinkOptions:
     options: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
-        for name in ("batch_rows", "batch_interval_s", "max_uncommitted", "commit_timeout_s"):
+        for name in ("batch_rows", "batch_bytes", "batch_interval_s", "max_uncommitted", "commit_timeout_s"):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if value is not None and not (is_number and value > 0):
                 raise ConfigError(f"{name} of a SparkSink must be a number above zero, not {value!r}")
-        for name in ("batch_rows", "max_uncommitted"):
+        for name in ("batch_rows", "batch_bytes", "max_uncommitted"):
             if not isinstance(getattr(self, name), int | None):
                 raise ConfigError(f"{name} of a SparkSink must be a whole number, not {getattr(self, name)!r}")
         if self.max_uncommitted > UNCOMMITTED_MAX:
@@ -69,6 +70,7 @@ class SinkOptions:
             "schema": self.schema,
             "fields": self.fields,
             "batch_rows": self.batch_rows,
+            "batch_bytes": self.batch_bytes,
             "batch_interval_s": self.batch_interval_s,
             "max_uncommitted": self.max_uncommitted,
             "commit_timeout_s": self.commit_timeout_s,

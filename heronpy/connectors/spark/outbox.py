@@ -8,14 +8,17 @@ predecessors wrote and the gateway has not claimed. Numbers only grow, over all 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heronpy.common.errors import FencedError
-from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sync_folder, write_record
+from heronpy.connectors.durable_files import sync_folder, write_record
+from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,28 +47,15 @@ class Outbox:
         self._previous = 0
 
     def _take_over(self) -> tuple[int, Takeover]:
-        lock = os.open(self.folder.owners / f".{self.task}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with owner_lock(self.folder, self.task):
             before = self.folder.owner(self.task)
             incarnation = before.incarnation + 1 if before else 1
             used = before.first - 1 if before else 0
             self.folder.write_owner(self.task, Owner(self.run, incarnation, used + 1))
-            used = max([used, *self._numbers_on_disk()])
+            used = max(used, self.folder.highest_number(self.task))
             self._next = used + 1
             self.folder.write_owner(self.task, Owner(self.run, incarnation, self._next))
             return incarnation, self._withdraw_leftovers()
-        finally:
-            os.close(lock)
-
-    def _numbers_on_disk(self) -> list[int]:
-        numbers = []
-        for folder in (self.folder.inbox, self.folder.claimed, self.folder.done):
-            for name in os.listdir(folder):
-                parsed = parse_stem(name)
-                if parsed and parsed[0] == self.task:
-                    numbers.append(parsed[1])
-        return numbers
 
     def _withdraw_leftovers(self) -> Takeover:
         withdrawn = kept = 0
@@ -92,8 +82,6 @@ class Outbox:
 
     def write(self, table: pa.Table) -> Manifest:
         """Hand a table of rows over as the next batch; raises FencedError in a replaced incarnation."""
-        import pyarrow as pa
-
         self._check_permit()
         number = self._next
         token = hashlib.sha256(f"{self.run}:{self.incarnation}".encode()).hexdigest()[:8]
@@ -108,21 +96,62 @@ class Outbox:
             rows=table.num_rows,
             keep=self._keep,
         )
-        target = self.folder.rows_file(manifest.stem)
-        temporary = target.with_name(f".{target.name}.tmp")
-        with open(temporary, "wb") as out:
-            with pa.ipc.new_file(out, table.schema) as writer:
-                writer.write_table(table)
-            out.flush()
-            os.fsync(out.fileno())
-        os.rename(temporary, target)
-        sync_folder(self.folder.inbox)
-        self._check_permit()
-        write_record(self.folder.inbox / f"{manifest.stem}.json", manifest.to_bytes())
+        with gone_when_replaced(self._check_permit):
+            manifest.size_bytes = write_rows(self.folder, manifest.stem, table)
+            self._check_permit()
+            write_record(self.folder.inbox / f"{manifest.stem}.json", manifest.to_bytes())
         self._next, self._previous = number + 1, number
         return manifest
 
     def _check_permit(self) -> None:
-        owner = self.folder.owner(self.task)
-        if owner is None or owner.run != self.run or owner.incarnation != self.incarnation:
-            raise FencedError(f"sink task {self.task} of {self.component} was replaced by a newer process; it stops")
+        check_permit(self.folder, self.component, self.task, self.run, self.incarnation)
+
+
+@contextlib.contextmanager
+def owner_lock(folder: Folder, task: int) -> Iterator[None]:
+    """Held while a process takes a task over, so that two never do it at once."""
+    lock = os.open(folder.owners / f".{task}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def write_rows(folder: Folder, stem: str, table: pa.Table) -> int:
+    """Put the rows of a batch on disk, and their size; nobody takes them before its manifest is in the inbox."""
+    import pyarrow as pa
+
+    target = folder.rows_file(stem)
+    temporary = target.with_name(f".{target.name}.tmp")
+    with open(temporary, "wb") as out:
+        with pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+        out.flush()
+        os.fsync(out.fileno())
+        size = out.tell()
+    os.rename(temporary, target)
+    sync_folder(folder.inbox)
+    return size
+
+
+def check_permit(folder: Folder, component: str, task: int, run: str, incarnation: int) -> None:
+    """Raise FencedError when another process has taken the task over."""
+    owner = folder.owner(task)
+    if owner is None or owner.run != run or owner.incarnation != incarnation:
+        raise replaced(component, task)
+
+
+@contextlib.contextmanager
+def gone_when_replaced(check: Callable[[], None]) -> Iterator[None]:
+    """A successor removes what its predecessor has half written; that is the news then, not the missing file."""
+    try:
+        yield
+    except FileNotFoundError:
+        check()
+        raise
+
+
+def replaced(component: str, task: int) -> FencedError:
+    """The error of a process whose task another process has."""
+    return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError
-from heronpy.connectors.spark.handover import read_bytes, sync_folder
+from heronpy.connectors.durable_files import read_bytes, sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +65,21 @@ def decode_schema(text: str) -> pa.Schema | None:
                 "string, int64, double, bool, date32, timestamp[us]"
             ) from None
     return pa.schema(columns)
+
+
+def row_bytes(values: Sequence[Any]) -> int:
+    """About how many bytes a row takes in a batch; cheap, and never far below the truth."""
+    total = 0
+    for value in values:
+        if isinstance(value, (str, bytes, bytearray)):
+            total += len(value)
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            total += row_bytes(tuple(value))
+        elif isinstance(value, dict):
+            total += row_bytes(tuple(value)) + row_bytes(tuple(value.values()))
+        else:
+            total += getattr(value, "nbytes", 8)
+    return total + 8 * len(values)
 
 
 @dataclass(slots=True, frozen=True)

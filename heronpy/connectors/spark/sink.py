@@ -2,29 +2,34 @@
 
 Owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
 only after its batch has a commit record on disk, and failed when its batch failed or it does not fit
-the schema; at most `max_uncommitted` batches are without outcome.
+the schema; at most `max_uncommitted` batches are without outcome. Under EFFECTIVELY_ONCE checkpoints take
+the place of acks: a batch is handed over when the checkpoint that holds it is complete (D12, U15).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import MultiCountMetric
-from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.common.errors import ConfigError, DeadlineError, FencedError, StateError
 from heronpy.common.settings import settings_for
-from heronpy.connectors.spark.handover import Folder, gateway_endpoint, run_token, safe_name, write_record
+from heronpy.connectors.durable_files import run_token, safe_name, write_record
+from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
+from heronpy.connectors.spark.handover import Folder, Manifest, gateway_endpoint
 from heronpy.connectors.spark.link import Finished, GatewayLink
 from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
-from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
+from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema, row_bytes
+from heronpy.connectors.task_identity import identity_of
 from heronpy.plan.launch import LaunchSpec
 
 if TYPE_CHECKING:
@@ -34,15 +39,11 @@ if TYPE_CHECKING:
 REPEAT_S = 1.0
 #: While tuples stream in, outcomes are looked for this often.
 _LISTEN_S = 0.02
+#: What the state of a task says about its batches.
+_STATE = "spark.sink"
 
 
-@dataclass(slots=True)
-class _Uncommitted:
-    tuples: list[Any]
-    since: float
-
-
-class SparkSink(Bolt):
+class SparkSink(Bolt, TwoPhaseStatefulComponent):
     """Collects tuples into micro-batches that a PySpark function of yours aggregates.
 
         def aggregate(spark, df, batch):
@@ -65,7 +66,13 @@ class SparkSink(Bolt):
     `batch.path(...)`. A tuple that its spout replays (its tree timed out, its batch failed) comes in a new
     batch.
 
-    **When the process of a sink task restarts**, batches of its predecessor may lie in the inbox. Under
+    **Under EFFECTIVELY_ONCE** a batch ends at each checkpoint (and earlier when it is full), is prepared with
+    it, and handed over once it is complete; after a failure, batches of the restored checkpoint are handed
+    over and later ones are dropped. So every row is in exactly one published batch. A batch that fails for
+    good is lost to the table; its rows are kept in the folder `failed`. The number of tasks of this
+    component cannot be changed while it runs.
+
+    **When the process of a sink task restarts** in another mode, batches of its predecessor may lie in the inbox. Under
     ATLEAST_ONCE their tuples were never acked and will be replayed, so the new process withdraws every
     batch that the gateway has not begun, and says how many; one that was begun may still be committed
     (duplicates are then one whole batch). Under ATMOST_ONCE nothing is replayed, so they are committed
@@ -85,6 +92,7 @@ class SparkSink(Bolt):
         schema: pa.Schema | dict[str, str] | None = None,
         fields: list[str] | None = None,
         batch_rows: int | None = None,
+        batch_bytes: int | None = None,
         batch_interval_s: float | None = None,
         max_uncommitted: int = 4,
         commit_timeout_s: float = 300.0,
@@ -95,8 +103,9 @@ class SparkSink(Bolt):
         aggregate: function(spark, df, batch), or "module.function" of the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
         fields: column names; None takes those of the schema, else the output fields of the inputs.
-        batch_rows, batch_interval_s: a batch is handed over when it has so many rows or its first row is
-            so old; None takes `heron.spark.batch_rows` and `heron.spark.batch_interval_s`.
+        batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it has so many rows, about so
+            many bytes, or its first row is so old; None takes `heron.spark.batch_rows` and so on. Under
+            EFFECTIVELY_ONCE checkpoints take the place of the age.
         max_uncommitted: batches handed over without outcome; above it the sink waits, which makes
             backpressure.
         commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
@@ -109,6 +118,7 @@ class SparkSink(Bolt):
             schema,
             fields,
             batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
             batch_interval_s=batch_interval_s,
             max_uncommitted=max_uncommitted,
             commit_timeout_s=commit_timeout_s,
@@ -116,36 +126,54 @@ class SparkSink(Bolt):
         )
         return super().spec(name=name, inputs=inputs, par=par, config={**made.to_config(), **(config or {})})
 
+    def init_state(self, state: Any) -> None:
+        """Keeps the state; it names the batches that are not handed over."""
+        self._state = state
+
     def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Takes the task over from a predecessor, and finds the gateway."""
         arrow()
         options = SinkOptions.from_config(config)
         launch = _launch()
         defaults = settings_for(launch, "spark")
-        self._component: str = context.get_component_id()
+        who = identity_of(config, context)
+        self._component = who.component
         self._batch_rows: int = options.batch_rows or defaults.batch_rows
+        self._batch_bytes: int = options.batch_bytes or defaults.batch_bytes
         self._batch_interval_s: float = options.batch_interval_s or defaults.batch_interval_s
         self._max_uncommitted = options.max_uncommitted
         self._timeout_s = options.commit_timeout_s
 
-        folder = Folder(Path(launch.working_dir) / "spark", safe_name(self._component))
-        keep = str(config.get("topology.reliability.mode", "")).upper() in ("", "ATMOST_ONCE")
         run = run_token(launch.topology_id)
-        self._outbox = Outbox(folder, self._component, context.get_task_id(), run, keep)
+        folder = Folder(Path(launch.working_dir) / "spark", safe_name(self._component))
+        self._checkpointed: CheckpointedOutbox | None = None
+        if who.is_checkpointed:
+            self._checkpointed = CheckpointedOutbox(folder, self._component, who.task, run, who.attempt)
+            incarnation = who.attempt
+        else:
+            self._outbox = Outbox(folder, self._component, who.task, run, keep_leftovers=not who.is_acked)
+            incarnation = self._outbox.incarnation
         # The gateway loads the function and its options from here.
         write_record(folder.root / f"sink-{run}.json", _sink_record(self._component, options))
         self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
-        self._link = GatewayLink(
-            gateway_endpoint(launch.sockets_dir), folder.component, context.get_task_id(), self._outbox.incarnation
-        )
+        self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
+        self._folder = folder
         self._width = len(options.fields)
         self._rows: list[Any] = []
+        self._bytes = 0
         self._tuples: list[Any] = []
         self._opened_at = 0.0
-        self._uncommitted: dict[str, _Uncommitted] = {}
+        self._uncommitted: dict[str, list[Any]] = {}
         self._repeat_at = self._listen_at = 0.0
         self._rejected = 0
+        self._finished = False
+        self._is_whole = True
         self._counts = MultiCountMetric()
         context.register_metric("spark-sink", self._counts, 10)
+        self._ready = True
+        if self._checkpointed is not None:
+            self._take_over()
+            return
         found = self._outbox.takeover
         if found.withdrawn or found.kept or found.claimed:
             self.log(
@@ -154,28 +182,107 @@ class SparkSink(Bolt):
             )
 
     def process(self, tup: Any) -> None:
+        """Adds a row to the current batch."""
+        self._check_whole()
         values = tup.values
         if len(values) != self._width:
             self._reject(tup, f"it has {len(values)} values and the sink has {self._width} columns")
             return
         if not self._rows:
+            if self._checkpointed is not None:
+                # Each checkpoint hands over a batch, also when Spark takes longer than it is to the next one.
+                self._wait_below(self._max_uncommitted)
             self._opened_at = time.monotonic()
         self._rows.append(values)
         self._tuples.append(tup)
-        if len(self._rows) >= self._batch_rows:
+        self._bytes += row_bytes(values)
+        if len(self._rows) >= self._batch_rows or self._bytes >= self._batch_bytes:
             self._hand_over()
         else:
             self._turn()
 
     def process_tick(self, tup: Any) -> None:
+        """Listens for outcomes, and hands over a batch that is old enough."""
+        self._check_whole()
         self._turn()
 
     def finish(self) -> None:
-        """Hand over what is left and wait for the outcome of every batch."""
+        """Hand over what is left and wait for the outcome of every batch; checkpoints do that themselves."""
+        self._finished = True
+        if self._checkpointed is not None:
+            return
         if self._rows:
             self._hand_over()
         self._wait_below(1)
         self._link.close()
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Ends the current batch and prepares all since the last checkpoint: on disk, not handed over."""
+        outbox = self._checkpointed
+        if outbox is None:
+            return
+        self._check_whole()
+        self._is_whole = False
+        if self._rows:
+            self._stage(outbox)
+        with self._refusals_counted():
+            outbox.prepare(int(checkpoint_id))
+        self._state[_STATE] = {**outbox.to_state(self._uncommitted), "finished": self._finished}
+        self._is_whole = True
+
+    def _check_whole(self) -> None:
+        """A checkpoint that could not be prepared may be declined; its rows must not be passed over then."""
+        if not self._is_whole:
+            raise StateError(
+                f"SparkSink {self._component} could not prepare a checkpoint; it starts again from the last one"
+            )
+
+    def post_save(self, checkpoint_id: str) -> None:
+        """Hands over what was prepared up to this checkpoint, which is complete.
+
+        After the end of the input it also waits for Spark: nobody would, afterwards.
+        """
+        if self._checkpointed is None:
+            return
+        with self._refusals_counted():
+            ready = self._checkpointed.publish(int(checkpoint_id))
+        for manifest in ready:
+            self._handed_over(manifest, [])
+        if self._finished:
+            self._wait_below(1)
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        """Hands over what the restored checkpoint holds and drops what came after it."""
+        self._restored = int(checkpoint_id)
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Settle the batches of predecessors, once the checkpoint and the folder are known, in either order."""
+        outbox = self._checkpointed if getattr(self, "_ready", False) else None
+        if outbox is None or getattr(self, "_restored", None) is None:
+            return
+        state = self._state.get(_STATE) or {}
+        self._finished = bool(state.get("finished"))
+        found = outbox.restore(state)
+        self._uncommitted = {stem: [] for stem in outbox.without_outcome()}
+        self._counts.incr("batches-dropped", found.removed + found.retracted)
+        if found.published or found.removed or found.retracted:
+            self.log(
+                f"batches of an earlier attempt: {found.published} handed over, {found.removed} dropped, "
+                f"{found.retracted} taken back from the table"
+            )
+        if found.missing:
+            self.log(f"batches of the restored checkpoint are gone: {', '.join(found.missing)}", "error")
+
+    def _stage(self, outbox: CheckpointedOutbox) -> None:
+        table, tuples = self._close_batch()
+        if tuples:
+            with self._refusals_counted():
+                outbox.stage(table)
+        for tup in tuples:
+            self.ack(tup)
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -186,26 +293,50 @@ class SparkSink(Bolt):
             self._listen_at = now + _LISTEN_S
             self._settle(self._link.finished())
             self._repeat(now)
-        if self._rows and now - self._opened_at >= self._batch_interval_s:
+        is_old = now - self._opened_at >= self._batch_interval_s
+        if self._rows and is_old and self._checkpointed is None:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        # With checkpoints only batches that were handed over are waited for: the gateway has those.
         self._wait_below(self._max_uncommitted)
+        if self._checkpointed is not None:
+            self._stage(self._checkpointed)
+            return
+        table, tuples = self._close_batch()
+        if not tuples:
+            return
+        with self._refusals_counted():
+            manifest = self._outbox.write(table)
+        self._handed_over(manifest, tuples)
+
+    def _handed_over(self, manifest: Manifest, tuples: list[Any]) -> None:
+        self._uncommitted[manifest.stem] = tuples
+        self._counts.incr("batches")
+        self._counts.incr("rows", manifest.rows)
+        self._counts.incr("bytes", manifest.size_bytes)
+        self._link.ready([manifest.stem])
+
+    @contextlib.contextmanager
+    def _refusals_counted(self) -> Iterator[None]:
+        """A process that was replaced says so where its last words are read: in metrics and log (T19)."""
+        try:
+            yield
+        except FencedError:
+            self._counts.incr("writes-refused")
+            raise
+
+    def _close_batch(self) -> tuple[pa.Table, list[Any]]:
+        """The current batch as a table and its tuples, without those that do not fit; a new one begins."""
         rows, tuples = self._rows, self._tuples
-        self._rows, self._tuples = [], []
+        self._rows, self._tuples, self._bytes = [], [], 0
         table, misfits = self._shape.table(rows)
         for misfit in misfits:
             self._reject(tuples[misfit.index], misfit.reason)
         if misfits:
             unfit = {misfit.index for misfit in misfits}
             tuples = [tup for index, tup in enumerate(tuples) if index not in unfit]
-        if not tuples:
-            return
-        manifest = self._outbox.write(table)
-        self._uncommitted[manifest.stem] = _Uncommitted(tuples, time.monotonic())
-        self._counts.incr("batches")
-        self._counts.incr("rows", len(tuples))
-        self._link.ready([manifest.stem])
+        return table, tuples
 
     def _wait_below(self, limit: int) -> None:
         """Wait until fewer than `limit` batches are without outcome."""
@@ -230,18 +361,21 @@ class SparkSink(Bolt):
     def _settle(self, outcomes: list[Finished]) -> int:
         settled = 0
         for outcome in outcomes:
-            batch = self._uncommitted.pop(outcome.stem, None)
-            if batch is None:
+            tuples = self._uncommitted.pop(outcome.stem, None)
+            if tuples is None:
                 continue
             settled += 1
             if outcome.committed:
-                for tup in batch.tuples:
+                for tup in tuples:
                     self.ack(tup)
                 self._counts.incr("batches-committed")
                 continue
+            if self._checkpointed is not None and self._folder.outcome(outcome.stem) is None:
+                continue  # So old that its outcome is forgotten.
             self._counts.incr("batches-failed")
-            self.log(f"batch {outcome.stem} of {len(batch.tuples)} tuples failed: {outcome.error}", "error")
-            for tup in batch.tuples:
+            kept = f"its rows are kept in {self._folder.failed}" if self._checkpointed else f"of {len(tuples)} tuples"
+            self.log(f"batch {outcome.stem} failed ({kept}): {outcome.error}", "error")
+            for tup in tuples:
                 self.fail(tup)
         return settled
 

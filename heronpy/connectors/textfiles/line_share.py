@@ -1,9 +1,10 @@
 """Which lines of a set of files belong to which reader, and reading them.
 
 Files are cut into blocks of a fixed size. Block b of file f belongs to reader (f + b) mod n, and a
-line belongs to the block in which its first byte lies. So each line has exactly one reader without
-any talk between readers, even if they see different lengths of a growing file. Memory is bounded by
-one block and one line. Lines of one reader come in file order.
+line belongs to the block in which its first byte lies. For files that a restored reader finds to be
+new, a hash of the path takes the place of f, so it does not matter which reader sees them when. So
+each line has exactly one reader without any talk between readers, even if they see different lengths
+of a growing file. Memory is bounded by one block and one line. Lines of one reader come in file order.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import codecs
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from heronpy.common.errors import FatalError
+from heronpy.common.hashing import stable_hash
 
 BLOCK_BYTES = 256 * 1024
 LINE_BYTES_MAX = 32 * 1024 * 1024
@@ -56,15 +58,18 @@ def absolute_patterns(paths: Any) -> list[str]:
     return patterns
 
 
-def find_files(patterns: list[str]) -> list[str]:
-    """The files that the patterns match, sorted, each once."""
+def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
+    """The files that the patterns match, sorted, each once.
+
+    A pattern that matches none is an error, unless they may be gone because they were read before.
+    """
     files: set[str] = set()
     for pattern in patterns:
         if os.path.isfile(pattern):
             files.add(pattern)
             continue
         matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
-        if not matches:
+        if not matches and not may_be_gone:
             raise TextFileError(f"No file matches {pattern}; check the path, it must be readable "
                                 "on every machine that runs the topology.")
         files.update(matches)
@@ -77,7 +82,9 @@ class LineShare:
     def __init__(self, files: list[str], index: int, readers: int, *, encoding: str = "utf-8",
                  decode_errors: str = "strict", skip_header: int = 0,
                  block_bytes: int = BLOCK_BYTES, line_bytes_max: int = LINE_BYTES_MAX) -> None:
-        self._files = files
+        self._files = list(files)
+        #: So many files are told apart by their place, later ones by a hash of their path.
+        self._placed = len(self._files)
         self._index = index
         self._readers = readers
         self._strip_bom, self._encoding = _check_encoding(encoding)
@@ -92,6 +99,46 @@ class LineShare:
     def seek(self, position: Position) -> None:
         """Goes on from a position that a `LineBlock` had."""
         self._next = position
+
+    def to_state(self, position: Position) -> dict[str, Any]:
+        """What `restore` needs to go on from a position, in plain values."""
+        return {"files": list(self._files), "placed": self._placed, "position": list(position),
+                "reader": self._index, "readers": self._readers, "block_bytes": self._block_bytes}
+
+    def restore(self, state: Mapping[str, Any], owner: str) -> None:
+        """Goes on from a state. Files that are new since then come after the known ones.
+
+        Refuses a state of another share: with another number of readers or size of blocks, the same
+        lines would belong to others.
+        """
+        for key, now, what in (("readers", self._readers, "tasks"),
+                               ("block_bytes", self._block_bytes, "bytes a block")):
+            if state[key] != now:
+                raise TextFileError(f"{owner} has {now} {what}, but its position was saved with {state[key]}; "
+                                    f"restore with {state[key]} {what}.")
+        if state["reader"] != self._index:
+            raise TextFileError(f"{owner} is reader {self._index}, but its position is that of reader "
+                                f"{state['reader']}; keep the order of its tasks.")
+        known = [str(path) for path in state["files"]]
+        self._placed = int(state["placed"])
+        self._files = known + sorted(set(self._files).difference(known))
+        position = Position(*state["position"])
+        if position.file_index < len(known):
+            self._check_length(known[position.file_index], position)
+        elif position.file_index < len(self._files):
+            position = Position(position.file_index, self._first_block(position.file_index), 0)
+        self._next = position
+
+    def _check_length(self, path: str, position: Position) -> None:
+        begin = position.block * self._block_bytes
+        try:
+            size = os.path.getsize(path)
+        except OSError as error:
+            raise _unreadable(path, begin, error) from error
+        # A reader that saw the end of the file stands at most one round of blocks behind it.
+        if begin and size <= begin - self._readers * self._block_bytes:
+            raise TextFileError(f"{path} has become shorter than the position {begin} that was reached in it; "
+                                "restore the file, or start without the checkpoint.")
 
     @property
     def position(self) -> Position:
@@ -138,7 +185,10 @@ class LineShare:
         self._open_index = -1
 
     def _first_block(self, file_index: int) -> int:
-        return (self._index - file_index) % self._readers
+        place = file_index
+        if self._placed <= file_index < len(self._files):
+            place = stable_hash(self._files[file_index])
+        return (self._index - place) % self._readers
 
     def _open(self, file_index: int) -> BinaryIO:
         if self._open_index != file_index or self._file is None:

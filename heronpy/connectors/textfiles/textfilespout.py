@@ -1,9 +1,11 @@
 """A spout that emits the lines of text files, each line once across its tasks.
 
 Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed ones again; memory
-is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its position is part of the checkpoint.
-It says `end_of_input` when its share is done and nothing is in flight. Shares follow from the
-number of tasks, so the parallelism of this spout must not be changed while it reads.
+is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its position is part of the checkpoint, and
+a restored task reads on from there; files that are new since the start are read after the others,
+those that were read may be gone. It says `end_of_input` when its share is done and nothing is in
+flight. Shares follow from the number of tasks, so the parallelism of this spout must not be changed
+while it reads; a restore with another one is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ from heronpy.connectors.textfiles.line_share import (
     LINE_BYTES_MAX,
     LineBlock,
     LineShare,
-    Position,
     absolute_patterns,
     find_files,
 )
@@ -79,7 +80,7 @@ class TextFileSpout(Spout, StatefulComponent):
         self._state = state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the position and the lines to replay into the state."""
+        """Puts the position, the known files and the lines to replay into the state."""
         state = getattr(self, "_state", None)
         if state is None:
             return
@@ -87,15 +88,15 @@ class TextFileSpout(Spout, StatefulComponent):
         if self._block is not None:
             at = self._block.position
             position = at._replace(lines_done=at.lines_done + self._done)
-        state["position"] = tuple(position)
-        state["replay"] = [*self._pending, *self._replay]
+        state["share"] = self._share.to_state(position)
+        state["replay"] = [list(line) for line in (*self._pending, *self._replay)]
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Finds the files and this task's share of them."""
         if self.PATHS not in config:
             raise ValueError(f"Spout {context.get_component_id()} needs {self.PATHS} in its "
                              "configuration; give the path or glob of the text files.")
-        tasks = context.get_component_tasks(context.get_component_id())
+        tasks = sorted(context.get_component_tasks(context.get_component_id()))
         self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
         self._replays_max = _positive(config, self.REPLAYS_MAX, 0, least=0)
         self._tracked = (config.get(TOPOLOGY_RELIABILITY_MODE)
@@ -105,8 +106,10 @@ class TextFileSpout(Spout, StatefulComponent):
         if spout_pending > 0:
             self._pending_max = min(self._pending_max, spout_pending)
         self._emit_offset = _flag(config.get(self.EMIT_OFFSET, False))
+        state = getattr(self, "_state", None)
+        restored = state["share"] if state is not None and "share" in state else None
         self._share = LineShare(
-            find_files(absolute_patterns(config[self.PATHS])),
+            find_files(absolute_patterns(config[self.PATHS]), may_be_gone=restored is not None),
             tasks.index(context.get_task_id()), len(tasks),
             encoding=str(config.get(self.ENCODING, "utf-8")),
             decode_errors=str(config.get(self.DECODE_ERRORS, "strict")),
@@ -121,10 +124,9 @@ class TextFileSpout(Spout, StatefulComponent):
         self._replay: deque[tuple[str, int]] = deque()
         self._exhausted = False
         self._ended = False
-        state = getattr(self, "_state", None)
-        if state is not None and "position" in state:
-            self._share.seek(Position(*state["position"]))
-            self._replay.extend(tuple(line) for line in state["replay"])
+        if restored is not None:
+            self._share.restore(restored, f"Spout {context.get_component_id()}")
+            self._replay.extend((path, offset) for path, offset in self._state["replay"])
 
     def next_tuple(self) -> None:
         """Emits failed lines again, then the next lines of the share."""

@@ -26,6 +26,13 @@ class GeneratorSpout(ElementSpout):
         """Ask the generator."""
         return self._generator.get()
 
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Have the generator put its position into the state."""
+        # A Generator by its methods only, made for an older release, has no such method.
+        save = getattr(self._generator, "pre_save", None)
+        if save is not None:
+            save(checkpoint_id)
+
 
 class GeneratorStreamlet(Streamlet):
     """The streamlet of a Generator."""

@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.impl.streamletspoutbase import ElementSpout
 from heronpy.streamlet.streamlet import Streamlet, checked_callable
 
+#: How many elements a generator function has yielded, in the state of its task.
+_TAKEN = "elements.taken"
+
 
 class SupplierSpout(ElementSpout):
-    """Emits what the function returns, or what it yields if it is a generator function."""
+    """Emits what the function returns, or what it yields if it is a generator function.
+
+    Under EFFECTIVELY_ONCE a generator function is rewound: after a failure it is run again, and what
+    it yields is skipped up to the position of the checkpoint, so it must yield the same each time. A
+    plain function has no position; it is simply called on.
+    """
 
     def open_source(self, config: dict[str, Any], context: Any) -> None:
-        """Pick up the function; start it if it yields."""
+        """Pick up the function; start it if it yields, and skip what was emitted before."""
         function: Callable[[], Any] = config[self.SOURCE]
-        if inspect.isgeneratorfunction(function):
-            iterator: Iterator[Any] = function()
-            self._supply: Callable[[], Any] = iterator.__next__
-        else:
-            self._supply = function
+        self._taken = 0
+        self._is_rewindable = inspect.isgeneratorfunction(function)
+        if not self._is_rewindable:
+            self._supply: Callable[[], Any] = function
+            if context.attempt:
+                self.log("this source is a plain function and cannot go back to a checkpoint: after a failure, what"
+                         " it gave since then is lost; make it a generator function to be exact", "warn")
+            return
+        iterator: Iterator[Any] = function()
+        if self.state is not None:
+            self._taken = int(self.state.get(_TAKEN) or 0)
+            deque(islice(iterator, self._taken), maxlen=0)
+        self._supply = iterator.__next__
 
     def next_element(self) -> Any:
         """Ask the function."""
-        return self._supply()
+        element = self._supply()
+        self._taken += 1
+        return element
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Puts the number of elements taken into the state."""
+        if self._is_rewindable and self.state is not None:
+            self.state[_TAKEN] = self._taken
 
 
 class SupplierStreamlet(Streamlet):

@@ -1,0 +1,58 @@
+"""Tuples to lines: JSON or text, one line a tuple, never more.
+
+Pure. A tuple that cannot be one line raises UnfitError with the reason; it never spoils the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+JSON = "jsonl"
+TEXT = "text"
+FORMATS = (JSON, TEXT)
+#: What file names end with.
+SUFFIXES = {JSON: "jsonl", TEXT: "txt"}
+
+
+class UnfitError(ValueError):
+    """A tuple cannot be written as one line."""
+
+
+def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[Any]], bytes]:
+    """The function from a tuple's values to its line.
+
+    JSON gives an object when the names of the fields are known and an array when they are not; text
+    gives the values joined by tabs.
+    """
+    names = list(fields)
+    if format_name == TEXT:
+        return lambda values: _text(_checked(values, names))
+    encode = msgspec.json.Encoder().encode
+
+    def as_json(values: Sequence[Any]) -> bytes:
+        checked = _checked(values, names)
+        try:
+            return encode(dict(zip(names, checked, strict=True)) if names else list(checked)) + b"\n"
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise UnfitError(f"JSON has no way to write it ({error})") from None
+
+    return as_json
+
+
+def _checked(values: Sequence[Any], names: list[str]) -> Sequence[Any]:
+    if names and len(values) != len(names):
+        raise UnfitError(f"it has {len(values)} values and the sink has {len(names)} fields")
+    return values
+
+
+def _text(values: Sequence[Any]) -> bytes:
+    line = "\t".join(map(str, values))
+    if "\n" in line or "\r" in line:
+        raise UnfitError("it holds a line end; use format='jsonl'")
+    try:
+        return line.encode() + b"\n"
+    except UnicodeEncodeError as error:
+        raise UnfitError(f"it is no text ({error})") from None

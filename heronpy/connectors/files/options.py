@@ -1,0 +1,71 @@
+"""Options of a FileSink, as they travel in the configuration of its component."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
+from heronpy.common.errors import ConfigError
+from heronpy.connectors.files.lines import FORMATS, JSON
+
+FOLDER = "file.sink.folder"
+FORMAT = "file.sink.format"
+FIELDS = "file.sink.fields"
+ROLL_BYTES = "file.sink.roll_bytes"
+ROLL_INTERVAL_S = "file.sink.roll_interval_s"
+_TICK_MIN_MS, _TICK_MAX_MS = 20, 500
+
+
+@dataclass(slots=True, frozen=True)
+class FileOptions:
+    """What a FileSink was told."""
+
+    folder: str
+    format: str = JSON
+    #: Names of the values; none: lines are arrays.
+    fields: tuple[str, ...] = ()
+    roll_bytes: int = 64 * 1024 * 1024
+    roll_interval_s: float = 5.0
+
+    def validate(self) -> None:
+        """Raise a ConfigError, one sentence, when an option makes no sense."""
+        if not self.folder or not Path(self.folder).is_absolute():
+            raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
+        if self.format not in FORMATS:
+            raise ConfigError(f"format {self.format!r} of a FileSink must be one of {', '.join(FORMATS)}")
+        if len(set(self.fields)) != len(self.fields):
+            raise ConfigError(f"fields of a FileSink must differ, but they are {list(self.fields)}")
+        for name, value in (("roll_bytes", self.roll_bytes), ("roll_interval_s", self.roll_interval_s)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+                raise ConfigError(f"{name} of a FileSink must be a number above zero, not {value!r}")
+
+    def to_config(self) -> dict[str, Any]:
+        """The component configuration that carries these options."""
+        self.validate()
+        return {
+            FOLDER: self.folder,
+            FORMAT: self.format,
+            FIELDS: list(self.fields),
+            ROLL_BYTES: self.roll_bytes,
+            ROLL_INTERVAL_S: self.roll_interval_s,
+            # The age of a file is looked at when a tick comes.
+            TOPOLOGY_TICK_TUPLE_FREQ_MS: int(min(_TICK_MAX_MS, max(_TICK_MIN_MS, self.roll_interval_s * 200))),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], component: str) -> FileOptions:
+        """The options out of a component's configuration."""
+        if FOLDER not in config:
+            raise ConfigError(f"FileSink {component} needs {FOLDER} in its configuration, or FileSink.spec(folder=...)")
+        given = {"folder": os.fspath(config[FOLDER]), "format": config.get(FORMAT), "fields": config.get(FIELDS),
+                 "roll_bytes": config.get(ROLL_BYTES), "roll_interval_s": config.get(ROLL_INTERVAL_S)}  # fmt: skip
+        given = {name: value for name, value in given.items() if value is not None}
+        if "fields" in given:
+            fields = given["fields"]
+            given["fields"] = tuple(fields.split(",") if isinstance(fields, str) else fields)
+        options = cls(**given)
+        options.validate()
+        return options

@@ -1,0 +1,195 @@
+"""The files of one task of a file sink: open, prepared, published; and who may touch which.
+
+    .open-<component>-<index>-<writer>.<suffix>                    being written
+    .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: whole and on disk, not visible
+    part-<component>-<index>-<number>-<writer>.<suffix>            published
+
+The number is the checkpoint's (or, without checkpoints, a count), `<writer>` is `<run>.<attempt>`: the
+submission of the topology and which of its restores. Invariants: a name is used by one process and once,
+so nothing is ever overwritten; a file goes from one state to the next by one rename; a process removes
+files of older attempts only, so one that was replaced cannot harm its successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from heronpy.common.errors import FencedError
+from heronpy.connectors.durable_files import safe_name, sync_folder
+
+_OPEN, _PENDING, _PART = ".open", ".pending", "part"
+_WRITER = r"(?P<run>[0-9a-f]{8})\.(?P<attempt>\d+|x[0-9a-f]+)\.\w+"
+_OPEN_NAME = re.compile(r"(?P<state>\.open)-(?P<component>.+)-(?P<index>\d+)-" + _WRITER)
+_NUMBERED_NAME = re.compile(
+    r"(?P<state>\.pending|part)-(?P<component>.+)-(?P<index>\d+)-(?P<number>\d+)-" + _WRITER
+)
+_BUFFER_BYTES = 256 * 1024
+
+
+class Takeover(NamedTuple):
+    """What a restored task did about files of its predecessors."""
+
+    published: list[str]
+    removed: list[str]
+    #: Prepared files of the checkpoint that are neither here nor published any more.
+    missing: list[str]
+
+
+class PartFiles:
+    """Writes the files of one process of one task. `attempt` is text: digits, or x and hex digits."""
+
+    def __init__(self, folder: Path, component: str, index: int, run: str, attempt: str, suffix: str) -> None:
+        self.folder = folder
+        self._stem = f"{safe_name(component)}-{index}"
+        self._component, self._index = safe_name(component), index
+        self._run, self._attempt = run, attempt
+        self._tail = f"{run}.{attempt}.{suffix}"
+        self._file: BinaryIO | None = None
+        self.bytes = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def append(self, line: bytes) -> None:
+        """Add a line to the open file; makes one if there is none."""
+        if self._file is None:
+            self._file = open(self._open_path, "wb", buffering=_BUFFER_BYTES)
+            # Held until the file is closed: shows a successor that its writer lives.
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.write(line)
+        self.bytes += len(line)
+
+    def prepare(self, number: int) -> str | None:
+        """Make what was written durable under its number; its base name, or None when there is nothing."""
+        base = f"{self._stem}-{number}-{self._tail}"
+        return base if self._close_as(f"{_PENDING}-{base}") else None
+
+    def roll(self, number: int) -> str | None:
+        """Make what was written durable and visible at once."""
+        base = f"{self._stem}-{number}-{self._tail}"
+        return base if self._close_as(f"{_PART}-{base}") else None
+
+    def _close_as(self, name: str) -> bool:
+        file = self._file
+        if file is None:
+            return False
+        try:
+            file.flush()
+            os.fsync(file.fileno())
+            os.rename(self._open_path, self.folder / name)
+        except FileNotFoundError:
+            raise FencedError(
+                f"file {self._open_path} was removed; this process was replaced by a newer one, and stops"
+            ) from None
+        sync_folder(self.folder)
+        self.discard()
+        return True
+
+    def discard(self) -> None:
+        """Close the open file; what is left of it is for a successor to remove."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self.bytes = None, 0
+
+    @property
+    def _open_path(self) -> Path:
+        return self.folder / f"{_OPEN}-{self._stem}-{self._tail}"
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def publish(self, bases: Iterable[str]) -> list[str]:
+        """Make prepared files visible, harmless to repeat; those that are neither here nor visible."""
+        missing = []
+        renamed = False
+        for base in bases:
+            try:
+                os.rename(self.folder / f"{_PENDING}-{base}", self.folder / f"{_PART}-{base}")
+                renamed = True
+            except FileNotFoundError:
+                if not (self.folder / f"{_PART}-{base}").exists():
+                    missing.append(base)
+        if renamed:
+            sync_folder(self.folder)
+        return missing
+
+    def take_over(self, committed: Iterable[str], checkpoint: int) -> Takeover:
+        """After a restore: publish what the checkpoint holds, remove all else that older attempts left.
+
+        That includes files published for later checkpoints: they exist when a checkpoint turned out to
+        be damaged and an older one is restored, and their rows come again.
+        """
+        wanted = set(committed)
+        here = {name for name in os.listdir(self.folder) if name.startswith(f"{_PENDING}-")}
+        published = sorted(base for base in wanted if f"{_PENDING}-{base}" in here)
+        missing = self.publish(sorted(wanted))
+        removed: list[str] = []
+        # A predecessor that still runs may rename a file while we look: look until nothing is left.
+        while doomed := [name for name in os.listdir(self.folder) if self._is_void(name, wanted, checkpoint)]:
+            for name in doomed:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self.folder / name)
+                    removed.append(name)
+        if removed:
+            sync_folder(self.folder)
+        return Takeover(published, sorted(removed), missing)
+
+    def _is_void(self, name: str, wanted: set[str], checkpoint: int) -> bool:
+        match = self._mine(name)
+        if match is None or not match["attempt"].isdigit() or int(match["attempt"]) >= int(self._attempt):
+            return False
+        if match["state"] == _PART:
+            return int(match["number"]) > checkpoint
+        return name.partition("-")[2] not in wanted
+
+    def _mine(self, name: str) -> re.Match[str] | None:
+        """Is this a file of an earlier or later process of this task, in this run?"""
+        match = (_OPEN_NAME if name.startswith(_OPEN) else _NUMBERED_NAME).fullmatch(name)
+        if match is None or match["run"] != self._run:
+            return None
+        return match if match["component"] == self._component and int(match["index"]) == self._index else None
+
+    # -- without checkpoints ------------------------------------------------------------------
+
+    def settle_leftovers(self, keep: bool) -> tuple[int, int]:
+        """Publish (`keep`) or remove open files whose writer is dead: how many of each."""
+        kept = removed = 0
+        for name in sorted(os.listdir(self.folder)):
+            match = self._mine(name)
+            if match is None or match["state"] != _OPEN:
+                continue
+            path = self.folder / name
+            with contextlib.suppress(FileNotFoundError, BlockingIOError), open(path, "r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if keep and _cut_half_line(file):
+                    os.fsync(file.fileno())
+                    base = name.partition("-")[2].removeprefix(f"{self._stem}-")
+                    # Number 0: its writer began with 1.
+                    os.rename(path, self.folder / f"{_PART}-{self._stem}-0-{base}")
+                    kept += 1
+                else:
+                    os.unlink(path)
+                    removed += 1
+        if kept or removed:
+            sync_folder(self.folder)
+        return kept, removed
+
+
+def _cut_half_line(file: BinaryIO) -> int:
+    """Cut off a last line without an end; the bytes that are left."""
+    size = file.seek(0, os.SEEK_END)
+    while size:
+        start = max(0, size - _BUFFER_BYTES)
+        file.seek(start)
+        newline = file.read(size - start).rfind(b"\n")
+        if newline >= 0:
+            size = start + newline + 1
+            break
+        size = start
+    file.truncate(size)
+    return size

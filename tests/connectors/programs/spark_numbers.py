@@ -1,0 +1,60 @@
+"""The lines of a file, through a SparkSink whose function works in Spark's own Python workers."""
+
+from __future__ import annotations
+
+import argparse
+
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.connectors.spark import SparkSink
+from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+
+
+def store(spark, df, batch):
+    """Write each row with the id of its batch; slowly enough to be killed in the middle."""
+    import time
+
+    pause_s = batch.options["row_pause_ms"] / 1000
+
+    def slow(frames):
+        for frame in frames:
+            time.sleep(pause_s * len(frame))
+            yield frame.assign(batch=batch.id)
+
+    batch.write_parquet(df.mapInPandas(slow, "line string, batch string"), batch.options["table"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    for name in ("--file", "--table", "--mode"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--row-pause-ms", type=float, default=1.0)
+    args = parser.parse_args()
+    builder = TopologyBuilder(args.name)
+    config = {"textfile.paths": args.file, "textfile.block_bytes": 4096, "textfile.lines_per_call": 10}
+    lines = builder.add_spout("lines", TextFileSpout, par=2, config=config)
+    builder.add_spec(
+        SparkSink.spec(
+            "table",
+            {lines: Grouping.SHUFFLE},
+            aggregate=store,
+            schema={"line": "string"},
+            batch_rows=400,
+            max_uncommitted=2,
+            table=args.table,
+            row_pause_ms=args.row_pause_ms,
+        )
+    )
+    builder.set_config(
+        {
+            "topology.reliability.mode": args.mode,
+            "topology.max.spout.pending": 2000,
+            "topology.message.timeout.secs": 300,
+        }
+    )
+    builder.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

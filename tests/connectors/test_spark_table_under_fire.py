@@ -1,0 +1,134 @@
+"""A whole topology whose SparkSink writes Parquet, while Spark's processes and the sink are killed (F07)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.command import Heron
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
+
+PROGRAM = Path(__file__).parent / "programs" / "spark_numbers.py"
+ROWS = 6000
+NAME = "Numbers"
+
+
+class Run:
+    """The topology, and where its Spark is."""
+
+    def __init__(self, heron: Heron, folder: Path, mode: str) -> None:
+        self.heron = heron
+        self.table = folder / "table"
+        file = folder / "numbers.txt"
+        file.write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
+        words = ("--file", file, "--table", self.table, "--mode", mode)
+        heron.submit(PROGRAM, NAME, *words, "--config-property", "heron.checkpoint.interval_s=0.5")
+        self.spark = heron.log_dir(NAME).parent / "spark"
+
+    def in_mid_batch(self) -> bool:
+        """Is Spark at work on a batch now?"""
+        return any(self.spark.glob("table/claimed/*.json"))
+
+    def driver(self) -> psutil.Process | None:
+        """The JVM, once it is there."""
+        try:
+            return psutil.Process(json.loads((self.spark / ".driver.json").read_text())["pid"])
+        except (OSError, ValueError, psutil.Error):
+            return None
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The processes in which the function's own Python runs."""
+        driver = self.driver()
+        try:
+            # The daemon forks them; it is the JVM's own child.
+            return [] if driver is None else [p for d in driver.children() for p in d.children()]
+        except psutil.Error:
+            return []
+
+    def published(self) -> int:
+        return len(list(self.table.glob("batch=*")))
+
+    def when(self, what: str, find: Callable[[], object]) -> None:
+        wait_for(find, 400.0, what)
+
+    def kill_a_python_worker(self) -> None:
+        def shoot() -> bool:
+            victims = self.python_workers() if self.in_mid_batch() else []
+            for victim in victims:
+                victim.send_signal(signal.SIGKILL)
+            return bool(victims)
+
+        self.when("a Python worker of Spark in mid-batch", shoot)
+
+    def kill_the_driver(self) -> None:
+        def shoot() -> bool:
+            victim = self.driver() if self.in_mid_batch() else None
+            if victim is not None:
+                victim.send_signal(signal.SIGKILL)
+            return victim is not None
+
+        self.when("the driver in mid-batch", shoot)
+
+    def kill_the_gateway(self) -> None:
+        pid = self.heron.pid(NAME, "spark-gateway")
+        self.when("a batch at work", self.in_mid_batch)
+        os.kill(pid, signal.SIGKILL)
+
+    def kill_the_sink(self) -> None:
+        status = self.heron.status(NAME)
+        [pid] = [task["pid"] for task in status["tasks"] if task["component"] == "table"]
+        self.when("a batch at work", self.in_mid_batch)
+        os.kill(pid, signal.SIGKILL)
+
+    def progresses(self) -> None:
+        """Spark has published another batch since it was last shot at."""
+        before = self.published()
+        self.when("another batch", lambda: self.published() > before)
+
+    def rows(self) -> list[dict[str, str]]:
+        """What is in the table when all has come to its end."""
+        self.heron.when_state(NAME, "FINISHED", 400.0)
+        found: list[dict[str, str]] = pq.read_table(self.table, partitioning=None).to_pylist()
+        return found
+
+
+def test_the_table_is_exact_whatever_is_killed(heron: Heron, user: Path) -> None:
+    run = Run(heron, user, "EFFECTIVELY_ONCE")
+    run.progresses()
+    for shoot in (run.kill_a_python_worker, run.kill_the_sink, run.kill_the_driver, run.kill_the_sink,
+                  run.kill_the_gateway):  # fmt: skip
+        shoot()
+        run.progresses()
+    rows = run.rows()
+    lines = Counter(row["line"] for row in rows)
+    assert (len(lines), lines.total()) == (ROWS, ROWS)
+    assert heron.status(NAME)["checkpoints"]["restores"] >= 2
+    assert {row["batch"] for row in rows} == {path.name.partition("=")[2] for path in run.table.glob("batch=*")}
+
+
+def test_at_least_once_repeats_rows_of_the_killed_sink_only(heron: Heron, user: Path) -> None:
+    """Batches that Spark repeats replace themselves; those a dead sink left unacked come again in new ones."""
+    run = Run(heron, user, "ATLEAST_ONCE")
+    run.progresses()
+    run.kill_the_driver()
+    run.progresses()
+    run.kill_the_sink()
+    run.progresses()
+    batches = defaultdict(list)
+    for row in run.rows():
+        batches[row["line"]].append(row["batch"])
+    assert len(batches) == ROWS, "nothing is lost"
+    assert all(len(set(ids)) == len(ids) <= 2 for ids in batches.values()), "no batch is there twice"
+    # Ids begin with component, task and number; the numbers of a task only grow.
+    again = {min(ids) for ids in batches.values() if len(ids) > 1}
+    assert len(again) <= 2, "max_uncommitted batches of the dead sink at most come again"

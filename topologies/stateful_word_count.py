@@ -1,0 +1,127 @@
+"""Word count whose result is exact whatever fails: counts are state, files are published with checkpoints.
+
+    heron submit local topologies/stateful_word_count.py Counts --file book.txt --out counts
+    heron checkpoints list local Counts
+
+The input ends: then the folder `counts` holds one line of JSON per word. Kill tasks while it runs, or kill
+the topology and submit it again with `--restore latest`: the lines are the same. `--rate 100` leaves time for
+that, and this ends the wait:
+
+    heron update local Counts --runtime-config line:counts.rate:0
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+from heronpy import Bolt, Grouping, Spout, StatefulComponent, TopologyBuilder
+from heronpy.api import api_constants as constants
+from heronpy.connectors.files import FileSink
+
+
+class LineSpout(Spout, StatefulComponent):
+    """Reads a file `times` times over, and can go back to where it was at a checkpoint."""
+
+    outputs = ["line"]
+
+    def init_state(self, stateful_state):
+        # Called before initialize: empty at the first start, later what was saved with the checkpoint.
+        self.state = stateful_state
+
+    def initialize(self, config, context):
+        self.file = open(config["counts.file"], "rb")
+        self.turn, offset = self.state.get("position", (1, 0))
+        self.turns = config["counts.times"]
+        self.file.seek(offset)
+        self.due = 0.0
+        self.update(config)
+
+    def update(self, changed):
+        # Called with what `heron update --runtime-config` changes.
+        rate = float(changed.get("counts.rate", 0))
+        self.pause_s = 1 / rate if rate else 0.0
+
+    def pre_save(self, checkpoint_id):
+        # Called between two tuples: everything emitted before belongs to the checkpoint.
+        self.state["position"] = (self.turn, self.file.tell())
+
+    def next_tuple(self):
+        if self.pause_s:
+            now = time.monotonic()
+            if now < self.due:
+                return
+            self.due = now + self.pause_s
+        line = self.file.readline()
+        if line:
+            self.emit([line.decode()])
+        elif self.turn < self.turns:
+            self.turn += 1
+            self.file.seek(0)
+        else:
+            self.end_of_input()
+
+
+class SplitBolt(Bolt):
+    """Splits lines into words; without state, it needs nothing to be exact."""
+
+    outputs = ["word"]
+
+    def process(self, tup):
+        for word in tup.values[0].split():
+            self.emit([word])
+
+
+class CountBolt(Bolt):
+    """Counts words in keyed state: saved by what has changed, and moved with the words when tasks are added."""
+
+    outputs = ["word", "count"]
+
+    def initialize(self, config, context):
+        self.counts = context.keyed_state("counts")
+
+    def process(self, tup):
+        # The key is the value of the field that the input is grouped by.
+        word = tup.values[0]
+        self.counts[word] = self.counts.get(word, 0) + 1
+
+    def finish(self):
+        for word, count in self.counts.items():
+            self.emit([word, count])
+
+
+def stateful_word_count(name: str, path: str, folder: str, times: int = 1, rate: float = 0) -> TopologyBuilder:
+    """The topology: line -> split -> count -> files."""
+    builder = TopologyBuilder(name)
+    config = {"counts.file": path, "counts.times": times, "counts.rate": rate}
+    lines = builder.add_spout("line", LineSpout, par=1, config=config)
+    words = builder.add_bolt("split", SplitBolt, par=1, inputs={lines: Grouping.SHUFFLE})
+    counts = builder.add_bolt("count", CountBolt, par=2, inputs={words: Grouping.fields("word")})
+    builder.add_spec(FileSink.spec("store", {counts: Grouping.SHUFFLE}, folder=folder, fields=["word", "count"]))
+    builder.set_config(
+        {
+            constants.TOPOLOGY_RELIABILITY_MODE: constants.TopologyReliabilityMode.EFFECTIVELY_ONCE,
+            constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS: 2,
+        }
+    )
+    return builder
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    parser = argparse.ArgumentParser(description="Count words, exactly.")
+    parser.add_argument("name", nargs="?", default="Counts", help="name of the topology")
+    parser.add_argument("--file", required=True, help="the text to count")
+    parser.add_argument("--out", required=True, help="folder for the counts")
+    parser.add_argument("--times", type=int, default=1, help="read the file so many times")
+    parser.add_argument("--rate", type=float, default=0, help="lines per second; 0: as fast as they are counted")
+    args = parser.parse_args()
+    if not os.path.isfile(args.file):
+        parser.error(f"there is no file {args.file}")
+    file, out = os.path.abspath(args.file), os.path.abspath(args.out)
+    stateful_word_count(args.name, file, out, args.times, args.rate).build_and_submit()
+
+
+if __name__ == "__main__":
+    main()
