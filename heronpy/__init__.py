@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from heronpy.api.custom_grouping import ICustomGrouping as ICustomGrouping
     from heronpy.api.serializer import IHeronSerializer as IHeronSerializer
     from heronpy.api.spout.spout import Spout as Spout
+    from heronpy.api.state.keyed_state import KeyedState as KeyedState
     from heronpy.api.state.state import HashMapState as HashMapState
     from heronpy.api.state.state import State as State
     from heronpy.api.state.stateful_component import StatefulComponent as StatefulComponent
+    from heronpy.api.state.two_phase import TwoPhaseStatefulComponent as TwoPhaseStatefulComponent
     from heronpy.api.stream import Grouping as Grouping
     from heronpy.api.stream import Stream as Stream
     from heronpy.api.task_hook import ITaskHook as ITaskHook
@@ -51,8 +53,10 @@ _HOMES = {
     "IHeronSerializer": "heronpy.api.serializer",
     "Spout": "heronpy.api.spout.spout",
     "HashMapState": "heronpy.api.state.state",
+    "KeyedState": "heronpy.api.state.keyed_state",
     "State": "heronpy.api.state.state",
     "StatefulComponent": "heronpy.api.state.stateful_component",
+    "TwoPhaseStatefulComponent": "heronpy.api.state.two_phase",
     "Grouping": "heronpy.api.stream",
     "Stream": "heronpy.api.stream",
     "ITaskHook": "heronpy.api.task_hook",

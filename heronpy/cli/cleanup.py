@@ -98,6 +98,7 @@ def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) 
     left = leftovers(record.launch_file)
     outcome.remains = [f"process {process.pid}" for process in left]
     if not left:
+        _clear_checkpoints(session, record)
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
@@ -171,12 +172,26 @@ def kill_leftovers(launch_file: str) -> int:
 
 
 def remove_state(session: Session, record: plans.ExecutionState) -> None:
-    """Remove the topology's nodes, unless they belong to a later topology of the same name."""
+    """Remove the topology's keys and nodes, unless they belong to a later topology of the same name."""
+    from heronpy.net import curve
     from heronpy.scheduler import teardown
 
     current = session.record(record.topology)
     if current is None or current.topology_id == record.topology_id:
+        if record.working_dir:
+            curve.remove(record.working_dir)
         teardown.remove_state(session.state, record.topology)
+
+
+def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> None:
+    """Complete checkpoints stay (M15); what an unfinished one has written goes."""
+    from heronpy.ckpt.catalogue import roots_of
+    from heronpy.cli.checkpoint_removal import clear_leftovers
+    from heronpy.common.settings import settings_for
+
+    with contextlib.suppress(HeronError, OSError):  # no launch file, or no store: nothing was written, either
+        for root in roots_of([settings_for(session.launch_of(record), "checkpoint")]):
+            clear_leftovers(root / record.topology_id)
 
 
 def remove_sockets(session: Session, record: plans.ExecutionState) -> None:

@@ -23,7 +23,7 @@ MEANINGS = {
     OK: "done",
     FAILED: "failed; the reason is on stderr",
     USAGE: "wrong usage, or bad input such as a topology or setting that cannot work",
-    NOT_FOUND: "no such topology",
+    NOT_FOUND: "no such topology, or no such checkpoint",
     EXISTS: "a topology of that name exists already",
     TIMED_OUT: "not done before its deadline",
     PARTIAL: "partly done; stderr says what is left",

@@ -24,11 +24,13 @@ from heronpy.cli.target import Common, Target, common_flags, json_flag, target_a
 @json_flag
 @common_flags
 def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool, common: Common) -> None:
-    """Stop a topology and remove it from the cluster; its log files stay.
+    """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
+    A submit with --restore goes on from a checkpoint; 'heron checkpoints delete' removes them.
     Works also when the topology's scheduler is dead or a submit was cut short.
     """
     from heronpy.cli import cleanup
+    from heronpy.cli.checkpoint_view import newest_location
     from heronpy.cli.session import Session
 
     session = Session(target, common)
@@ -36,6 +38,7 @@ def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool,
     with session.operation(topology, timeout_s + 30.0):
         # Looked up again: another kill may have had the lock until now.
         record = session.find(topology)
+        newest = newest_location(session, topology)
         outcome = cleanup.take_down(session, record, timeout_s)
     if outcome.remains:
         raise exits.Failure(
@@ -51,6 +54,7 @@ def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool,
                 "by_scheduler": outcome.by_scheduler,
                 "processes_killed": outcome.processes_killed,
                 "log_dir": f"{record.working_dir}/log-files",
+                "checkpoint": newest or None,
             }
         )
         return
@@ -58,3 +62,7 @@ def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool,
         say(f"The scheduler of '{topology}' was gone; stopped {outcome.processes_killed} left processes")
     say(f"Successfully killed topology '{topology}'")
     say(f"  logs stay in {record.working_dir}/log-files")
+    if newest:
+        say(f"  checkpoints stay; the newest is {newest}")
+        say(f"  to go on from it:  heron submit {target} PROGRAM --restore latest")
+        say(f"  to delete them:    heron checkpoints delete {target} {topology} --all")

@@ -88,14 +88,14 @@ def status_command(target: Target, topology: str, as_json: bool, common: Common)
 
     Exit code 1 when the topology has failed or nothing of it runs.
     """
-    from heronpy.cli import summary
+    from heronpy.cli import stateful, summary
     from heronpy.cli.session import Session
 
     session = Session(target, common)
     record = session.find(topology)
     status = session.status(topology)
     if as_json:
-        print_json(_status_json(record, status))
+        print_json({**_status_json(record, status), **stateful.as_json(session, status)})
     else:
         _show_status(session, record, status)
     if summary.lifecycle_name(status) == "FAILED":
@@ -152,8 +152,9 @@ def _status_json(record: plans.ExecutionState, status: control.StatusReply) -> d
 
 
 def _show_status(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> None:
-    from heronpy.cli import summary
+    from heronpy.cli import stateful, summary
     from heronpy.common.units import format_duration
+    from heronpy.plan.component_config import reliability_mode
 
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
@@ -162,6 +163,9 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
     say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
     say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
+    say(f"  mode       {clean(reliability_mode(status.plan.topology))}")
+    for text in stateful.current_lines(session, status):
+        say(f"             {clean(text)}")
     if status.discarded_tuples:
         say(f"  discarded  {status.discarded_tuples:,} tuples")
     for culprit in status.culprits:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import exits
+from heronpy.cli.cleanup import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.cli.target import TargetType
 
@@ -84,6 +85,10 @@ def list_command() -> None:
         load = profiles.load(name)
         rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
         rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
+    about = "large state of one task: how long it is held up, what is uploaded"
+    rows.append(("checkpoint", about, None, None, None, None))
+    rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
+    rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
     rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
@@ -99,6 +104,49 @@ def startup_command(
     from heronpy.loadtest.startup import run_startup
 
     return _measure(lambda where: run_startup(where, tasks, containers, repeat, say), against, out, target)
+
+
+@load_test_command.command("checkpoint")
+@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True)
+@click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
+              help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
+@click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Folder to write to (default: that of temporary files).")  # fmt: skip
+@_output_flags
+def checkpoint_command(
+    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Any
+) -> int:
+    """Measure checkpoints of one task's large state: the pause, full and incremental uploads, the restore."""
+    from heronpy.loadtest.checkpoint_state import run_checkpoint_state
+
+    return _measure(lambda where: run_checkpoint_state(keys, value_bytes, store, repeat, say), against, out, target)
+
+
+@load_test_command.command("control-plane")
+@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True)
+@_output_flags
+def control_plane_command(
+    containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Any
+) -> int:
+    """Pack and register a topology too large for one machine, simulated."""
+    from heronpy.loadtest.control_plane import run_control_plane
+
+    return _measure(lambda where: run_control_plane(containers, tasks, repeat, say), against, out, target)
+
+
+@load_test_command.command("costs")
+@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
+              help="Seconds to emit, for each variant.")  # fmt: skip
+@_output_flags
+def costs_command(
+    containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Any
+) -> int:
+    """Measure what metrics, logging, encryption and guarantees cost on the word count."""
+    from heronpy.loadtest.costs import run_costs
+
+    return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
 
 
 def _profile_command(load: Load) -> click.Command:
@@ -147,7 +195,7 @@ def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out
     from heronpy.loadtest.cluster import cluster
 
     before = results.read(against) if against is not None else None
-    with cluster(str(target) if target is not None else None) as where:
+    with interruptible(), cluster(str(target) if target is not None else None) as where:
         result = measure(where)
     tables.print_result(console(), result, before)
     stem = re.sub(r"[^0-9T]", "", result["date"].partition("+")[0])

@@ -49,7 +49,11 @@ def main(argv: list[str] | None = None) -> int:
         kind = "sentence" if isinstance(error, Unusable) else "failed"
         report.write_text(json.dumps({kind: str(error)}), encoding="utf-8")
         return SENTENCE
-    content = {"main_file": _main_file(), "files": _loaded_files(request["root"])}
+    content = {
+        "main_file": _main_file(),
+        "files": _loaded_files(request["root"]),
+        "warnings": _spouts_that_start_over(Path(request["out"])),
+    }
     report.write_text(json.dumps(content), encoding="utf-8")
     sys.stdout.flush()
     return 0
@@ -86,6 +90,7 @@ def _guarded(step: Callable[[], None]) -> None:
 def _explain(error: BaseException) -> NoReturn:
     """Raises Unusable for what heronpy refused, else prints the traceback and raises Failed."""
     from heronpy.api.user_code import is_runtime_frame, user_traceback
+    from heronpy.common.log_format import escape
 
     frames = traceback.extract_tb(error.__traceback__)
     text = " ".join(str(error).split())
@@ -96,7 +101,7 @@ def _explain(error: BaseException) -> NoReturn:
             where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
             raise Unusable(where + text) from None
     sys.stdout.flush()
-    sys.stderr.write(user_traceback(error))
+    sys.stderr.write(escape(user_traceback(error)))
     raise Failed(f"raised {type(error).__name__}" + (f": {text}" if text else "")) from None
 
 
@@ -190,6 +195,39 @@ def _write_main_classes(request: dict[str, Any]) -> None:
         )
     for cls in classes:
         cls.write()
+
+
+def _spouts_that_start_over(out: Path) -> list[str]:
+    """A sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
+    from google.protobuf.message import DecodeError
+
+    from heronpy.api.state.stateful_component import StatefulComponent
+    from heronpy.plan.component_config import reliability_mode
+    from heronpy.proto import topology_pb2 as api
+
+    found = []
+    for path in sorted(out.glob("*.defn")):
+        try:
+            topology = api.Topology.FromString(path.read_bytes())
+        except DecodeError:
+            continue  # The parent says so.
+        if reliability_mode(topology) != "EFFECTIVELY_ONCE":
+            continue
+        for spout in topology.spouts:
+            cls = _class_at(spout.comp.class_name)
+            if cls is not None and not issubclass(cls, StatefulComponent):
+                found.append(
+                    f"spout '{spout.comp.name}' is no StatefulComponent: after a failure it starts over, and its"
+                    " tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
+                )
+    return found
+
+
+def _class_at(class_path: str) -> type | None:
+    """The class of a component, when the program has it; what only the tasks can load is judged by nobody here."""
+    module, _, name = class_path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
 
 
 def _main_file() -> str | None:

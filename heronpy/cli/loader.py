@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.cli import exits, package_files
+from heronpy.cli.output import warn
 from heronpy.cli.program import Program
 from heronpy.cli.target import Target, topology_name_problem, unix_user
 
@@ -76,6 +77,8 @@ def load(
     _run_child(program, scratch, child_environment({"HERON_OPTIONS": packed}), timeout_s, output)
     report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
     topology = _the_topology(program, out)
+    for text in report["warnings"]:
+        warn(text)
     package = _package(program, report, scratch)
     return Loaded(topology, package, _main_file(program, topology, report, package))
 

@@ -24,6 +24,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "activate": ("lifecycle", "Let the spouts of a topology emit."),
         "deactivate": ("lifecycle", "Pause the spouts of a topology."),
         "restart": ("lifecycle", "Restart a topology, one container or one task."),
+        "checkpoints": ("checkpoints", "List, take, restore, check and delete checkpoints."),
         "update": ("update", "Change parallelism, containers or configuration of a running topology."),
     },
     "Look": {
@@ -34,10 +35,12 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
         "metrics": ("metrics", "Show metrics by component or instance."),
         "logs": ("logs", "Show or follow the logs of tasks and processes."),
         "exceptions": ("metrics", "Show the exceptions that user code raised."),
+        "dead-letters": ("dead_letters", "Show the tuples that were given up after too many tries."),
         "profile": ("profile", "Record where a running task spends its time."),
     },
     "Measure": {
         "load-test": ("load_test", "Run a profile of load and check its counts."),
+        "verify": ("verify", "Do faults to a topology and judge what arrived."),
     },
     "Set up": {
         "config": ("config", "Show settings and their origin; set client defaults of a cluster."),
@@ -134,13 +137,15 @@ def explain(error: Exception, verbose: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
+    from heronpy.cli.output import clean, clean_block
+
     if isinstance(error, click.ClickException):
-        click.echo(f"error: {usage_sentence(error)}", err=True)
+        click.echo(f"error: {clean(usage_sentence(error))}", err=True)
         return exits.USAGE if isinstance(error, click.UsageError) else error.exit_code
     from heronpy.common.errors import HeronError
 
     if isinstance(error, exits.Failure) and error.report:
-        click.echo(error.report.rstrip("\n"), err=True)
+        click.echo(clean_block(error.report.rstrip("\n")), err=True)
     if isinstance(error, (exits.Failure, HeronError)):
         text = str(error) or type(error).__name__
     elif isinstance(error, OSError) and error.strerror:
@@ -149,9 +154,7 @@ def explain(error: Exception, verbose: bool) -> int:
         text = f"heron itself failed: {type(error).__name__}: {error}"
         if not verbose:
             text += " (run the command with --verbose to see where)"
-    from heronpy.cli.output import clean
-
-    for line in text.splitlines() or [""]:  # a topology may have several things wrong, one sentence each
+    for line in text.split("\n"):  # a topology may have several things wrong, one sentence each
         click.echo(f"error: {clean(line)}", err=True)
     return exits.exit_code_of(error)
 

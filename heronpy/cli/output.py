@@ -30,11 +30,11 @@ def clean_block(text: str) -> str:
 
 
 def say(text: str = "") -> None:
-    click.echo(text)
+    click.echo(clean_block(text))
 
 
 def warn(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(clean_block(text), err=True)
 
 
 def print_json(value: Any) -> None:

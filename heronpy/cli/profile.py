@@ -1,15 +1,22 @@
 """`heron profile`: where a task or another process of a topology spends its time, while it runs.
 
-py-spy attaches to the process from outside; neither the topology nor its code is changed. It samples
-twice, once for each format, because it writes one format at a time.
+py-spy, where it is installed, attaches to the process from outside; neither the topology nor its code is
+changed. It samples twice, once for each format, because it writes one format at a time. Without it the
+process samples itself, by a thread of its own: the same stacks, at the price of some of its own CPU. (cProfile
+would slow every call of the hot path, and knows pairs of callers, not the stacks that a flame graph is made of.)
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +31,9 @@ if TYPE_CHECKING:
 
 #: format -> suffix of its file
 FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
-#: py-spy needs a moment to attach and to write.
+#: Whoever samples needs a moment to begin and to write.
 SLACK_S = 30.0
+LOOK_S = 0.05
 
 
 @click.command("profile")
@@ -33,10 +41,10 @@ SLACK_S = 30.0
 @topology_argument
 @click.argument("what", metavar="TASK|PROCESS")
 @click.option("--duration", "duration_s", type=click.IntRange(min=1), default=5, show_default=True, metavar="S",
-              help="Seconds to sample, for each format.")  # fmt: skip
+              help="Seconds to sample; py-spy does it for each format.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 1000), default=200, show_default=True, help="Samples a second.")
 @click.option("--format", "form", type=click.Choice([*FORMATS, "both"]), default="both", show_default=True)
-@click.option("--native", is_flag=True, help="Show frames of C extensions, too.")
+@click.option("--native", is_flag=True, help="Show frames of C extensions, too; needs py-spy.")
 @click.option("--idle", is_flag=True, help="Count threads that wait, too.")
 @click.option("--out", type=click.Path(path_type=Path), default=".", metavar="DIR", help="Folder for the files.")
 @common_flags
@@ -63,12 +71,21 @@ def profile_command(
     if executor.host not in ("", "localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()):
         raise exits.Failure(f"{process.name} runs on {executor.host}; run 'heron profile' there")
     program = _py_spy()
+    if native and program is None:
+        raise exits.Failure("--native needs py-spy, which is not installed; run 'pip install py-spy'")
     out.mkdir(parents=True, exist_ok=True)
-    flags = [*(["--native"] if native else []), *(["--idle"] if idle else [])]
-    say(f"Sampling {clean(process.name)} (pid {process.pid}) for {counted(duration_s, 'second')} per format")
-    for name in FORMATS if form == "both" else (form,):
-        path = out / f"{topology}-{process.name}{FORMATS[name]}"
-        _record(program, process, name, path, duration_s, [*flags, "--rate", str(rate)])
+    files = {name: out / f"{topology}-{process.name}{FORMATS[name]}" for name in FORMATS if form in (name, "both")}
+    about = f"Sampling {clean(process.name)} (pid {process.pid}) for {counted(duration_s, 'second')}"
+    if program is None:
+        say(f"{about}, from inside (with py-spy it would be from outside: pip install py-spy)")
+        folder = session.launch_of(session.find(topology)).sockets_dir
+        _write(f"{topology} {process.name}", sample_inside(process, folder, duration_s, rate, idle), files)
+    else:
+        say(f"{about} per format")
+        flags = [*(["--native"] if native else []), *(["--idle"] if idle else []), "--rate", str(rate)]
+        for name, path in files.items():
+            _record(program, process, name, path, duration_s, flags)
+    for name, path in files.items():
         say(f"  {name}: {path}")
 
 
@@ -88,13 +105,62 @@ def find_process(
     raise exits.Failure(f"topology '{topology}' has no task or process '{what}'{hint}", exits.USAGE)
 
 
-def _py_spy() -> str:
-    """The program; a Failure when it is not installed."""
+def _py_spy() -> str | None:
+    """The program, if it is installed."""
     beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if beside.is_file() else shutil.which("py-spy")
-    if found is None:
-        raise exits.Failure("heron profile needs py-spy, which is not installed; run 'pip install py-spy'")
-    return found
+    return str(beside) if beside.is_file() else shutil.which("py-spy")
+
+
+def sample_inside(
+    process: control.ProcessRecord, folder: str, duration_s: float, rate: int, idle: bool
+) -> list[tuple[tuple[str, ...], float]]:
+    """Stacks and their seconds, as the process has sampled them itself; a Failure when it cannot."""
+    from heronpy.procs.sampler import paths_of
+
+    ask, answer = paths_of(folder, process.pid)
+    answer.unlink(missing_ok=True)
+    ask.write_text(json.dumps({"duration_s": duration_s, "rate": rate, "idle": idle}), encoding="utf-8")
+    try:
+        if not _listens(process.pid):
+            raise exits.Failure(f"{process.name} cannot sample itself; run 'pip install py-spy'")
+        os.kill(process.pid, signal.SIGUSR2)
+        deadline = time.monotonic() + duration_s + SLACK_S
+        while not answer.exists():
+            if not _listens(process.pid):
+                raise exits.Failure(f"{process.name} ended while it was sampled")
+            if time.monotonic() > deadline:
+                raise exits.Failure(
+                    f"{process.name} did not sample itself within {duration_s + SLACK_S:g} s: its main thread is in"
+                    " native code, or it is being sampled already; py-spy can do it (pip install py-spy)",
+                    exits.TIMED_OUT,
+                )
+            time.sleep(LOOK_S)
+        found = json.loads(answer.read_text(encoding="utf-8"))
+    finally:
+        for path in (ask, answer):
+            with suppress(OSError):
+                path.unlink()
+    return [(tuple(row["stack"]), row["seconds"]) for row in found["rows"]]
+
+
+def _listens(pid: int) -> bool:
+    """Whether the process has a handler for the signal, which would end it otherwise."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (signal.SIGUSR2 - 1) & 1)
+
+
+def _write(title: str, rows: list[tuple[tuple[str, ...], float]], files: dict[str, Path]) -> None:
+    from heronpy.cli.flame import flame_graph, speedscope
+
+    if not rows:
+        raise exits.Failure(f"{title} used no CPU while it was sampled; --idle counts threads that wait, too")
+    for name, path in files.items():
+        make = flame_graph if name == "flamegraph" else speedscope
+        path.write_text(make(title, rows), encoding="utf-8")
 
 
 def _record(

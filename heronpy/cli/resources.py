@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
 from heronpy.cli.output import counted
+from heronpy.procs.cgroups import pids_left
 
 if TYPE_CHECKING:
     from heronpy.proto import plan_pb2 as plans
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 # What the runtime's processes use, measured and rounded up.
 FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
-THREADS_PER_PROCESS = 4
+THREADS_PER_PROCESS = 6
 RAM_PER_PROCESS = 16 << 20
 PORT_MAX = 65535
 
@@ -83,9 +84,9 @@ def limits_of_host() -> Limits:
     pid_max = _number(Path("/proc/sys/kernel/pid_max"))
     if pid_max is not None:
         threads.append(pid_max)
-    group, used = _number(Path("/sys/fs/cgroup/pids.max")), _number(Path("/sys/fs/cgroup/pids.current"))
+    group = pids_left()
     if group is not None:
-        threads.append(group - (used or 0))
+        threads.append(group)
     return Limits(None if hard == resource.RLIM_INFINITY else hard, min(threads, default=None), _ram_bytes())
 
 
@@ -135,7 +136,8 @@ def check(plan: plans.PackingPlan, limits: Limits) -> None:
         )
     if limits.threads is not None and need.threads > limits.threads:
         raise exits.Failure(
-            f"{total}, but only {limits.threads} threads may run here; raise 'ulimit -u' or lower the parallelism",
+            f"{total}, but only {limits.threads} threads may run here; raise 'ulimit -u' or the group's pids.max,"
+            " or lower the parallelism",
             exits.USAGE,
         )
     if limits.ram_bytes is not None and need.ram_bytes > limits.ram_bytes:

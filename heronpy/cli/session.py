@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heronpy.cli import client_config, exits
 from heronpy.cli.target import Common, Target
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from heronpy.common.settings import Resolved
+    from heronpy.net.curve import Keys
     from heronpy.net.rpc import RpcClient
     from heronpy.plan.launch import LaunchSpec
     from heronpy.proto import control_pb2 as control
@@ -28,9 +29,23 @@ if TYPE_CHECKING:
     from heronpy.statemgr.base import StateManager
 
 
+M = TypeVar("M", bound="Message")
+
+
 def heron_home() -> Path:
     """Where heron keeps state, packages and working directories."""
     return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+
+
+def _absolute(folder: str) -> str:
+    return str(Path(folder).expanduser().absolute())
+
+
+def _pinned(store: Any) -> Any:
+    """A store of checkpoints, a folder or a map with one, with its folder absolute."""
+    if isinstance(store, dict):
+        return {**store, "folder": _absolute(str(store["folder"]))} if store.get("folder") else store
+    return _absolute(str(store))
 
 
 def known_clusters() -> list[str]:
@@ -91,6 +106,13 @@ class Session:
             root = os.path.expanduser(root or str(heron_home() / "state" / self.target.cluster))
         return kind, root
 
+    def pin_stores(self, resolved: Resolved) -> None:
+        """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
+        room = resolved.settings["checkpoint"]
+        room["root"] = _absolute(room["root"] or str(heron_home() / "checkpoints" / self.target.cluster))
+        room["replica"] = _absolute(room["replica"]) if room["replica"] else ""
+        room["stores"] = {name: _pinned(given) for name, given in room["stores"].items()}
+
     # ---- state ----------------------------------------------------------------------------
 
     @cached_property
@@ -149,20 +171,22 @@ class Session:
         from heronpy.proto import topology_pb2 as api
         from heronpy.statemgr import paths
 
-        return api.Topology.FromString(self._must_get(paths.topology(name), name, "topology definition"))
+        what = "topology definition"
+        return self._parsed(api.Topology, self._must_get(paths.topology(name), name, what), name, what)
 
     def packing_plan(self, name: str) -> plans.PackingPlan:
         from heronpy.proto import plan_pb2 as plans
         from heronpy.statemgr import paths
 
-        return plans.PackingPlan.FromString(self._must_get(paths.packing_plan(name), name, "packing plan"))
+        what = "packing plan"
+        return self._parsed(plans.PackingPlan, self._must_get(paths.packing_plan(name), name, what), name, what)
 
     def physical_plan(self, name: str) -> plans.PhysicalPlan | None:
         from heronpy.proto import plan_pb2 as plans
         from heronpy.statemgr import paths
 
         found = self.state.get(paths.physical_plan(name))
-        return plans.PhysicalPlan.FromString(found[0]) if found else None
+        return self._parsed(plans.PhysicalPlan, found[0], name, "physical plan") if found else None
 
     def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
         """Lock that keeps submits and kills of one topology apart; it ends with this process.
@@ -179,6 +203,17 @@ class Session:
                 f" run 'heron kill {self.target} {name}' and submit again"
             )
         return bytes(found[0])
+
+    def _parsed(self, kind: type[M], data: bytes, name: str, what: str) -> M:
+        from google.protobuf.message import DecodeError
+
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise exits.Failure(
+                f"the {what} of '{name}' in the state manager is damaged;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            ) from None
 
     # ---- RPC ------------------------------------------------------------------------------
 
@@ -204,8 +239,18 @@ class Session:
         location = self.tmaster_location(name)
         if location is None:
             raise exits.Failure(self._no_master(name))
-        with RpcClient(location.endpoint, peer=f"the topology master of '{name}'") as client:
+        peer = f"the topology master of '{name}'"
+        with RpcClient(location.endpoint, peer=peer, keys=self.keys(name)) as client:
             yield client
+
+    def keys(self, name: str) -> Keys | None:
+        """The keys of a topology's TCP links; None when they are plain."""
+        from heronpy.net.curve import keys_of
+
+        record = self.record(name)
+        if record is None or not os.path.exists(record.launch_file):
+            return None
+        return keys_of(self.launch_of(record))
 
     def _no_master(self, name: str) -> str:
         if self.scheduler_location(name) is None:
@@ -213,10 +258,29 @@ class Session:
                 f"nothing of topology '{name}' runs any more;"
                 f" run 'heron kill {self.target} {name}' to remove what is left"
             )
+        failure = self._failure_of_container_0(name)
+        if failure:
+            return f"the topology master of '{name}' is not running: {failure}"
         return (
             f"the topology master of '{name}' is not running; it is being restarted,"
             f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
         )
+
+    def _failure_of_container_0(self, name: str) -> str:
+        """Why the scheduler has given up the container of the topology master; empty when it has not."""
+        from heronpy.common.errors import HeronError
+        from heronpy.net.rpc import RpcClient
+        from heronpy.proto import control_pb2 as control
+
+        location = self.scheduler_location(name)
+        if location is None:
+            return ""
+        try:
+            with RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") as client:
+                reply = client.call(control.GetContainers(), 2.0)
+        except HeronError:
+            return ""
+        return next((one.exit_detail for one in reply.containers if one.state == control.PROC_FAILED), "")
 
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +21,11 @@ from heronpy.cli import cleanup, exits, output, resources
 from heronpy.cli.loader import Loaded, child_environment
 from heronpy.cli.session import Session, heron_home
 from heronpy.cli.target import unix_user
+from heronpy.common.errors import ConfigError
 from heronpy.proto import components_of
 
 if TYPE_CHECKING:
+    from heronpy.cli.restoring import Restore
     from heronpy.common.settings import Resolved
     from heronpy.plan.launch import LaunchSpec
     from heronpy.plan.logical import LogicalPlan
@@ -34,7 +36,7 @@ SCHEDULER_START_S = 20.0
 LOG_TAIL_LINES = 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Planned:
     """A topology that has passed every check that needs no side effect."""
 
@@ -43,49 +45,58 @@ class Planned:
     packing_plan: plans.PackingPlan
     resolved: Resolved
     needs_spark: bool
+    restore: Restore | None = None
+    """What it starts from; None: empty."""
 
 
 def plan(session: Session, topology: api.Topology) -> Planned:
     """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
-    from heronpy.common.rooms import PackingSettings
+    from heronpy.common.errors import TopologyError
+    from heronpy.common.rooms import CheckpointSettings, PackingSettings, SecuritySettings
+    from heronpy.net import curve
     from heronpy.packing import pack
-    from heronpy.plan.component_config import config_of
+    from heronpy.plan.component_config import config_of, reliability_mode
     from heronpy.plan.logical import LogicalPlan
+    from heronpy.plan.validation import key_group_problems
+    from heronpy.storage.stores import check_stores
 
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
-    _refuse_mode(topology)
     _check_support(topology)
     configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
     resolved = session.resolve(config_of(topology), configs)
+    session.pin_stores(resolved)
+    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+        found = key_group_problems(logical, resolved.settings["checkpoint"]["key_groups"])
+        if found:
+            raise TopologyError("\n".join(found))
+        check_stores(CheckpointSettings(**resolved.settings["checkpoint"]))
+    else:
+        resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process that would
+    curve.check(SecuritySettings(**resolved.settings["security"]))
     settings = PackingSettings(**resolved.settings["packing"])
     return Planned(topology, logical, pack(topology, settings, None), resolved, _needs_spark(topology))
-
-
-def _refuse_mode(topology: api.Topology) -> None:
-    from heronpy.common.errors import TopologyError
-    from heronpy.plan.component_config import reliability_mode
-
-    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
-        raise TopologyError(
-            f"topology '{topology.name}' asks for EFFECTIVELY_ONCE, which this release does not have yet;"
-            " set topology.reliability.mode to ATLEAST_ONCE or ATMOST_ONCE"
-        )
 
 
 def _check_support(topology: api.Topology) -> None:
     """Refuse what this release does not do, and say once what has no effect: never pretend."""
     from heronpy.common.errors import TopologyError
-    from heronpy.plan.component_config import IGNORED_KEYS, config_of, unsupported_problems
+    from heronpy.plan.component_config import (
+        config_of,
+        keys_without_effect,
+        reliability_mode,
+        unsupported_problems,
+    )
 
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
     problems = [problem for owner, config in owners for problem in unsupported_problems(config, owner)]
     if problems:
         raise TopologyError("\n".join(problems))
-    ignored = sorted({key for _, config in owners for key in config if key in IGNORED_KEYS})
+    mode = reliability_mode(topology)
+    ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
     if ignored:
-        output.warn(f"without effect in this release: {', '.join(ignored)}")
+        output.warn(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
 
 
 def _needs_spark(topology: api.Topology) -> bool:
@@ -139,6 +150,7 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         make_private(Path(spec.sockets_dir))
         undo.callback(cleanup.remove_sockets, session, record)
+        _make_keys(spec)
         spec.save(record.launch_file)
         for path, message in (
             (paths.topology(topology.name), topology),
@@ -146,6 +158,7 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         ):
             # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
             state.set(path, message.SerializeToString())
+        _write_checkpoint_log(session, planned)
         # Registered first: an interrupt may come between the start of the process and its handle.
         undo.callback(cleanup.kill_leftovers, record.launch_file)
         scheduler = _spawn_scheduler(spec, record.launch_file)
@@ -185,13 +198,42 @@ def refuse_taken(session: Session, name: str) -> None:
 
 def make_private(folder: Path) -> None:
     """Create the sockets folder, refusing one that another user planted in the shared temporary folder."""
-    import os
+    from heronpy.net import private
 
     for part in (folder.parent, folder):
-        part.mkdir(mode=0o700, exist_ok=True)
-        status = part.lstat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077 or not part.is_dir() or part.is_symlink():
-            raise exits.Failure(f"{part} does not belong to you alone; remove it or set TMPDIR to a folder of yours")
+        try:
+            private.make_private(part)
+        except ConfigError:
+            raise exits.Failure(
+                f"{part} does not belong to you alone; remove it or set TMPDIR to a folder of yours"
+            ) from None
+
+
+def _make_keys(spec: LaunchSpec) -> None:
+    """New keys for each submit; none where links are plain."""
+    from heronpy.common.settings import settings_for
+    from heronpy.net import curve
+
+    curve.remove(spec.working_dir)
+    if curve.wanted(settings_for(spec, "security")):
+        curve.generate(spec.working_dir)
+
+
+def _write_checkpoint_log(session: Session, planned: Planned) -> None:
+    """What the topology master finds when it first looks: where to start from, and ids that go on from there."""
+    from heronpy.common.errors import NoNodeError
+    from heronpy.proto import checkpoint_pb2 as ckpt
+    from heronpy.statemgr import paths
+
+    node, restore = paths.checkpoints(planned.topology.name), planned.restore
+    if restore is None:
+        with suppress(NoNodeError):  # one of an earlier topology of this name, whose removal was cut short
+            session.state.delete(node)
+        return
+    log = ckpt.CheckpointLog(
+        topology_id=planned.topology.id, next_checkpoint=restore.checkpoint + 1, restore_from=restore.location
+    )
+    session.state.set(node, log.SerializeToString())
 
 
 def _store(loaded: Loaded) -> Path | None:

@@ -41,6 +41,14 @@ CLEAN_UP_S = 15.0
     metavar="S",
     help="Seconds that it may take until every task runs.",
 )
+@click.option(
+    "--restore",
+    metavar="latest|ID|PATH",
+    help="Start from a checkpoint of an earlier run: the newest one, the one of this id, or the one at this path.",
+)
+@click.option(
+    "--allow-dropped-state", is_flag=True, help="With --restore: forget the state of components that are gone."
+)
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 @common_flags
@@ -52,6 +60,8 @@ def submit_command(
     detach: bool,
     wait: bool,
     timeout_s: float,
+    restore: str | None,
+    allow_dropped_state: bool,
     dry_run: bool,
     dry_run_format: str,
     common: Common,
@@ -69,10 +79,15 @@ def submit_command(
     heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
     heron submit local package.module:Class        use a class of an installed module
 
+    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to go on from. A PATH is the
+    folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
+
     Flags that heron does not know go to PROGRAM; so does everything after '--'.
     """
     if detach and wait:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+    if allow_dropped_state and restore is None:
+        raise click.UsageError("--allow-dropped-state says what --restore may do; give --restore, too")
     from heronpy.cli import cleanup
     from heronpy.cli.session import Session
 
@@ -80,7 +95,9 @@ def submit_command(
     session = Session(target, common)
     form = dry_run_format if dry_run else None
     with cleanup.interruptible():
-        _submit(session, program, words, deploy_deactivated, detach, wait, timeout_s, form)
+        _submit(
+            session, program, words, deploy_deactivated, detach, wait, timeout_s, form, (restore, allow_dropped_state)
+        )
 
 
 def _submit(
@@ -92,11 +109,14 @@ def _submit(
     wait: bool,
     timeout_s: float,
     form: str | None,
+    restore: tuple[str | None, bool],
 ) -> None:
     """The steps of a submit; whatever ends them early undoes them."""
     with _scratch_folder() as scratch:
         deadline = time.monotonic() + timeout_s
-        planned, started = _prepare(session, program, words, deploy_deactivated, form, scratch, timeout_s)
+        planned, started = _prepare(
+            session, program, words, deploy_deactivated, form, Path(scratch), timeout_s, restore
+        )
     if started is None:
         _print_plans(planned, form or "table")
         return
@@ -110,6 +130,10 @@ def _submit(
         say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if detach else ""))
         say(f"  logs:   {started.spec.log_dir}")
         say(f"  status: heron status {session.target} {name}")
+        if planned.restore is not None:
+            say(f"  state:  of checkpoint {planned.restore.checkpoint}, {planned.restore.location}")
+            for component in planned.restore.starting_empty:
+                say(f"          component '{component}' is new and starts empty")
         if wait:
             from heronpy.cli.top import watch_until_finished
 
@@ -149,9 +173,10 @@ def _prepare(
     dry_form: str | None,
     scratch: Path,
     timeout_s: float,
+    restore: tuple[str | None, bool],
 ) -> tuple[Planned, Started | None]:
     """Load, check and start; what was started is None for a dry run."""
-    from heronpy.cli import loader, submission
+    from heronpy.cli import loader, restoring, submission
     from heronpy.cli.program import understand
     from heronpy.proto import topology_pb2 as api
 
@@ -161,6 +186,9 @@ def _prepare(
     loaded = loader.load(what, session.target, paused, scratch, timeout_s, output)
     loaded.topology.state = api.PAUSED if paused else api.RUNNING
     planned = submission.plan(session, loaded.topology)
+    wanted, allow_dropped = restore
+    if wanted is not None:
+        planned.restore = restoring.choose(planned, wanted, allow_dropped)
     if dry_form is not None:
         return planned, None
     submission.check_host(planned)
@@ -177,12 +205,14 @@ def _print_plans(planned: Planned, form: str) -> None:
             {
                 "logical_plan": render_logical.as_json(planned.topology),
                 "packing_plan": render_packing.as_json(planned.packing_plan),
+                "restore": planned.restore.location if planned.restore is not None else None,
             }
         )
     elif form == "raw":
         say(f"{planned.topology}\n{planned.packing_plan}".rstrip())
     else:
-        say(f"Topology '{planned.topology.name}' would be launched as follows; nothing was started.\n")
+        start = f" from {planned.restore.location}" if planned.restore is not None else ""
+        say(f"Topology '{planned.topology.name}' would be launched{start} as follows; nothing was started.\n")
         render_logical.show(planned.topology, coloured=form == "colored_table")
         render_packing.show(planned.packing_plan, coloured=form == "colored_table")
 

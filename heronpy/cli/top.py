@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -58,6 +58,7 @@ def top_command(
 
     Ctrl-C ends it. Without a terminal a snapshot is printed per look; with --json one line of JSON.
     """
+    from heronpy.cli import stateful
     from heronpy.cli.session import Session
 
     session = Session(target, common)
@@ -65,12 +66,12 @@ def top_command(
     looks = samples(session, topology, interval_s, iterations)
     try:
         if as_json:
-            _print_json_lines(looks)
+            _print_json_lines(session, looks)
         elif sys.stdout.isatty():
-            _live(looks)
+            _live(session, looks)
         else:
             for status, rows in looks:
-                say(header(status))
+                say(header(status, stateful.current_lines(session, status)))
                 console().print(component_table(rows))
     except KeyboardInterrupt:
         say()
@@ -117,7 +118,8 @@ def samples(
         done += 1
 
 
-def header(status: control.StatusReply) -> str:
+def header(status: control.StatusReply, checkpoints: Sequence[str] = ()) -> str:
+    """What stands above the table: the topology, its checkpoints, what holds it back and what is down."""
     from heronpy.cli import summary
     from heronpy.common.units import format_duration
 
@@ -126,6 +128,7 @@ def header(status: control.StatusReply) -> str:
         f"{clean(status.topology)}  {summary.lifecycle_name(status)}{cause}  up {format_duration(status.uptime_s)}"
         f"  plan version {status.plan_version}"
     ]
+    lines += [clean(text) for text in checkpoints]
     lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     lines += [clean(text) for text in summary.down_texts(status)]
     return "\n".join(lines)
@@ -192,29 +195,34 @@ def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
     return tight
 
 
-def _screen(status: control.StatusReply, rows: list[ComponentRow], narrow: bool) -> Group:
+def _screen(
+    status: control.StatusReply, rows: list[ComponentRow], narrow: bool, checkpoints: Sequence[str]
+) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(Text(header(status), style="bold"), component_table(rows, narrow))
+    return Group(Text(header(status, checkpoints), style="bold"), component_table(rows, narrow))
 
 
-def _live(looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+def _live(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
     from rich.live import Live
+
+    from heronpy.cli import stateful
 
     screen = console()
     with Live(console=screen, auto_refresh=False) as live:
         for status, rows in looks:
-            live.update(_screen(status, rows, screen.width < WIDE), refresh=True)
+            checkpoints = stateful.current_lines(session, status)
+            live.update(_screen(status, rows, screen.width < WIDE, checkpoints), refresh=True)
 
 
-def _print_json_lines(looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+def _print_json_lines(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
     import json
 
-    from heronpy.cli import summary
+    from heronpy.cli import stateful, summary
 
     for status, rows in looks:
-        click.echo(json.dumps(summary.as_json(status, rows)))
+        click.echo(json.dumps({**summary.as_json(status, rows), **stateful.as_json(session, status)}))
 
 
 def watch_until_finished(session: Session, topology: str) -> None:
@@ -239,7 +247,7 @@ def watch_until_finished(session: Session, topology: str) -> None:
                 return
 
     if terminal:
-        _live(until_end())
+        _live(session, until_end())
         return
     for status, rows in until_end():
         say(_line(status, rows))

@@ -203,9 +203,12 @@ def replan(
     session: Session, name: str, old: plans.PackingPlan, parallelism: tuple[str, ...], containers: int | None
 ) -> tuple[api.Topology, plans.PackingPlan]:
     """The topology and packing plan that the user asked for; raises TopologyError when it cannot be."""
+    from heronpy.common.errors import TopologyError
     from heronpy.common.settings import settings_for
     from heronpy.packing import repack
+    from heronpy.plan.component_config import reliability_mode
     from heronpy.plan.logical import LogicalPlan
+    from heronpy.plan.validation import key_group_problems
 
     topology = session.topology(name)
     parts = {part.comp.name: part.comp for part in components_of(topology)}
@@ -213,9 +216,14 @@ def replan(
         set_key(parts[component].config, PARALLELISM, str(count))
     if containers is not None:
         set_key(topology.topology_config, CONTAINERS, str(containers))
-    LogicalPlan.from_topology(topology).validate()
-    settings = settings_for(session.launch_of(session.find(name)), "packing")
-    return topology, repack(old, topology, settings, containers)
+    logical = LogicalPlan.from_topology(topology)
+    logical.validate()
+    launch = session.launch_of(session.find(name))
+    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+        found = key_group_problems(logical, settings_for(launch, "checkpoint").key_groups)
+        if found:
+            raise TopologyError("\n".join(found))
+    return topology, repack(old, topology, settings_for(launch, "packing"), containers)
 
 
 def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:

@@ -178,7 +178,8 @@ def poll(session: Session, name: str, timeout_s: float = 1.0) -> control.StatusR
     if location is None:
         return None
     try:
-        with RpcClient(location.endpoint, peer=f"the topology master of '{name}'") as client:
+        peer = f"the topology master of '{name}'"
+        with RpcClient(location.endpoint, peer=peer, keys=session.keys(name)) as client:
             reply: control.StatusReply | None = client.call(control.GetStatus(), timeout_s)
             return reply
     except (DeadlineError, RpcError):

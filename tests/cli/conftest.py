@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from google.protobuf.message import Message
 
+from heronpy.cli import submission
+from heronpy.cli.loader import child_environment
 from heronpy.cli.main import main
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
@@ -52,6 +56,38 @@ def heron(home: Path, capfd: pytest.CaptureFixture[str]) -> Heron:
         return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
+    """Replaces the scheduler by fake_runtime.py; call it with the fate of the topology."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, str(Path(__file__).with_name("fake_runtime.py")), "--launch", launch_file]
+        with open(spec.log_dir / "scheduler.log", "ab") as log:
+            process = subprocess.Popen(
+                argv,
+                env=child_environment({}),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(submission, "_spawn_scheduler", spawn)
+
+    def choose(fate: str) -> list[subprocess.Popen[bytes]]:
+        monkeypatch.setenv("HERON_FAKE", fate)
+        return started
+
+    yield choose
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait(5)
 
 
 def word_count(name: str = "wordy") -> api.Topology:

@@ -146,6 +146,27 @@ def test_the_traceback_of_the_user_is_whole_and_only_theirs(heron: Heron, home: 
     assert broken.code == 1 and "SyntaxError" in broken.err and "load_topology" not in broken.err
 
 
+def test_a_spout_that_would_start_over_after_a_failure_is_named(heron: Heron, tmp_path: Path) -> None:
+    """M12: effectively once is exact from spouts that go back to a checkpoint, and from no others."""
+    text = CLASSES + """
+from heronpy.api.state.stateful_component import StatefulComponent
+
+class Kept(Words, StatefulComponent):
+    pass
+
+class Third(Topology):
+    config = {"topology.reliability.mode": "MODE"}
+    word = Words.spec(par=1)
+    kept = Kept.spec(par=1)
+    count = Count.spec(par=1, inputs=[word, kept])
+"""
+    words = ("--dry-run", "--dry-run-format", "json")
+    warned = heron("submit", "local", write(tmp_path / "a.py", text.replace("MODE", "EFFECTIVELY_ONCE")), "Third", *words)
+    assert warned.code == 0 and "spout 'word' is no StatefulComponent" in warned.err and "'kept'" not in warned.err
+    silent = heron("submit", "local", write(tmp_path / "b.py", text.replace("MODE", "ATLEAST_ONCE")), "Third", *words)
+    assert silent.code == 0 and "StatefulComponent" not in silent.err
+
+
 def test_programs_that_yield_nothing_usable(heron: Heron, tmp_path: Path) -> None:
     empty = heron("submit", "local", write(tmp_path / "empty.py", "x = 1\n"))
     assert empty.code == 2 and "builds no topology" in empty.err

@@ -169,8 +169,12 @@ def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
     from heronpy.statemgr import paths
 
     wordy.state.delete(paths.tmaster("wordy"))
+    wordy.answers["get_containers"] = control.ContainersReply()
     result = heron("status", "local", "wordy")
     assert result.code == 1 and "topology master of 'wordy' is not running" in result.err
+    given_up = control.ProcessRecord(name="executor-0", state=control.PROC_FAILED, exit_detail="its plan is damaged")
+    wordy.answers["get_containers"] = control.ContainersReply(containers=[given_up])
+    assert "its plan is damaged" in heron("status", "local", "wordy").err
     wordy.state.delete(paths.scheduler("wordy"))
     assert "heron kill local wordy" in heron("status", "local", "wordy").err
     assert "DEAD" in heron("list", "local").out

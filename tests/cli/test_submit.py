@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from heronpy.cli import cleanup, submission
-from heronpy.cli.loader import child_environment
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
@@ -46,38 +45,6 @@ def topo(tmp_path: Path) -> Path:
     path = tmp_path / "topo.py"
     path.write_text(MAIN, encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
-    """Replaces the scheduler by fake_runtime.py; call it with the fate of the topology."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def spawn(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
-        argv = [sys.executable, str(Path(__file__).with_name("fake_runtime.py")), "--launch", launch_file]
-        with open(spec.log_dir / "scheduler.log", "ab") as log:
-            process = subprocess.Popen(
-                argv,
-                env=child_environment({}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        started.append(process)
-        return process
-
-    monkeypatch.setattr(submission, "_spawn_scheduler", spawn)
-
-    def choose(fate: str) -> list[subprocess.Popen[bytes]]:
-        monkeypatch.setenv("HERON_FAKE", fate)
-        return started
-
-    yield choose
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait(5)
 
 
 def nothing_left(home: Path, started: list[subprocess.Popen[bytes]]) -> None:
@@ -135,7 +102,7 @@ def test_a_topology_that_is_late_is_removed_and_what_lacks_is_named(
     heron: Heron, home: Path, topo: Path, runtime: Any
 ) -> None:
     started = runtime("stuck")
-    result = heron("submit", "local", str(topo), "--timeout", "1")
+    result = heron("submit", "local", str(topo), "--timeout", "4")
     assert result.code == 5
     assert "3 of 3 tasks not ready: container_1_word_1" in result.err
     nothing_left(home, started)

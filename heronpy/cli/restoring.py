@@ -1,0 +1,137 @@
+"""What `heron submit --restore` starts from: chosen and checked before anything starts (M15, F33).
+
+`latest`, an id or a path becomes the location of one whole checkpoint that fits the topology, or one
+sentence that says why not. A damaged checkpoint is never chosen in silence: `latest` names it and takes
+the one before, an id or a path that names a damaged one is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heronpy.cli import exits
+from heronpy.cli.output import clean, warn
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.catalogue import Found
+    from heronpy.cli.submission import Planned
+    from heronpy.common.rooms import CheckpointSettings
+    from heronpy.proto import topology_pb2 as api
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A checkpoint that a topology may start from."""
+
+    location: str
+    checkpoint: int
+    starting_empty: tuple[str, ...] = ()
+    """Components that the checkpoint does not know."""
+
+
+def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None:
+    """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither may be."""
+    from heronpy.ckpt import compatibility
+    from heronpy.common.errors import TopologyError
+    from heronpy.common.rooms import CheckpointSettings
+    from heronpy.storage.checkpoints import check_trusted
+
+    topology, settings = planned.topology, CheckpointSettings(**planned.resolved.settings["checkpoint"])
+    _refuse_conflicts(topology)
+    found = _latest(topology.name, settings) if wanted == LATEST else _named(topology.name, settings, wanted)
+    if found is None:
+        return None
+    assert found.metadata is not None  # whole, so it could be read
+    check_trusted(found.location)
+    parallelism = {component.name: component.parallelism for component in planned.logical.definitions}
+    wrong = compatibility.problems(found.metadata, parallelism, settings.key_groups, allow_dropped)
+    if wrong:
+        raise TopologyError("\n".join(wrong))
+    fresh = compatibility.starting_empty(found.metadata, parallelism)
+    return Restore(found.location, found.checkpoint, tuple(fresh))
+
+
+def _refuse_conflicts(topology: api.Topology) -> None:
+    from heronpy.common.errors import TopologyError
+    from heronpy.plan.component_config import START_CLEAN_KEY, config_of, reliability_mode
+
+    mode = reliability_mode(topology)
+    if mode != "EFFECTIVELY_ONCE":
+        raise TopologyError(
+            f"topology '{topology.name}' is {mode} and has no checkpoints; leave out --restore,"
+            " or set topology.reliability.mode to EFFECTIVELY_ONCE"
+        )
+    if config_of(topology).get(START_CLEAN_KEY) is True:
+        raise TopologyError(
+            f"topology '{topology.name}' sets '{START_CLEAN_KEY}' and is submitted with --restore,"
+            " which contradict each other; leave out one of them"
+        )
+
+
+def _latest(name: str, settings: CheckpointSettings) -> Found | None:
+    """The newest whole checkpoint; damaged ones are named."""
+    from heronpy.ckpt import catalogue
+
+    everything = catalogue.of_topology(catalogue.roots_of([settings]), name)
+    for found in everything:
+        wrong = catalogue.missing_files(found)
+        if not wrong:
+            return found
+        warn(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
+    if settings.allow_empty:
+        warn(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
+        return None
+    if everything:
+        raise exits.Failure(
+            f"every checkpoint of '{name}' is damaged; give --restore the path of a copy, or leave it out to start"
+            " empty"
+        )
+    raise exits.Failure(
+        f"there is no checkpoint of '{name}' in {_listed(settings)}; leave out --restore to start empty, or give it"
+        " a path",
+        exits.NOT_FOUND,
+    )
+
+
+def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
+    """The checkpoint with this id or at this path; a Failure when it is absent or damaged."""
+    from heronpy.ckpt import catalogue
+
+    if wanted.isascii() and wanted.isdigit():
+        found = by_id(catalogue.of_topology(catalogue.roots_of([settings]), name), int(wanted), name)
+    else:
+        listed = catalogue.at_path(Path(wanted), name)
+        if not listed:
+            raise exits.Failure(
+                f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them", exits.NOT_FOUND
+            )
+        found = listed[0]
+    wrong = catalogue.missing_files(found)
+    if wrong:
+        raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+    return found
+
+
+def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
+    """The one checkpoint of this id; a Failure when there is none, or one in each of several instances."""
+    matching = [found for found in everything if found.checkpoint == checkpoint]
+    if len(matching) > 1:
+        places = ", ".join(found.location for found in matching)
+        raise exits.Failure(
+            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}",
+            exits.USAGE,
+        )
+    if not matching:
+        known = ", ".join(str(found.checkpoint) for found in everything[:20]) or "none"
+        raise exits.Failure(f"'{name}' has no checkpoint {checkpoint}; there are: {known}", exits.NOT_FOUND)
+    return matching[0]
+
+
+def _listed(settings: CheckpointSettings) -> str:
+    from heronpy.ckpt import catalogue
+
+    return ", ".join(map(str, catalogue.roots_of([settings])))

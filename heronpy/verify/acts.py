@@ -1,0 +1,182 @@
+"""What each fault does to a running topology.
+
+An act begins when tuples flow, does its fault `runs` times with some traffic in between, and returns when
+the last victim is there again; whether all is well is the oracle's business, except for what only the
+fault itself can tell (orphans, say), which it raises as a VerifyError.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import psutil
+
+from heronpy.verify.errors import VerifyError
+from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
+
+#: Records between two faults: so much has to work again before the next one.
+BETWEEN = 200
+#: Children of an executor that died are gone within this.
+ORPHANS_S = 2.0
+MONKEY_MEAN_S = 10.0
+#: Of one short run of the monkey, and seconds of a full one.
+MONKEY_KILLS, MONKEY_S = 6, 1800.0
+#: Checkpoints complete again so soon after a topology master is back (F03).
+CHECKPOINTS_AGAIN_S = 10.0
+
+Act = Callable[[World, int], None]
+
+
+def nothing(world: World, runs: int) -> None:
+    """No fault: what a broken oracle and a broken product have in common."""
+
+
+def repeat(world: World, runs: int, once: Callable[[int], None]) -> None:
+    """Do it so often, with some traffic behind each."""
+    for number in range(runs):
+        once(number)
+        world.until_arrived(BETWEEN)
+        world.wait(world.random.uniform(0.1, 0.5))
+
+
+def kill_task(component: str) -> Act:
+    """kill -9 tasks of a component, one after the other."""
+
+    def act(world: World, runs: int) -> None:
+        def once(number: int) -> None:
+            siblings = {one.name: one.pid for one in world.targets() if one.component}
+            victim = world.random.choice(world.tasks(component))
+            world.kill(victim)
+            if world.mode != EXACT:
+                now = {one.name: one.pid for one in world.targets() if one.component}
+                touched = [name for name, pid in siblings.items() if name != victim.name and now.get(name) != pid]
+                if touched:
+                    raise VerifyError(f"killing {victim.name} ended {', '.join(touched)}, too")
+
+        repeat(world, runs, once)
+
+    return act
+
+
+def kill_stmgr(world: World, runs: int) -> None:
+    repeat(world, runs, lambda n: _kill(world, f"stmgr-{world.random.choice(world.containers())}"))
+
+
+def kill_tmaster(world: World, runs: int) -> None:
+    """The active one, where others stand by."""
+
+    def once(number: int) -> None:
+        world.kill(world.master()).disruptive = False
+
+    repeat(world, runs, once)
+
+
+def tmaster_down(world: World, runs: int) -> None:
+    """No topology master lives: data flows on, and checkpoints go on soon after one is back."""
+
+    def once(number: int) -> None:
+        world.until_checkpoint()
+        fault = world.note("no topology master", disruptive=False)
+        end = time.monotonic() + (4.0 if world.short else 600.0)
+        while time.monotonic() < end:
+            for _, process in world.processes("tmaster"):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            world.wait(POLL_S)
+        if world.mode == EXACT:
+            world.until_checkpoint(CHECKPOINTS_AGAIN_S)
+        world.until(world.topology.status, BACK_S, "an answer of the topology master")
+        fault.back_s = time.monotonic() - end
+
+    repeat(world, runs, once)
+
+
+def _kill(world: World, name: str) -> None:
+    world.kill(world.named(name))
+
+
+def kill_executor(world: World, runs: int) -> None:
+    """The children of an executor end with it, and its container comes back."""
+
+    def once(number: int) -> None:
+        container = world.random.choice(world.containers())
+        victim = world.named(f"executor-{container}")
+        children = [world.process(one) for one in world.targets() if one.container == container and one != victim]
+        fault = world.kill(victim, wait=False)
+        _, left = psutil.wait_procs(children, timeout=ORPHANS_S)
+        if left:
+            names = ", ".join(str(process.pid) for process in left)
+            raise VerifyError(f"processes {names} outlived their executor by {ORPHANS_S:g} s")
+        world.back(victim, fault)
+
+    repeat(world, runs, once)
+
+
+def kill_container(world: World, runs: int) -> None:
+    def once(number: int) -> None:
+        container = world.random.choice(world.containers())
+        victim = world.named(f"executor-{container}")
+        world.back(victim, world.kill_container(container))
+
+    repeat(world, runs, once)
+
+
+def kill_all_containers(world: World, runs: int) -> None:
+    def once(number: int) -> None:
+        victims = [world.named(f"executor-{container}") for container in world.containers()]
+        faults = [world.kill_container(victim.container) for victim in victims]
+        for victim, fault in zip(victims, faults, strict=True):
+            world.back(victim, fault)
+
+    repeat(world, runs, once)
+
+
+def monkey(world: World, runs: int) -> None:
+    """Kills at exponential times; nobody waits for anything to come back."""
+    mean = 0.5 if world.short else MONKEY_MEAN_S
+    for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
+        world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
+        victim = world.random.choice(world.until(world.targets, BACK_S, "a process"))
+        # It may have ended by itself, after another kill.
+        with suppress(VerifyError):
+            if world.random.random() < 0.2:
+                world.pause(victim, world.random.uniform(0.2, 1.0 if world.short else 5.0))
+            else:
+                world.kill(victim, wait=False)
+
+
+def kill_in_restore(world: World, runs: int) -> None:
+    """A second kill while the region restores, and kills at any moment of a checkpoint."""
+
+    def once(number: int) -> None:
+        world.kill(world.random.choice(world.tasks("work")), wait=False)
+        for component in ("sink", "source"):
+            world.wait(world.random.uniform(0.0, 0.3))
+            with suppress(VerifyError):
+                world.kill(world.random.choice(world.tasks(component)), wait=False)
+
+    repeat(world, runs, once)
+
+
+def stop(which: str) -> Act:
+    """SIGSTOP for a while, then SIGCONT."""
+
+    def act(world: World, runs: int) -> None:
+        def once(number: int) -> None:
+            seconds = 2.0 if world.short else (5.0, 45.0, 120.0)[number % 3]
+            world.pause(_victim(world, which), seconds)
+
+        repeat(world, runs, once)
+
+    return act
+
+
+def _victim(world: World, which: str) -> Target:
+    if which == "tmaster":
+        return world.master()
+    if which in ("stmgr", "executor"):
+        return world.named(f"{which}-{world.random.choice(world.containers())}")
+    found: Target = world.random.choice(world.tasks(which))
+    return found

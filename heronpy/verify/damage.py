@@ -1,0 +1,336 @@
+"""Disks that are full, checkpoints and state nodes that are damaged (F21, F23, F24)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
+from heronpy.statemgr import paths
+from heronpy.storage.checkpoint_files import read_metadata
+from heronpy.storage.checkpoints import files_of, open_location
+from heronpy.verify.acts import BETWEEN, repeat
+from heronpy.verify.disk import SmallDisk
+from heronpy.verify.errors import VerifyError
+from heronpy.verify.verbs import check_gone, other_name, other_spec
+from heronpy.verify.world import BACK_S, EXACT, Fault, Target, World
+
+#: What a process writes of an unknown field, number 2000 with the text "later": a future version has it.
+UNKNOWN = b"\x82\x7d\x05later"
+
+
+def _disk(world: World) -> SmallDisk:
+    if world.disk is None:
+        raise VerifyError("this fault needs a small disk below the home of its run")
+    return world.disk
+
+
+def _space_back(world: World) -> None:
+    """There is space again: checkpoints complete, and data flows."""
+    _disk(world).empty()
+    world.note("there is space again", disruptive=False)
+    world.until_checkpoint()
+    world.until_arrived(BETWEEN)
+
+
+def _flows(world: World, fault: Fault) -> None:
+    """Tuples arrive although there is no topology master."""
+    world.until(lambda: world.arrived() > fault.arrived + BETWEEN, BACK_S, "tuples without a topology master")
+
+
+# ---- no space ------------------------------------------------------------------------------------
+
+
+def full_store(world: World, runs: int) -> None:
+    """Checkpoints fail and are counted, data flows on; a restore uses what was complete before."""
+
+    def once(number: int) -> None:
+        world.until_checkpoint()
+        before = _given_up(world)
+        _disk(world).fill()
+        world.note("the checkpoint store is full", disruptive=False)
+        world.until(lambda: _given_up(world) > before, BACK_S, "a checkpoint that is given up and counted")
+        said = world.checkpoints().last_failure
+        if "space" not in said:
+            raise VerifyError(f"the failed checkpoint does not say that there is no space: {said}")
+        world.until_arrived(BETWEEN)
+        world.kill(world.random.choice(world.tasks("work")))
+        world.until_arrived(BETWEEN)
+        _space_back(world)
+
+    repeat(world, runs, once)
+
+
+def _given_up(world: World) -> int:
+    reply = world.checkpoints()
+    return int(reply.aborted + reply.failed)
+
+
+def full_logs(world: World, runs: int) -> None:
+    """No process can log, and none minds; a task that dies comes back; later lines are there."""
+
+    def once(number: int) -> None:
+        _disk(world).fill()
+        world.note("the disk with the logs is full", disruptive=False)
+        world.until_arrived(BETWEEN)
+        victim = world.random.choice(world.tasks("work"))
+        world.kill(victim)
+        world.until_arrived(BETWEEN)
+        _space_back(world)
+        [log] = _disk(world).folder.rglob(f"log-files/{victim.name}.log")
+        size = log.stat().st_size
+        world.kill(world.named(victim.name))
+        world.until(lambda: log.stat().st_size > size, BACK_S, f"a new line in the log of {victim.name}")
+
+    repeat(world, runs, once)
+
+
+def full_state(world: World, runs: int) -> None:
+    """The state manager takes nothing: data flows on; what died meanwhile comes back with the space."""
+
+    def once(number: int) -> None:
+        _disk(world).fill()
+        world.note("the disk of the state manager is full", disruptive=False)
+        world.until_arrived(BETWEEN)
+        victim = world.named("tmaster")
+        fault = world.kill(victim, wait=False)
+        if world.mode != EXACT:
+            _flows(world, fault)
+        else:
+            world.wait(2.0)
+        _disk(world).empty()
+        world.note("there is space again", disruptive=False)
+        world.back(victim, fault)
+        world.until_checkpoint()
+
+    repeat(world, runs, once)
+
+
+def full_packages(world: World, runs: int) -> None:
+    """Nothing can be submitted, which is said, and nothing is left of the attempt; what runs does not notice."""
+
+    def once(number: int) -> None:
+        _disk(world).fill()
+        world.note("the package cache is full", disruptive=False)
+        folder = world.out / "package"
+        folder.mkdir(exist_ok=True)
+        program = Path(shutil.copy(world.out / "topology.py", folder / "other.py"))
+        words = (world.topology.cluster.target, program, "-", "--spec", other_spec(world))
+        said = world.refused("submit", *words)
+        if "space" not in said:
+            raise VerifyError(f"a submit without space for its package was refused for another reason: {said}")
+        check_gone(world, other_name(world))
+        _disk(world).empty()
+        world.heron("submit", "--deploy-deactivated", *words)
+        world.heron("kill", world.topology.cluster.target, other_name(world))
+
+    repeat(world, runs, once)
+
+
+# ---- damaged checkpoints ---------------------------------------------------------------------------
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _metadata_before(mine: Path) -> Path:
+    others = sorted(mine.parent.parent.glob("chk-*/metadata"), key=lambda path: int(path.parent.name[4:]))
+    place = others.index(mine)
+    if not place:
+        raise VerifyError(f"there is no checkpoint before {mine.parent.name}")
+    return others[place - 1]
+
+
+def _swap(mine: Path) -> None:
+    """The metadata of this checkpoint and of the one before it change places."""
+    other = _metadata_before(mine)
+    mine_data, other_data = mine.read_bytes(), other.read_bytes()
+    mine.write_bytes(other_data)
+    other.write_bytes(mine_data)
+
+
+#: What is done to which file of a checkpoint.
+DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
+    ("a bit flipped in", "state", _flip),
+    ("truncated:", "state", _truncate),
+    ("deleted:", "shared", Path.unlink),
+    ("emptied:", "state", _empty),
+    ("a bit flipped in", "metadata", _flip),
+    ("emptied:", "metadata", _empty),
+    ("swapped with the one before:", "metadata", _swap),
+)
+
+
+def damaged_checkpoint(world: World, runs: int) -> None:
+    """The newest checkpoint is damaged when it is needed: it is found out, named, and the one before it is used."""
+    for what, which, change in DAMAGES * runs:
+        # Two, for the one before the newest must be whole.
+        world.until_checkpoint()
+        world.until_checkpoint()
+        _damage_and_restore(world, what, which, change)
+        world.until_arrived(BETWEEN)
+    world.notes["damages"] = len(DAMAGES) * runs
+
+
+def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Path], None]) -> None:
+    """Damage the newest checkpoint and make the topology restore from it."""
+    # Between this look and the kill another checkpoint may complete; then the next one is damaged.
+    for _ in range(20):
+        victim = world.random.choice(world.tasks("work"))
+        record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
+        path = _victim(record, which)
+        change(path)
+        world.note(f"{what} {which} of checkpoint {record.checkpoint}", disruptive=False)
+        _restore(world, victim)
+        marked = [one for one in world.checkpoints().complete if one.checkpoint == record.checkpoint and one.damaged]
+        if marked:
+            if path.name not in marked[0].damage:
+                raise VerifyError(f"what is said of checkpoint {record.checkpoint} is not {path}: {marked[0].damage}")
+            return
+        world.until_checkpoint()
+    raise VerifyError(f"{what} {which}: no restore has used the damaged checkpoint")
+
+
+def _restore(world: World, victim: Target) -> None:
+    """Kill a task; returns when the topology has restored and runs."""
+    before = world.checkpoints().restores
+    world.kill(victim, wait=False)
+
+    def restored() -> bool:
+        reply = world.checkpoints()
+        return reply.restores > before and all(region.started for region in reply.regions)
+
+    world.until(restored, BACK_S, "the start of the restored topology")
+
+
+def _victim(record: CheckpointRecord, which: str) -> Path:
+    """A file of this checkpoint, and of none before it where there is one."""
+    store, metadata = open_location(record.location)
+    mine = Path(record.location) / "metadata"
+    if which == "metadata":
+        return mine
+    older = _metadata_before(mine)
+    known = {ref.path for ref in files_of(read_metadata(older, int(older.parent.name[4:])))}
+    shared = which == "shared"
+    refs = sorted(files_of(metadata), key=lambda ref: (ref.path in known, ref.path.startswith("shared") != shared))
+    if not refs:
+        raise VerifyError(f"checkpoint {record.checkpoint} has no files")
+    return store.path_of(refs[0])
+
+
+def no_checkpoint_left(world: World, runs: int) -> None:
+    """All checkpoints are damaged: the topology fails and names a file, until one is whole again and asked for."""
+
+    def once(number: int) -> None:
+        world.until_checkpoint()
+        victim = world.random.choice(world.tasks("work"))
+        good = {path: path.read_bytes() for path in _all_metadata(world)}
+        for path in good:
+            _flip(path)
+        world.kill(victim, wait=False)
+        world.note("all checkpoints are damaged", disruptive=False)
+        status = world.until_failed(BACK_S)
+        if not any(str(path) in status.cause for path in good):
+            raise VerifyError(f"the cause of the failure names no damaged file: {status.cause}")
+        world.notes["cause"] = status.cause
+        for path, data in good.items():
+            path.write_bytes(data)
+        newest = max(world.checkpoints().complete, key=lambda one: one.checkpoint).checkpoint
+        world.heron(
+            "checkpoints", "restore", world.topology.cluster.target, world.topology.name, "--checkpoint", newest
+        )
+        world.until_checkpoint()
+        world.may_fail = False
+
+    repeat(world, runs, once)
+
+
+def empty_when_no_checkpoint_is_left(world: World, runs: int) -> None:
+    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: it begins anew, and says so."""
+
+    def once(number: int) -> None:
+        world.until_checkpoint()
+        victim = world.random.choice(world.tasks("work"))
+        for path in _all_metadata(world):
+            _flip(path)
+        _restore(world, victim)
+        world.until_checkpoint()
+
+    repeat(world, runs, once)
+
+
+def _all_metadata(world: World) -> list[Path]:
+    return [Path(record.location) / "metadata" for record in world.checkpoints().complete]
+
+
+# ---- damaged state -----------------------------------------------------------------------------------
+
+
+def _node(world: World, path: str) -> Path:
+    kind, name = path.split("/")
+    return world.topology.cluster.home / "state" / world.topology.cluster.name / kind / f"{name}.node"
+
+
+def garbage_in_state(world: World, runs: int) -> None:
+    """A plan is garbage when a topology master starts: that is said, data flows on, and it is cured by the plan."""
+    name = world.topology.name
+
+    def once(number: int) -> None:
+        path = (paths.packing_plan(name), paths.topology(name))[number % 2]
+        node = _node(world, path)
+        good = node.read_bytes()
+        victim = world.named("tmaster")
+        node.write_bytes(world.random.randbytes(len(good)))
+        fault = world.kill(victim, wait=False)
+        fault.disruptive = False
+        try:
+            world.until(lambda: _says(world, "tmaster", path), BACK_S, f"a word about {path} in the log of tmaster")
+            if world.mode != EXACT:
+                _flows(world, fault)
+        finally:
+            node.write_bytes(good)
+        # A master that cannot read its plans is not tried again and again.
+        world.heron("restart", world.topology.cluster.target, name, 0)
+        world.back(victim, fault)
+        world.until(lambda: world.topology.status(), BACK_S, "an answer of the topology master")
+        world.until_checkpoint()
+
+    repeat(world, runs, once)
+
+
+def _says(world: World, process: str, words: str) -> bool:
+    """Whether a process has logged this."""
+    files = world.topology.cluster.home.glob(f"topologies/*/*/{world.topology.name}/log-files/{process}.log")
+    return any(words in path.read_text(encoding="utf-8", errors="replace") for path in files)
+
+
+def future_state(world: World, runs: int) -> None:
+    """State that a later version has written holds fields that nobody knows: they are read over, and kept."""
+    state, name = world.topology.cluster.state, world.topology.name
+
+    def once(number: int) -> None:
+        for path in (paths.checkpoints(name), paths.packing_plan(name)):
+            found = state.get(path)
+            if found is not None and not found[0].endswith(UNKNOWN):
+                state.set(path, found[0] + UNKNOWN)
+        world.kill(world.named("tmaster")).disruptive = False
+        if world.mode == EXACT:
+            world.until_checkpoint()
+            log = CheckpointLog.FromString(state.get(paths.checkpoints(name))[0])
+            if UNKNOWN not in log.SerializeToString():
+                raise VerifyError("the topology master has dropped a field of the checkpoint log that it does not know")
+
+    repeat(world, runs, once)

@@ -1,0 +1,9 @@
+"""The error of a verification that cannot be done, or whose fault itself went wrong."""
+
+from __future__ import annotations
+
+from heronpy.common.errors import HeronError
+
+
+class VerifyError(HeronError):
+    """A verification cannot be done, or something beside the records is not as it must be; the sentence says what."""

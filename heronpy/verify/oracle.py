@@ -1,0 +1,286 @@
+"""The verifier: recomputes the input from its seed and compares it with the records of the sinks.
+
+Loss is a sequence number that is missing, a duplicate is one that is there twice, exactness means that the
+aggregates per key equal the recomputation, order that the first deliveries of a key come in the order in
+which one process of the source emitted them. What each mode promises is in `_verdicts`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heronpy.verify import records
+from heronpy.verify.errors import VerifyError
+from heronpy.verify.records import Progress, Records, progress_path
+from heronpy.verify.recovery import Recovery, longest_gap, recoveries
+from heronpy.verify.stream import (
+    CHUNK,
+    InputSpec,
+    Partition,
+    Totals,
+    Vector,
+    expected_totals,
+    key_text,
+    spec_of,
+    totals_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    ok: bool
+    text: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"name": self.name, "ok": self.ok, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may do beside being right."""
+
+    loss_max: int = 0
+    """ATMOST_ONCE: tuples that may have been under way when something died."""
+    stall_max_s: float = 60.0
+    memory_max_bytes: int = 0
+    """Of one process; 0 does not judge."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """The five numbers, recovery, and whether they are what the mode promises."""
+
+    mode: str
+    expected: int
+    arrived: int = 0
+    loss: int = 0
+    duplicates: int = 0
+    unexplained: int = 0
+    """Duplicates of one and the same emission: the source had not emitted the tuple again."""
+    corrupt: int = 0
+    foreign: int = 0
+    """Records of tuples that the source never emits, or that are poison."""
+    keys: int = 0
+    wrong_keys: int = 0
+    inversions: int | None = None
+    stall_s: float = 0.0
+    replays: int = 0
+    rewound: int = 0
+    """EFFECTIVELY_ONCE: records of the trace that were taken back."""
+    memory: dict[str, int] = field(default_factory=dict)
+    recovery: list[Recovery] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    @property
+    def memory_max(self) -> int:
+        return max(self.memory.values(), default=0)
+
+    def as_json(self) -> dict[str, Any]:
+        names = ("mode", "expected", "arrived", "loss", "duplicates", "unexplained", "corrupt", "foreign", "keys",
+                 "wrong_keys", "inversions", "stall_s", "replays", "rewound", "memory")  # fmt: skip
+        return {
+            **{name: getattr(self, name) for name in names},
+            "memory_max_bytes": self.memory_max,
+            "recovery": [one.as_json() for one in self.recovery],
+            "checks": [check.as_json() for check in self.checks],
+            "ok": self.ok,
+        }
+
+
+def _noted(out: Path) -> dict[str, Any]:
+    """What the source has written down at its first start."""
+    try:
+        values: dict[str, Any] = json.loads((out / "spec.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise VerifyError(f"{out} has no spec.json; give the folder that a SeededSource writes to") from None
+    return values
+
+
+def read_endless(out: Path) -> InputSpec:
+    """The specification of an input that waits for its end; VerifyError when it has one."""
+    spec = spec_of(_noted(out))
+    if spec.count or records.read_end(out):
+        raise VerifyError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
+    return spec
+
+
+def read_spec(out: Path) -> tuple[InputSpec, str]:
+    """Specification and mode as the source has left them."""
+    values = _noted(out)
+    spec = spec_of(values)
+    if not spec.count:
+        spec = replace(spec, count=records.read_end(out))
+    if not spec.count:
+        raise VerifyError(f"the input of {out} has no end yet; end it with 'heron verify end {out}' and let it finish")
+    return spec, values["mode"]
+
+
+def verify(
+    out: Path,
+    spec: InputSpec,
+    mode: str,
+    limits: Limits,
+    faults: list[tuple[float, str]] | None = None,
+    memory: dict[str, int] | None = None,
+    ended: float | None = None,
+) -> Verdict:
+    """Judge the records in a folder; rates are looked at until `ended`, when the input left its schedule."""
+    traces = records.read_segments(out / records.TRACE, "*.seg")
+    trace: Records = np.concatenate(traces) if traces else np.zeros(0, dtype=records.DTYPE)
+    verdict = Verdict(mode, spec.expected, memory=memory or {})
+    verdict.keys = spec.keys
+    judged = trace
+    if mode == "EFFECTIVELY_ONCE":
+        rows = records.read_segments(out / records.ROWS, "*.committed")
+        judged = np.concatenate(rows) if rows else np.zeros(0, dtype=records.DTYPE)
+        verdict.rewound = len(trace) - len(judged)
+    judged = _known(spec, judged, verdict)
+    keys, crcs = _recomputed(spec, judged)
+    verdict.corrupt = int(np.count_nonzero(crcs != judged["crc"]))
+    _count(spec, judged, verdict)
+    if mode == "EFFECTIVELY_ONCE":
+        totals = _reported_totals(out, spec, verdict)
+    else:
+        first = _first_of_each(spec, judged)
+        totals = totals_of(spec, keys[first], judged["crc"][first])
+    verdict.wrong_keys = len(expected_totals(spec).wrong(totals))
+    if spec.ordered:
+        segments = traces if mode != "EFFECTIVELY_ONCE" else [judged]
+        # What a transaction has committed is one sequence, whoever emitted it.
+        within = () if mode == "EFFECTIVELY_ONCE" else ("task", "source")
+        verdict.inversions = sum(_inversions(spec, part, within) for part in segments)
+    _times(spec, trace, verdict, faults or [], ended)
+    verdict.replays = _replays(out, spec)
+    verdict.checks = _verdicts(verdict, limits)
+    return verdict
+
+
+def _known(spec: InputSpec, rows: Records, verdict: Verdict) -> Records:
+    """Without records that cannot be of this input; poison that arrived is none of it."""
+    own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count)
+    own &= ~np.isin(rows["seq"], np.array(spec.poisonous(), dtype=np.uint64))
+    verdict.foreign = int(np.count_nonzero(~own))
+    return rows[own]
+
+
+def _recomputed(spec: InputSpec, rows: Records) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Key and checksum that each record must have."""
+    keys, crcs = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.uint32)
+    for number in range(spec.partitions):
+        partition, [mine] = Partition(spec, number), np.nonzero(rows["partition"] == number)
+        for first in range(0, len(mine), CHUNK):
+            part = mine[first : first + CHUNK]
+            hashed = partition.hashes(rows["seq"][part].astype(np.uint64))
+            keys[part], crcs[part] = partition.keys(hashed), partition.crcs(hashed)
+    return keys, crcs
+
+
+def _places(spec: InputSpec, rows: Records) -> Vector:
+    """One number per tuple of the input."""
+    found: Vector = rows["partition"].astype(np.uint64) * np.uint64(spec.count) + rows["seq"]
+    return found
+
+
+def _first_of_each(spec: InputSpec, rows: Records) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = np.unique(_places(spec, rows), return_index=True)[1]
+    return found
+
+
+def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
+    verdict.arrived = len(rows)
+    different = len(np.unique(_places(spec, rows)))
+    verdict.loss = spec.expected - different
+    verdict.duplicates = len(rows) - different
+    emissions = np.unique(rows[["partition", "seq", "source", "attempt"]])
+    verdict.unexplained = len(rows) - len(emissions)
+
+
+def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
+    """Aggregates from the state of the sinks; a key in two tasks shows as wrong, one that never was as foreign."""
+    counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
+    places = {key_text(number): number for number in range(spec.keys)}
+    for path in sorted((out / records.TOTALS).glob("*.json")):
+        for key, (count, total) in json.loads(path.read_text(encoding="utf-8"))["totals"].items():
+            if key in places:
+                counts[places[key]] += count
+                sums[places[key]] += total
+            else:
+                verdict.foreign += count
+    return Totals(counts, sums)
+
+
+def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
+    """Steps back among first emissions, per partition and key, in order of arrival."""
+    own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count) & (rows["attempt"] == 0)
+    rows = rows[own]
+    if len(rows) < 2:
+        return 0
+    keys, _ = _recomputed(spec, rows)
+    order = np.lexsort((rows["time"], *(rows[name] for name in within), rows["partition"], keys))
+    rows, keys = rows[order], keys[order]
+    same = keys[1:] == keys[:-1]
+    for name in ("partition", *within):
+        same &= rows[name][1:] == rows[name][:-1]
+    return int(np.count_nonzero(same & (rows["seq"][1:] < rows["seq"][:-1])))
+
+
+def _times(
+    spec: InputSpec, trace: Records, verdict: Verdict, faults: list[tuple[float, str]], ended: float | None
+) -> None:
+    """Stall and recovery, by the tuples that had never arrived before."""
+    trace = trace[(trace["partition"] < spec.partitions) & (trace["seq"] < spec.count)]
+    if not len(trace):
+        return
+    trace = trace[np.argsort(trace["time"], kind="stable")]
+    times = np.sort(trace["time"][_first_of_each(spec, trace)])
+    verdict.stall_s = longest_gap(times)
+    verdict.recovery = recoveries(times, faults, float(times[-1]) if ended is None else ended)
+
+
+def _replays(out: Path, spec: InputSpec) -> int:
+    total = 0
+    for number in range(spec.partitions):
+        if progress_path(out, number).exists():
+            progress = Progress(progress_path(out, number))
+            total += progress.replays
+            progress.close()
+    return total
+
+
+def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
+    """The pass lines of each mode."""
+    found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
+    if v.mode == "ATMOST_ONCE":
+        found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} may be"))
+        found.append(Check("duplicates", v.duplicates == 0, f"{v.duplicates:,} duplicates"))
+        right = v.wrong_keys <= v.loss
+        found.append(Check("exactness", right, f"{v.wrong_keys:,} of {v.keys:,} keys differ"))
+    else:
+        found.append(Check("loss", v.loss == 0, f"{v.loss:,} lost of {v.expected:,}"))
+        if v.mode == "ATLEAST_ONCE":
+            text = f"{v.duplicates:,} duplicates, {v.unexplained:,} of them not emitted again by the source"
+            found.append(Check("duplicates", v.unexplained == 0, text))
+        else:
+            found.append(Check("duplicates", v.duplicates == 0, f"{v.duplicates:,} duplicate rows committed"))
+        found.append(Check("exactness", v.wrong_keys == 0, f"{v.wrong_keys:,} of {v.keys:,} keys differ"))
+    if v.inversions is not None:
+        text = f"{v.inversions:,} tuples came after a later one of their key"
+        found.append(Check("order", v.inversions == 0, text))
+    found.append(Check("liveness", v.stall_s <= limits.stall_max_s, f"longest stall {v.stall_s:.2f} s"))
+    if limits.memory_max_bytes:
+        text = f"{v.memory_max / 2**20:,.0f} MB in the largest process"
+        found.append(Check("memory", v.memory_max <= limits.memory_max_bytes, text))
+    return found

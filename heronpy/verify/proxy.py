@@ -1,0 +1,253 @@
+"""A SOCKS5 proxy that is a bad network: it delays, throttles, resets, corrupts and swallows what passes.
+
+Stream managers reach each other and the topology master through it when `heron.stmgr.socks_proxy` says so.
+Rules are per link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any); the bytes of one connection
+that flow towards the one who accepted it follow the rule of (from, to), those that flow back the rule of
+(to, from), so a partition can be one-way. The proxy runs in a thread of its own; rules may change at any
+time and hold for open connections, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+#: Bytes read at a time: what one rule is applied to.
+CHUNK = 16 << 10
+ANY = "*"
+_CONNECT, _IPV4, _DOMAIN, _IPV6 = 1, 1, 3, 4
+_SUCCEEDED, _REFUSED, _UNSUPPORTED = 0, 5, 7
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What happens to the bytes of one direction of a link."""
+
+    blackhole: bool = False
+    """Read nothing and send nothing, without a word to either side."""
+    delay_s: float = 0.0
+    jitter_s: float = 0.0
+    reset_share: float = 0.0
+    """Of the chunks: the connection is reset instead of passing it on."""
+    corrupt_share: float = 0.0
+    """Of the bytes: one bit is flipped."""
+    bytes_per_s: float = 0.0
+    """0 does not limit."""
+
+    def __str__(self) -> str:
+        """What differs from a good link."""
+        found = [(one.name, getattr(self, one.name)) for one in fields(self)]
+        return ", ".join(f"{name} {value:g}" for name, value in found if value) or "nothing wrong"
+
+
+PASS = Rule()
+
+#: (local port of the connecting side, port that it wants) -> (from, to)
+Resolver = Callable[[int, int], tuple[str, str]]
+
+
+class FaultProxy:
+    """Serves on a port of the loopback until it is closed."""
+
+    def __init__(self, resolve: Resolver, seed: int) -> None:
+        self._resolve = resolve
+        self._random = random.Random(seed)
+        self._rules: dict[tuple[str, str], Rule] = {}
+        self._connections: dict[asyncio.Task[None], tuple[str, str]] = {}
+        #: Links whose present connections hang for ever; new ones pass.
+        self._frozen: set[asyncio.Task[None]] = set()
+        self.counts: Counter[str] = Counter()
+        self.address = ""
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="fault-proxy", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    # ---- rules, from any thread ----------------------------------------------------------------
+
+    def set(self, source: str, target: str, rule: Rule) -> None:
+        """A rule for the bytes from `source` to `target`."""
+        self._loop.call_soon_threadsafe(self._rules.__setitem__, (source, target), rule)
+
+    def clear(self) -> None:
+        """All links are good again; frozen connections stay frozen."""
+        self._loop.call_soon_threadsafe(self._rules.clear)
+
+    def freeze(self, source: str, target: str) -> None:
+        """Half-open: the present connections of a link pass nothing any more, and nobody is told."""
+        self._loop.call_soon_threadsafe(self._freeze, source, target)
+
+    def reset(self) -> None:
+        """End every connection."""
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._connections)])
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    # ---- in the thread of the proxy --------------------------------------------------------------
+
+    def _freeze(self, source: str, target: str) -> None:
+        for task, (one, other) in self._connections.items():
+            if any(_matches(source, a) and _matches(target, b) for a, b in ((one, other), (other, one))):
+                self._frozen.add(task)
+
+    def _rule(self, source: str, target: str) -> Rule:
+        rules = self._rules
+        for pair in ((source, target), (source, ANY), (ANY, target), (ANY, ANY)):
+            if pair in rules:
+                return rules[pair]
+        return PASS
+
+    def _serve(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        server = loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self._ready.set()
+        try:
+            loop.run_forever()
+        finally:
+            server.close()
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        target: asyncio.StreamWriter | None = None
+        try:
+            port = await _requested_port(reader, writer)
+            local = writer.get_extra_info("peername")[1]
+            ends = await asyncio.get_running_loop().run_in_executor(None, self._resolve, local, port)
+            self._connections[task] = ends
+            try:
+                back, target = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await _answer(writer, _REFUSED)
+                return
+            await _answer(writer, _SUCCEEDED)
+            self.counts["connections"] += 1
+            await self._carry(task, ends, (reader, writer), (back, target))
+        except (OSError, EOFError, ValueError, asyncio.CancelledError):
+            pass
+        finally:
+            self._connections.pop(task, None)
+            self._frozen.discard(task)
+            for end in (writer, target):
+                if end is not None:
+                    end.transport.abort()
+
+    async def _carry(
+        self,
+        task: asyncio.Task[None],
+        ends: tuple[str, str],
+        one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:
+        """Both directions, until one of them ends."""
+        flows = [
+            asyncio.ensure_future(self._flow(task, ends, one[0], other[1])),
+            asyncio.ensure_future(self._flow(task, ends[::-1], other[0], one[1])),
+        ]
+        try:
+            await asyncio.wait(flows, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for flow in flows:
+                flow.cancel()
+            await asyncio.gather(*flows, return_exceptions=True)
+
+    async def _flow(
+        self,
+        task: asyncio.Task[None],
+        ends: tuple[str, str],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        # Bytes that wait for their time; bounded, so that a slow link pushes back as a real one does.
+        waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
+        sender = asyncio.ensure_future(self._send_when_due(waiting, writer))
+        due = 0.0
+        try:
+            while data := await reader.read(CHUNK):
+                rule = await self._passable(task, ends)
+                if rule.reset_share and self._random.random() < rule.reset_share:
+                    self.counts["resets"] += 1
+                    return
+                data = self._corrupted(data, rule)
+                delay = max(0.0, rule.delay_s + self._random.uniform(-rule.jitter_s, rule.jitter_s))
+                # A byte never overtakes another one.
+                due = max(due, time.monotonic() + delay)
+                if rule.bytes_per_s:
+                    due += len(data) / rule.bytes_per_s
+                if sender.done():
+                    return
+                await waiting.put((due, data))
+            # The end of a stream is as slow as its bytes, and does not cross a partition either.
+            await self._passable(task, ends)
+            await waiting.put((due, b""))
+            await sender
+        finally:
+            sender.cancel()
+
+    async def _passable(self, task: asyncio.Task[None], ends: tuple[str, str]) -> Rule:
+        """Waits while the link swallows everything; what arrived before is kept, as the kernel would retransmit it."""
+        while task in self._frozen or self._rule(*ends).blackhole:
+            await asyncio.sleep(0.02)
+        return self._rule(*ends)
+
+    async def _send_when_due(self, waiting: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        while True:
+            due, data = await waiting.get()
+            pause = due - time.monotonic()
+            if pause > 0:
+                await asyncio.sleep(pause)
+            if not data:
+                return
+            writer.write(data)
+            await writer.drain()
+
+    def _corrupted(self, data: bytes, rule: Rule) -> bytes:
+        if not rule.corrupt_share or self._random.random() >= rule.corrupt_share * len(data):
+            return data
+        changed = bytearray(data)
+        changed[self._random.randrange(len(changed))] ^= 1 << self._random.randrange(8)
+        self.counts["corruptions"] += 1
+        return bytes(changed)
+
+
+def _matches(wanted: str, name: str) -> bool:
+    return wanted in (ANY, name)
+
+
+async def _requested_port(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+    """The greeting and the request of SOCKS5; only connections to this host's loopback are made."""
+    version, methods = await reader.readexactly(2)
+    await reader.readexactly(methods)
+    writer.write(b"\x05\x00")
+    version, command, _, kind = await reader.readexactly(4)
+    if kind == _IPV4:
+        await reader.readexactly(4)
+    elif kind == _IPV6:
+        await reader.readexactly(16)
+    elif kind == _DOMAIN:
+        await reader.readexactly((await reader.readexactly(1))[0])
+    port = int.from_bytes(await reader.readexactly(2), "big")
+    if version != 5 or command != _CONNECT:
+        await _answer(writer, _UNSUPPORTED)
+        raise ValueError("not a request to connect")
+    return port
+
+
+async def _answer(writer: asyncio.StreamWriter, code: int) -> None:
+    writer.write(bytes((5, code, 0, _IPV4, 127, 0, 0, 1, 0, 0)))
+    await writer.drain()

@@ -1,0 +1,186 @@
+"""Files of a verification: segments of fixed-size records, progress of sources, aggregates of sinks.
+
+    <out>/spec.json                       what the source emits, for `heron verify check`
+    <out>/incarnations/<task>-<n>         one empty file per process that ever was this task
+    <out>/end                             where an input without a count ends, written by the verifier
+    <out>/progress-<partition>            where its source is; a mapped file, so kill -9 loses nothing of it
+    <out>/trace/<task>-<n>.seg            everything that arrived, in order of arrival, never taken back
+    <out>/rows/<task>-<checkpoint>.{pending,committed}   rows of a transaction (EFFECTIVELY_ONCE)
+    <out>/totals/<task>.json              aggregates of a sink task at the end of its input
+
+Segments are only ever appended to, each by one process. A record is written by one write call; a short
+write is taken back, so a segment is always whole records.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heronpy.verify.errors import VerifyError
+
+#: seq, CLOCK_MONOTONIC of arrival, partition, crc of the payload that arrived, source incarnation, attempt, task, epoch
+RECORD = struct.Struct("<QdIIIIII")
+DTYPE = np.dtype(
+    [
+        ("seq", "<u8"),
+        ("time", "<f8"),
+        ("partition", "<u4"),
+        ("crc", "<u4"),
+        ("source", "<u4"),
+        ("attempt", "<u4"),
+        ("task", "<u4"),
+        ("epoch", "<u4"),
+    ]
+)
+Records = npt.NDArray[Any]
+
+#: A tuple carries source incarnation and attempt in one number.
+ATTEMPT_BITS = 16
+ATTEMPT_MAX = (1 << ATTEMPT_BITS) - 1
+
+#: What comes between the decision to end an input and its end: seconds of it, and tuples.
+TAIL_S, TAIL_TUPLES = 1.5, 3000
+
+TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnations", "end"
+
+
+def incarnation(out: Path, task: int) -> int:
+    """A number that no other process of this task has: 1, 2, ..."""
+    folder = out / INCARNATIONS
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            os.close(os.open(folder / f"{task}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return number
+        except FileExistsError:
+            number += 1
+
+
+def write_atomically(path: Path, content: Any) -> None:
+    """A JSON file that is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    scratch.write_text(json.dumps(content), encoding="utf-8")
+    scratch.rename(path)
+
+
+class Segment:
+    """One file of records that this process appends to."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+        self.count = 0
+
+    def append(self, data: bytes) -> None:
+        """Write one or more records; all of it or an OSError and nothing."""
+        written = os.write(self._file, data)
+        if written != len(data):
+            os.ftruncate(self._file, self.count * RECORD.size)
+            raise OSError(f"{self.path} takes no more records: the disk is full")
+        self.count += len(data) // RECORD.size
+
+    def sync(self) -> None:
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read_segments(folder: Path, pattern: str) -> list[Records]:
+    """The records of each matching file, in order of name."""
+    found = []
+    for path in sorted(folder.glob(pattern)):
+        data = path.read_bytes()
+        found.append(np.frombuffer(data[: len(data) // RECORD.size * RECORD.size], dtype=DTYPE))
+    return found
+
+
+class Progress:
+    """Where the source of a partition is, in a file that outlives its process.
+
+    Fields: owner (incarnation), next sequence number, sequence numbers below which all are acked,
+    replays, time of the very first start. Only the owner writes, so a process that comes back from the
+    dead changes nothing.
+    """
+
+    LAYOUT = struct.Struct("<QQQQd")
+
+    def __init__(self, path: Path, owner: int = 0) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT if owner else os.O_RDONLY, 0o600)
+        try:
+            if owner and os.fstat(file).st_size < self.LAYOUT.size:
+                os.ftruncate(file, self.LAYOUT.size)
+            access = mmap.ACCESS_WRITE if owner else mmap.ACCESS_READ
+            self._map = mmap.mmap(file, self.LAYOUT.size, access=access)
+        finally:
+            os.close(file)
+        self._words = memoryview(self._map).cast("Q")
+        self.owner = owner
+        _, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
+        if owner:
+            self.started = self.started or time.monotonic()
+            self.LAYOUT.pack_into(self._map, 0, owner, self.next, self.acked, self.replays, self.started)
+
+    def note_next(self, seq: int) -> None:
+        """Called before the tuple before it is emitted."""
+        if self._words[0] == self.owner:
+            self._words[1] = seq
+
+    def note_acked(self, seq: int) -> None:
+        if self._words[0] == self.owner:
+            self._words[2] = seq
+
+    def note_replay(self) -> None:
+        if self._words[0] == self.owner:
+            self._words[3] += 1
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
+
+
+def progress_path(out: Path, partition: int) -> Path:
+    return out / f"progress-{partition}"
+
+
+def read_end(out: Path) -> int:
+    """Tuples of each partition of an input that was ended; 0 while it was not."""
+    try:
+        return int((out / END).read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+
+
+def write_end(out: Path, partitions: int, rate: float) -> int:
+    """End an input a little behind the farthest of its partitions; where that is.
+
+    A source that is behind its schedule runs; it must not be beyond the end before it hears of it.
+    """
+    end = _farthest(out, partitions) + max(1, int(rate * TAIL_S)) + TAIL_TUPLES
+    write_atomically(out / END, end)
+    if _farthest(out, partitions) > end:
+        raise VerifyError(f"the input of {out} went on beyond its end, {end:,} tuples; this host is too busy")
+    return end
+
+
+def _farthest(out: Path, partitions: int) -> int:
+    found = 0
+    for number in range(partitions):
+        if progress_path(out, number).exists():
+            progress = Progress(progress_path(out, number))
+            found = max(found, progress.next)
+            progress.close()
+    return found

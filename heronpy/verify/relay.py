@@ -1,0 +1,80 @@
+"""VerifiedRelay: passes the tuples of a SeededSource on, and is as slow, greedy, sick or poisoned as it is told."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.verify.stream import KEY, POISON_STEP, spec_of
+
+#: Runtime configuration: `heron update ... --runtime-config work:pause_ms:200`; the pause of its first task.
+PAUSE_KEY = "pause_ms"
+#: Runtime configuration: megabytes a second that its first task takes and never gives back.
+LEAK_KEY = "leak_mb_s"
+#: While there is a file of this name in the folder of the run, its first task dies as soon as it is started.
+CRASH_FILE = "crash"
+#: What poison does, in turn; a task must survive each of them, or its successor must.
+BITES = ("raise", "exit", "recursion", "segfault", "huge", "hang")
+#: More than a tuple may have.
+HUGE_BYTES = 64 << 20
+
+
+class VerifiedRelay(Bolt):
+    """Emits what it gets, anchored, and acks it."""
+
+    outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+        self.first = context.get_task_id() == tasks[0]
+        self.source = spec_of(config[KEY])
+        if self.first and (Path(config[KEY]["out"]) / CRASH_FILE).exists():
+            self.logger.error("this task is told to die at start")
+            os._exit(13)
+        self.pause_s = self.leak_bytes_s = self.leaked_at = 0.0
+        self.hoard: list[bytes] = []
+        self.update(config)
+
+    def update(self, changed: dict[str, Any]) -> None:
+        """Called with the keys of a runtime configuration."""
+        if self.first and PAUSE_KEY in changed:
+            self.pause_s = float(changed[PAUSE_KEY]) / 1000
+            self.logger.info("a tuple now takes %g s", self.pause_s)
+        if self.first and LEAK_KEY in changed:
+            self.leak_bytes_s, self.leaked_at = float(changed[LEAK_KEY]) * 1e6, time.monotonic()
+            self.logger.info("this task now takes %g bytes a second", self.leak_bytes_s)
+
+    def process(self, tup: Any) -> None:
+        if self.pause_s:
+            time.sleep(self.pause_s)
+        if self.leak_bytes_s:
+            self._leak()
+        values = tup.values
+        if self.source.poison and self.source.poisoned(values[1]):
+            self._bite(BITES[(values[0] * self.source.poison + values[1] // POISON_STEP) % len(BITES)], values)
+        self.emit(values, anchors=[tup])
+        self.ack(tup)
+
+    def _leak(self) -> None:
+        now = time.monotonic()
+        self.hoard.append(b"\1" * int((now - self.leaked_at) * self.leak_bytes_s))
+        self.leaked_at = now
+
+    def _bite(self, kind: str, values: Any) -> None:
+        """What poison does to who swallows it."""
+        if kind == "raise":
+            raise ValueError("this tuple is poison")
+        if kind == "exit":
+            os._exit(13)
+        if kind == "recursion":
+            self._bite(kind, values)
+        if kind == "segfault":
+            ctypes.string_at(0)
+        if kind == "huge":
+            self.emit([*values[:3], bytes(HUGE_BYTES), *values[4:]])
+        while kind == "hang":
+            pass

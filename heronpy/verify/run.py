@@ -1,0 +1,209 @@
+"""Runs the built-in topology with a fault, or without, and judges it.
+
+The topology is bounded, so it finishes by itself and every record is final; the verdict is the oracle's,
+in this process, which has the seed and the records and nothing else of the topology.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.loadtest.cluster import Cluster, Topology, submitted
+from heronpy.loadtest.run import facts
+from heronpy.proto import control_pb2 as control
+from heronpy.verify.disk import SmallDisk
+from heronpy.verify.errors import VerifyError
+from heronpy.verify.oracle import Limits, Verdict, verify
+from heronpy.verify.proxy import FaultProxy
+from heronpy.verify.recovery import CHANGE_S, percentile
+from heronpy.verify.scenarios import Scenario
+from heronpy.verify.stream import MODES, InputSpec
+from heronpy.verify.world import World
+
+SCHEMA = 1
+#: A run may take so much longer than its input, for start, faults and drain.
+PATIENCE_S = 120.0
+#: The input goes on by its schedule for so long after the last fault.
+SETTLE_S = CHANGE_S + 1.0
+#: Of a folder whose disk is to be full.
+SMALL_DISK_BYTES = 16 << 20
+#: Bytes that a tuple of the built-in topology has beside its payload.
+OVERHEAD_BYTES = 40
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One verification."""
+
+    mode: str = "ATLEAST_ONCE"
+    containers: int = 2
+    tasks: int = 2
+    """Of each component."""
+    duration_s: float = 10.0
+    """The input lasts at least so long, and until the last fault is over."""
+    baseline_s: float = 3.0
+    """Undisturbed traffic before the first fault."""
+    faults: int = 1
+    """How often a fault is done."""
+    short: bool = True
+    pause_ms: float = 0.0
+    max_spout_pending: int = 5000
+    message_timeout_s: int = 15
+    stall_max_s: float = 60.0
+    memory_max_bytes: int = 1 << 30
+    input: InputSpec = field(default_factory=lambda: InputSpec(rate=1000.0))
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def check(self) -> Run:
+        """The run itself, or a ConfigError."""
+        if self.mode not in MODES:
+            raise ConfigError(f"mode '{self.mode}' is none of {', '.join(MODES)}")
+        for name in ("containers", "tasks", "faults"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} of a verification must be above 0, not {getattr(self, name)}")
+        if not self.input.rate:
+            raise ConfigError("a verification needs a rate: recovery is the time until the rate is back")
+        self.input.check()
+        return self
+
+
+def with_scenario(run: Run, scenario: Scenario) -> Run:
+    """The run as the scenario needs it; its input ends when it is told to."""
+    source = replace(run.input, **scenario.input, count=0)
+    settings = {**scenario.settings, **run.settings}
+    if run.mode == "EFFECTIVELY_ONCE":
+        # So that faults fall between checkpoints, and into them.
+        settings.setdefault("heron.checkpoint.interval_s", 1.0 if run.short else 5.0)
+    return replace(run, input=source, settings=settings).check()
+
+
+def loss_bound(run: Run, faults: int) -> int:
+    """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for so many deaths."""
+    from heronpy.common.rooms import InstanceSettings, StmgrSettings
+
+    stmgr, instance = StmgrSettings(), InstanceSettings()
+    tasks = 3 * run.tasks
+    per_task = instance.in_queue_bytes_max + instance.out_queue_bytes_max + stmgr.instance_out_window_bytes
+    links = run.containers * (run.containers - 1) * stmgr.link_window_bytes
+    in_flight = (tasks * per_task + links) // (run.input.payload_bytes + OVERHEAD_BYTES)
+    return faults * int(in_flight)
+
+
+def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say: Say) -> dict[str, Any]:
+    """One run; the result document."""
+    run = with_scenario(wanted, scenario)
+    if run.mode not in scenario.modes:
+        raise ConfigError(f"fault {scenario.name} is defined for {' and '.join(scenario.modes)}, not for {run.mode}")
+    name = f"verify-{number}"
+    out = where.scratch / name
+    began = time.monotonic()
+    error = ""
+    with ExitStack() as stack:
+        seed = run.input.seed + number
+        chance = random.Random(seed)
+        world = World(Topology(where, name, out), out, chance, run.short, run.mode, run.input)
+        if scenario.proxy:
+            world.proxy = FaultProxy(world.link_names(), seed)
+            stack.callback(world.proxy.close)
+            run = replace(run, settings={**run.settings, "heron.stmgr.socks_proxy": world.proxy.address})
+        if scenario.small_disk:
+            if not where.temporary:
+                raise ConfigError(f"fault {scenario.name} needs a home of its own; leave out --cluster")
+            world.disk = stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
+        spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
+        program = Path(__file__).with_name("topology.py")
+        world.topology = stack.enter_context(submitted(where, program, spec))
+        try:
+            run = _play(world, run, scenario)
+        except VerifyError as failure:
+            error = str(failure)
+            run = replace(run, input=replace(run.input, count=world.end_input()))
+        if world.proxy is not None:
+            world.notes["proxy"] = dict(world.proxy.counts)
+        verdict = judge(world, run)
+        rejected = _rejected(world)
+    if error:
+        say(f"  {scenario.name}: {error}")
+    return document(run, scenario, world, verdict, error, rejected, time.monotonic() - began)
+
+
+def _play(world: World, run: Run, scenario: Scenario) -> Run:
+    """Do the faults and end the input; the run with the input that there was."""
+    world.until(lambda: world.arrived() > 0, PATIENCE_S, "the first tuple")
+    began = time.monotonic()
+    world.wait(run.baseline_s)
+    scenario.act(world, run.faults)
+    world.wait(began + run.duration_s - time.monotonic())
+    if world.faults:
+        # What the last fault does to the rate shows in this time, and only on schedule.
+        world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
+    run = replace(run, input=replace(run.input, count=world.end_input()))
+    until_finished(world, PATIENCE_S)
+    return run
+
+
+def until_finished(world: World, timeout_s: float) -> None:
+    """Wait for the end of the input; VerifyError when the topology fails or is late."""
+
+    def finished() -> bool:
+        status = world.topology.status()
+        return status is not None and status.lifecycle == control.LIFE_FINISHED
+
+    world.until(finished, timeout_s, f"the end of '{world.topology.name}'")
+
+
+def judge(world: World, run: Run) -> Verdict:
+    """What the oracle says about the records of a run."""
+    faults = [(fault.at, fault.what) for fault in world.faults]
+    deaths = sum(fault.disruptive for fault in world.faults)
+    limits = Limits(loss_bound(run, deaths), run.stall_max_s, run.memory_max_bytes)
+    return verify(world.out, run.input, run.mode, limits, faults, world.memory, world.ended)
+
+
+def _rejected(world: World) -> int:
+    """What zombies sent and was refused."""
+    from heronpy.loadtest.cluster import LoadTestError
+
+    try:
+        reply = world.topology.metrics(["__stmgr_fenced_tasks", "__stmgr_fenced_links"])
+    except LoadTestError:
+        return 0
+    return int(sum(sample.value for report in reply.reports for sample in report.samples))
+
+
+def document(
+    run: Run, scenario: Scenario, world: World, verdict: Verdict, error: str, rejected: int, seconds: float
+) -> dict[str, Any]:
+    """Everything that is kept of one run."""
+    felt = [one.seconds for one in verdict.recovery if one.seconds is not None]
+    back = [fault.back_s for fault in world.faults if fault.back_s is not None]
+    return {
+        "schema": SCHEMA,
+        "kind": "verification",
+        **facts(),
+        "fault": scenario.name,
+        "about": scenario.about,
+        "options": json.loads(json.dumps(asdict(run))),
+        "seconds": seconds,
+        "verdict": verdict.as_json(),
+        "faults": [{"what": fault.what, "back_s": fault.back_s} for fault in world.faults],
+        "recovery_p50_s": percentile(felt, 0.5),
+        "recovery_p99_s": percentile(felt, 0.99),
+        "not_recovered": len(verdict.recovery) - len(felt),
+        "restart_p50_s": percentile(back, 0.5),
+        "restart_p99_s": percentile(back, 0.99),
+        "rejected": rejected,
+        "notes": world.notes,
+        "error": error,
+        "ok": verdict.ok and not error,
+    }

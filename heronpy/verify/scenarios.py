@@ -1,0 +1,209 @@
+"""The faults that a verification can be run with, by the numbers of the test plan (F01, F02, ...).
+
+A scenario is a function that acts on a running topology, and what its run needs besides: another input,
+other settings. `runs` is how often it acts; `world.short` shortens what takes minutes in full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from heronpy.common.errors import ConfigError
+from heronpy.verify import acts, damage, links, pressure, verbs
+from heronpy.verify.acts import Act
+from heronpy.verify.proxy import Rule
+from heronpy.verify.stream import MODES
+from heronpy.verify.world import World
+
+#: Seconds that a run takes beside its faults, and most of what one fault takes in a short run.
+START_S, SHORT_S = 8.0, 8.0
+
+ACKED = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+EXACT = ("EFFECTIVELY_ONCE",)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One fault."""
+
+    name: str
+    about: str
+    act: Act
+    times: int = 1
+    """How often it is done in a full run."""
+    each_s: float = 5.0
+    """Seconds that once of it takes in a full run, about."""
+    modes: tuple[str, ...] = MODES
+    usual: tuple[str, ...] = EXACT
+    """The modes for which it is done when none is asked for."""
+    input: dict[str, Any] = field(default_factory=dict)
+    """Fields of the input."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the topology, below those of the run."""
+    proxy: bool = False
+    """The stream managers reach each other, and the topology master, through the fault proxy."""
+    small_disk: str = ""
+    """This folder of HERON_HOME lies on a disk of a few megabytes."""
+
+    def seconds(self, full: bool, times: int | None) -> float:
+        """How long a run takes, about, beside its baseline."""
+        each = self.each_s if full else min(self.each_s, SHORT_S)
+        return START_S + each * (times or (self.times if full else 1))
+
+
+#: Checkpoints come so quickly that a short run has several.
+_OFTEN = {"heron.checkpoint.interval_s": 0.5}
+_STANDBY = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
+#: None completes between a look at the newest and a kill.
+_RARELY = {"heron.checkpoint.interval_s": 3.0}
+_FILES = {**_OFTEN, "heron.checkpoint.inline_max_bytes": 0}
+#: Many deaths are what is wanted, not the end of the topology.
+_PATIENT = {"heron.executor.restart_budget": 100_000, "heron.executor.restart_backoff_max_s": 0.2}
+_POISON = {
+    **_OFTEN,
+    **_PATIENT,
+    "heron.checkpoint.restore_budget": 1000,
+    "heron.instance.poison_tries": verbs.POISON_TRIES,
+    "heron.instance.execute_timeout_s": 1.0,
+}
+_CRASHES = {"heron.executor.restart_budget": 4, "heron.executor.restart_backoff_max_s": 1.0}
+#: A barrier stands behind a minute of tuples; a snapshot waits for one of them.
+_CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
+_LIMITED = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
+_SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
+_BIG = {"payload_bytes": 4000}
+
+_KILLS = (
+    Scenario("none", "no fault", acts.nothing, 1, 60.0, usual=MODES),
+    Scenario("F01-spout", "kill -9 a spout task", acts.kill_task("source"), 50, 2.0, usual=MODES),
+    Scenario("F01-bolt", "kill -9 a bolt task", acts.kill_task("work"), 50, 2.0, usual=MODES),
+    Scenario("F01-sink", "kill -9 a sink task", acts.kill_task("sink"), 50, 2.0, usual=MODES),
+    Scenario("F02", "kill -9 a stream manager", acts.kill_stmgr, 20, 4.0, usual=MODES),
+    Scenario("F03", "kill -9 the topology master", acts.kill_tmaster, 20, 3.0, usual=ACKED),
+    Scenario("F03-standby", "kill -9 the active one of two topology masters", acts.kill_tmaster, 20, 3.0, usual=ACKED,
+             settings=_STANDBY),
+    Scenario("F03-down", "no topology master for 10 minutes", acts.tmaster_down, 1, 620.0, settings=_SLOWLY),
+    Scenario("F04", "kill -9 an executor: no orphans", acts.kill_executor, 10, 6.0, usual=ACKED),
+    Scenario("F05", "kill -9 every process of a container", acts.kill_container, 10, 6.0, usual=ACKED),
+    Scenario("F05-all", "kill -9 every process of all containers", acts.kill_all_containers, 5, 8.0, usual=ACKED),
+    Scenario("F06", "kill -9 commands and scrapers that watch", verbs.beside, 1, 300.0, usual=("ATMOST_ONCE",)),
+    Scenario("F08", "monkey: processes of all kinds at random times", acts.monkey, 1, 1800.0, settings=_PATIENT),
+    Scenario("F09", "kill -9 during a restore, and while a checkpoint is taken", acts.kill_in_restore, 10, 5.0, EXACT),
+    Scenario("F10-task", "SIGSTOP a task, SIGCONT", acts.stop("sink"), 3, 60.0, usual=ACKED),
+    Scenario("F10-stmgr", "SIGSTOP a stream manager, SIGCONT", acts.stop("stmgr"), 3, 60.0, usual=ACKED),
+    Scenario("F10-tmaster", "SIGSTOP the topology master, SIGCONT", acts.stop("tmaster"), 3, 60.0, usual=ACKED),
+    Scenario("F10-executor", "SIGSTOP an executor, SIGCONT", acts.stop("executor"), 3, 60.0, usual=ACKED),
+    Scenario("F11", "crash loop: a bolt that dies at start", verbs.crash_loop, 1, 30.0, settings=_CRASHES),
+)  # fmt: skip
+
+_LINKS = (
+    Scenario("F12", "partition between two containers, both ways", links.partition, 3, 60.0, usual=MODES),
+    Scenario("F12-one-way", "partition between two containers, one way", links.partition_one_way, 3, 15.0, usual=MODES),
+    Scenario("F12-flap", "partition that comes and goes", links.partition_flapping, 50, 6.0, usual=MODES),
+    Scenario("F13", "a container cannot reach the topology master", links.partition_tmaster, 3, 25.0, usual=MODES),
+    Scenario("F14-reset", "1 % of the reads reset their connection", links.bad_link(Rule(reset_share=0.01)), 3, 20.0,
+             ACKED, ACKED),
+    Scenario("F14-delay", "200 ms +- 100 ms delay", links.bad_link(Rule(delay_s=0.2, jitter_s=0.1)), 3, 20.0,
+             usual=MODES),
+    Scenario("F14-corrupt", "bits flip", links.corrupt, 3, 20.0, ACKED, ACKED),
+    Scenario("F15", "1 Mbit/s on one link", links.throttle, 3, 20.0, usual=MODES, input={"payload_bytes": 600}),
+    Scenario("F16", "half-open connections", links.half_open, 5, 15.0, usual=MODES),
+)  # fmt: skip
+
+_USER_CODE = (
+    Scenario("F17", "slow bolt: one task of eight clamps the spouts", pressure.slow_bolt, 1, 75.0, usual=ACKED,
+             settings=_OFTEN),
+    Scenario("F18", "sink that does not read", pressure.stopped_sink, 1, 620.0),
+    Scenario("F19", "poison: raises, exits, recurses, segfaults, hangs, emits 64 MB", verbs.poison, 1, 60.0,
+             ACKED, ACKED, input={"poison": 3}, settings=_POISON),
+    Scenario("F25", "a bolt leaks memory up to its limit", pressure.leak, 1, 120.0, settings=_LIMITED),
+    Scenario("F35", "backlog: sinks stopped at full input, then back", pressure.backlog, 1, 660.0),
+    Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
+    Scenario("F36-zipf", "keys of Zipf 1.2", acts.nothing, 1, 60.0, input={"zipf": 1.2}),
+    Scenario("F38", "aligned checkpoints under total backpressure", pressure.checkpoint_under_backpressure(False),
+             3, 30.0, EXACT, input=_BIG, settings=_CLAMPED),
+    Scenario("F38-unaligned", "unaligned checkpoints under total backpressure",
+             pressure.checkpoint_under_backpressure(True), 3, 30.0, EXACT, input=_BIG,
+             settings={**_CLAMPED, "heron.checkpoint.unaligned": True}),
+)  # fmt: skip
+
+_HOSTS = (
+    Scenario("F21-store", "no space in the checkpoint store", damage.full_store, 3, 10.0, EXACT,
+             settings=_FILES | _PATIENT, small_disk="checkpoints"),
+    Scenario("F21-logs", "no space for logs", damage.full_logs, 3, 10.0, settings=_OFTEN, small_disk="topologies"),
+    Scenario("F21-state", "no space for the state manager", damage.full_state, 3, 10.0,
+             settings=_OFTEN | _PATIENT, small_disk="state"),
+    Scenario("F21-packages", "no space in the package cache", damage.full_packages, 3, 10.0, small_disk="packages"),
+    Scenario("F23", "damaged checkpoints: the one before is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
+             settings=_FILES | _PATIENT),
+    Scenario("F23-none", "no checkpoint is whole: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
+             settings=_RARELY),
+    Scenario("F23-empty", "no checkpoint is whole: begin anew, where that is allowed",
+             damage.empty_when_no_checkpoint_is_left, 3, 10.0, EXACT,
+             settings={**_RARELY, "heron.checkpoint.allow_empty": True}),
+    Scenario("F24", "garbage in the state manager", damage.garbage_in_state, 4, 10.0, settings=_OFTEN | _PATIENT),
+    Scenario("F24-future", "state of a later version", damage.future_state, 3, 10.0, settings=_OFTEN),
+    Scenario("F26", "a submit that may open 64 files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
+    Scenario("F34", "verbs twice, at once, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
+)  # fmt: skip
+
+_ALL = (*_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS)
+
+
+def scenarios() -> dict[str, Scenario]:
+    """All, by name."""
+    return {one.name: one for one in _ALL}
+
+
+def find(words: tuple[str, ...]) -> list[Scenario]:
+    """The scenarios that the words name; F01 means F01 and every F01-..., `all` every one."""
+    known = scenarios()
+    if "all" in words:
+        return list(known.values())
+    found: dict[str, Scenario] = {}
+    for word in words:
+        chosen = {name: one for name, one in known.items() if name == word or name.startswith(f"{word}-")}
+        if not chosen:
+            raise ConfigError(f"there is no fault '{word}'; known are {', '.join(known)}")
+        found.update(chosen)
+    return list(found.values())
+
+
+def together(chosen: list[Scenario]) -> Scenario:
+    """One run with all these faults, one after the other."""
+    disks = {one.small_disk for one in chosen} - {""}
+    if len(disks) > 1:
+        raise ConfigError(f"{_names(chosen)} need different small disks, so they cannot be one run")
+    return Scenario(
+        _names(chosen),
+        "; ".join(one.about for one in chosen),
+        _in_turn(tuple(one.act for one in chosen)),
+        each_s=sum(one.times * one.each_s for one in chosen),
+        modes=tuple(mode for mode in MODES if all(mode in one.modes for one in chosen)),
+        input=_merged(chosen, "input"),
+        settings=_merged(chosen, "settings"),
+        proxy=any(one.proxy for one in chosen),
+        small_disk=disks.pop() if disks else "",
+    )
+
+
+def _names(chosen: list[Scenario]) -> str:
+    return "+".join(one.name for one in chosen)
+
+
+def _merged(chosen: list[Scenario], what: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in chosen:
+        for key, value in getattr(one, what).items():
+            if found.setdefault(key, value) != value:
+                raise ConfigError(f"{_names(chosen)} want different values of {key}, so they cannot be one run")
+    return found
+
+
+def _in_turn(all_acts: tuple[Act, ...]) -> Act:
+    def act(world: World, runs: int) -> None:
+        for one in all_acts:
+            one(world, runs)
+
+    return act

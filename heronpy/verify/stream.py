@@ -1,0 +1,207 @@
+"""The input of a verification: every tuple is a function of (seed, partition, sequence number) (pure).
+
+Source, sink and verifier share nothing but this module and the seed, so the verifier knows what must have
+arrived without having seen any of it. Invariant: the scalar and the vector functions agree.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from heronpy.common.errors import ConfigError
+
+T = TypeVar("T", bound="InputSpec")
+Vector = npt.NDArray[np.uint64]
+
+#: Configuration key under which source and sink find the specification.
+KEY = "heronpy.verify"
+MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+
+_MASK = (1 << 64) - 1
+_GAMMA, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+#: A share of tuples is compared with this many bits.
+_SHARE_BITS = 20
+#: Most sequence numbers that are hashed at a time; bounds the verifier's memory.
+CHUNK = 1 << 18
+#: One of so many tuples is poison, where there is poison.
+POISON_STEP = 250
+_LEAST = {"partitions": 1, "count": 0, "keys": 1, "payload_bytes": 8, "rate": 0, "zipf": 0, "poison": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What the source emits; a verifier needs nothing else."""
+
+    seed: int = 1
+    partitions: int = 2
+    count: int = 10_000
+    """Tuples of each partition; 0: until the verifier says where the input ends."""
+    keys: int = 100
+    payload_bytes: int = 100
+    hot_share: float = 0.0
+    """This share of all tuples has key 0, before the others are dealt."""
+    zipf: float = 0.0
+    """Exponent of the frequency of keys; 0 is uniform."""
+    rate: float = 0.0
+    """Tuples a second of each partition, from the first start on; 0 is as fast as it can."""
+    poison: int = 0
+    """So many tuples of each partition are poison: no sink may ever see them, and all others must arrive."""
+    ordered: bool = True
+    """Whether the topology keeps the order of each key, as fields grouping by key does on the whole way."""
+
+    def check(self: T) -> T:
+        """The specification itself, or a ConfigError."""
+        for name, low in _LEAST.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} of a verification must be at least {low}, not {getattr(self, name)}")
+        if not self.count and not self.rate:
+            raise ConfigError("a verification without a count needs a rate, or its input could not be ended")
+        if not 0 <= self.hot_share <= 1:
+            raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
+        return self
+
+    def config(self, out: str) -> dict[str, Any]:
+        """The configuration of a source or sink whose records go to the folder `out`."""
+        return {KEY: {**asdict(self), "out": str(out)}}
+
+    @property
+    def expected(self) -> int:
+        """Tuples of all partitions that must arrive."""
+        return self.partitions * (self.count - len(self.poisonous()))
+
+    def poisonous(self) -> range:
+        """The sequence numbers of each partition that are poison."""
+        return range(POISON_STEP - 1, min(self.count, POISON_STEP * self.poison), POISON_STEP)
+
+    def poisoned(self, seq: int) -> bool:
+        """Whether a sequence number is one of them, also in an input without an end."""
+        return seq % POISON_STEP == POISON_STEP - 1 and seq // POISON_STEP < self.poison
+
+
+def spec_of(values: dict[str, Any]) -> InputSpec:
+    """The specification in a larger dictionary, such as the configuration of a task."""
+    names = {field.name for field in fields(InputSpec)}
+    return InputSpec(**{name: value for name, value in values.items() if name in names}).check()
+
+
+def key_text(number: int) -> str:
+    """The key as tuples carry it."""
+    return f"k{number:06d}"
+
+
+def _base(seed: int, partition: int) -> int:
+    return _mix((seed & _MASK) ^ _mix(partition + 1))
+
+
+def _mix(value: int) -> int:
+    value = (value + _GAMMA) & _MASK
+    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
+    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
+    return value ^ (value >> 31)
+
+
+@lru_cache(maxsize=16)
+def _steps(keys: int, zipf: float) -> tuple[int, ...]:
+    """Where the share of each key ends, in 32 bits: hash -> key by bisection."""
+    weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf
+    ends = np.cumsum(weights) / weights.sum() * (1 << 32)
+    return tuple(int(end) for end in ends[:-1])
+
+
+class Partition:
+    """One partition of the input."""
+
+    def __init__(self, spec: InputSpec, number: int) -> None:
+        self.spec = spec
+        self.number = number
+        self._base = _base(spec.seed, number)
+        self._hot = int(spec.hot_share * (1 << _SHARE_BITS))
+        self._steps = _steps(spec.keys, spec.zipf) if spec.zipf else ()
+
+    def hash(self, seq: int) -> int:
+        """What everything about a tuple follows from."""
+        return _mix(self._base ^ seq)
+
+    def key(self, hashed: int) -> int:
+        """The key's number."""
+        if self._hot and hashed >> (64 - _SHARE_BITS) < self._hot:
+            return 0
+        low = hashed & 0xFFFFFFFF
+        return bisect_right(self._steps, low) if self._steps else low % self.spec.keys
+
+    def payload(self, hashed: int) -> bytes:
+        size = self.spec.payload_bytes
+        return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
+
+    def tuple(self, seq: int) -> tuple[int, int, str, bytes, int]:
+        """(partition, seq, key, payload, crc)"""
+        hashed = self.hash(seq)
+        payload = self.payload(hashed)
+        return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
+
+    # ---- the same for many sequence numbers ----------------------------------------------------
+
+    def hashes(self, seqs: Vector) -> Vector:
+        with np.errstate(over="ignore"):
+            value = (np.uint64(self._base) ^ seqs) + np.uint64(_GAMMA)
+            value = (value ^ (value >> np.uint64(30))) * np.uint64(_MIX_1)
+            value = (value ^ (value >> np.uint64(27))) * np.uint64(_MIX_2)
+            return value ^ (value >> np.uint64(31))
+
+    def keys(self, hashed: Vector) -> npt.NDArray[np.int64]:
+        low = hashed & np.uint64(0xFFFFFFFF)
+        if self._steps:
+            keys = np.searchsorted(np.array(self._steps, dtype=np.uint64), low, side="right").astype(np.int64)
+        else:
+            keys = (low % np.uint64(self.spec.keys)).astype(np.int64)
+        if self._hot:
+            keys[(hashed >> np.uint64(64 - _SHARE_BITS)) < np.uint64(self._hot)] = 0
+        return keys
+
+    def crcs(self, hashed: Vector) -> npt.NDArray[np.uint32]:
+        """One by one: there is no vector form of crc32."""
+        return np.fromiter(
+            (zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Per key: how many tuples, and the sum of their checksums."""
+
+    counts: npt.NDArray[np.int64]
+    sums: npt.NDArray[np.int64]
+
+    def wrong(self, other: Totals) -> npt.NDArray[np.int64]:
+        """The keys that differ."""
+        found: npt.NDArray[np.int64] = np.flatnonzero((self.counts != other.counts) | (self.sums != other.sums))
+        return found
+
+
+def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np.uint32]) -> Totals:
+    """Aggregates of these tuples."""
+    counts = np.bincount(keys, minlength=spec.keys).astype(np.int64)
+    sums = np.zeros(spec.keys, dtype=np.int64)
+    np.add.at(sums, keys, crcs.astype(np.int64))
+    return Totals(counts, sums)
+
+
+def expected_totals(spec: InputSpec) -> Totals:
+    """Aggregates of the whole input."""
+    counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
+    for number in range(spec.partitions):
+        partition = Partition(spec, number)
+        for first in range(0, spec.count, CHUNK):
+            seqs = np.arange(first, min(first + CHUNK, spec.count), dtype=np.uint64)
+            hashed = partition.hashes(np.setdiff1d(seqs, np.array(spec.poisonous(), dtype=np.uint64)))
+            part = totals_of(spec, partition.keys(hashed), partition.crcs(hashed))
+            counts += part.counts
+            sums += part.sums
+    return Totals(counts, sums)
