@@ -36,7 +36,7 @@ NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
 EFFECTS = {
     "stmgrs": "Number of containers (`heron update --container-number` changes it).",
     "component.parallelism": "Number of tasks of a component; set by `par`.",
-    "reliability.mode": "`ATMOST_ONCE` (default) or `ATLEAST_ONCE`. `EFFECTIVELY_ONCE` is refused at submit.",
+    "reliability.mode": "`ATMOST_ONCE` (default), `ATLEAST_ONCE` or `EFFECTIVELY_ONCE`.",
     "message.timeout.secs": "At least once: an unfinished tuple tree fails after this; default 30.",
     "enable.message.timeouts": "`false`: trees never time out; default true.",
     "max.spout.pending": "At least once: tuples with an id that a spout task may have unfinished; default 100.",
@@ -63,7 +63,7 @@ EFFECTS = {
 #: Where processes take metric names from; the other places only read them.
 REPORTERS = ("stmgr/*.py", "instance/*.py", "heronpy/executor/*.py", "heronpy/metrics/prometheus.py")
 #: Names that the source puts together.
-COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__stmgr_(garbage|stale_frames|fenced_links)")
+COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__replica/__\w+")
 
 ENVIRONMENT = (
     ("HERON_HOME", "State, packages, logs and working folders of topologies; default `~/.herondata`."),
@@ -254,12 +254,8 @@ def metrics_page() -> str:
     for title, metrics in groups.items():
         rows = ((f"`{m.name}`", f"`{_prometheus_name(m)}`", m.kind.value, m.unit, m.label, m.help) for m in metrics)
         parts += [f"## {title}\n", table(("metric", "Prometheus", "type", "unit", "label", "meaning"), rows)]
-    parts.append("## Known and not reported\n")
-    parts.append(
-        "Names of Apache Heron that are kept free; no process of this release reports them:\n\n"
-        + ",\n".join(f"`{m.name}`" for m in silent)
-        + ".\n"
-    )
+    if silent:
+        raise SystemExit(f"no process reports {', '.join(m.name for m in silent)}; remove or report what is registered")
     return "\n".join(parts)
 
 

@@ -16,6 +16,10 @@ from heronpy.loadtest.watch import Watch
 RATE_HELD = 0.99
 CAPACITY_HELD = 0.95
 RESUME_MAX_S = 1.0
+#: Backpressure begins at most this often (H19).
+TOGGLES_MAX_PER_S = 1.0
+#: After a stall this part of the throughput before it must be back within this time (H25).
+RECOVERED, RECOVERED_MAX_S = 0.9, 2.0
 #: Growth of memory that counts as flat: so much, and this part of what there was.
 FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
 
@@ -37,6 +41,8 @@ def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out
     found = [EXACT[load.topology](load, reports, out), lost(seen), *memory_flat(growth)]
     if load.topology == "slow_bolt":
         found += slow_bolt(load, reports, seen)
+    if load.topology == "stall":
+        found.append(stall(reports))
     if load.rate and load.topology == "passthrough":
         found.append(rate_held(load, reports))
     if load.parameters.get("burst_s") and reports.sinks:
@@ -141,6 +147,7 @@ EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
     "words": exact_words,
     "passthrough": exact_numbers,
     "slow_bolt": exact_numbers,
+    "stall": exact_numbers,
     "big_tuples": exact_bytes,
     "spark_sink": exact_table,
 }
@@ -186,7 +193,7 @@ def burst(load: Load, reports: Reports) -> Check:
 
 def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     """Backpressure names the culprit, starves nobody, holds the memory and ends at once."""
-    sink, spout = reports.sinks[0], reports.spouts[0]
+    sink = reports.sinks[0]
     slow_s = sink["fast_at"] - sink["first_at"]
     capacity = load.parameters["capacity"]
     rate = (sink["slow_count"] - 1) / slow_s if slow_s else 0.0
@@ -201,6 +208,21 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     named = {name for look in seen.statuses for name in look.culprits}
     right = bool(named) and all("_slow_" in name for name in named)
     found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'nobody'}"))
+    if not load.rate:
+        found.append(_resumed(sink, reports.spouts[0], capacity))
+    announced = episodes(seen.statuses)
+    seconds = max(slow_s, 1.0)
+    text = f"{len(announced)} announcements in {seconds:.0f} s"
+    found.append(Check("no toggling", len(announced) <= TOGGLES_MAX_PER_S * seconds, text))
+    longest = max((episode["to"] - episode["from"] for episode in announced), default=0.0)
+    found.append(
+        Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s")
+    )
+    return found
+
+
+def _resumed(sink: dict[str, Any], spout: dict[str, Any], capacity: float) -> Check:
+    """How soon after the bolt became fast the spout emitted fast."""
     resumed = next(
         (
             after[0] - sink["fast_at"]
@@ -215,9 +237,25 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     text = (
         "the spout never emitted fast again" if resumed is None else f"{resumed * 1000:.0f} ms after the bolt was fast"
     )
-    found.append(Check("resume", held, text))
-    longest = max((episode["to"] - episode["from"] for episode in episodes(seen.statuses)), default=0.0)
-    found.append(
-        Check("backpressure", longest > 0, f"longest episode {longest:.1f} s; spouts held {seen.clamped_s:.1f} s")
-    )
-    return found
+    return Check("resume", held, text)
+
+
+def stall(reports: Reports) -> Check:
+    """How long after the stall the sink was at 90 % of its throughput before it (H25)."""
+    sink = reports.sinks[0]
+    stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
+    windows = [
+        (after[0], (after[1] - before[1]) / max(after[0] - before[0], 1e-9))
+        for before, after in zip(sink["timeline"], sink["timeline"][1:], strict=False)
+    ]
+    before_rates = sorted(rate for at, rate in windows if stalled_at - 3 <= at <= stalled_at)
+    if not before_rates or not resumed_at:
+        return Check("recovery", False, "the bolt never stalled: the run was too short")
+    usual = before_rates[len(before_rates) // 2]
+    # The first window after the stall holds the stall itself.
+    later = [(at, rate) for at, rate in windows if at > resumed_at][1:]
+    recovered = next((at - resumed_at for at, rate in later if rate >= RECOVERED * usual), None)
+    if recovered is None:
+        return Check("recovery", False, f"never at {usual:,.0f}/s again")
+    text = f"{usual:,.0f}/s before; {RECOVERED:.0%} of it again {recovered:.1f} s after a stall of "
+    return Check("recovery", recovered < RECOVERED_MAX_S, text + f"{resumed_at - stalled_at:.1f} s")

@@ -21,7 +21,9 @@ from typing import Any
 import psutil
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.net.curve import Keys, keys_of
 from heronpy.net.rpc import RpcClient
+from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.statemgr import open_state, paths
@@ -113,8 +115,14 @@ class Topology:
         endpoint = plans.TmasterLocation.FromString(found[0]).endpoint
         if self._client is None or endpoint != self._endpoint:
             self.disconnect()
-            self._client, self._endpoint = RpcClient(endpoint, peer=f"the topology master of '{self.name}'"), endpoint
+            peer = f"the topology master of '{self.name}'"
+            self._client, self._endpoint = RpcClient(endpoint, peer=peer, keys=self._keys()), endpoint
         return self._client
+
+    def _keys(self) -> Keys | None:
+        found = self.cluster.state.get(paths.execution_state(self.name))
+        record = plans.ExecutionState.FromString(found[0]) if found else None
+        return keys_of(LaunchSpec.load(record.launch_file)) if record is not None else None
 
     def disconnect(self) -> None:
         if self._client is not None:

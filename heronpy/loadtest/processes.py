@@ -140,6 +140,16 @@ class Tree:
                 continue
         return total
 
+    def descriptors(self) -> dict[str, list[int]]:
+        """Open file descriptors of each process, by role."""
+        found: dict[str, list[int]] = {}
+        for one in list(self.seen.values()):
+            try:
+                found.setdefault(one.role, []).append(one.process.num_fds())
+            except psutil.Error:
+                continue
+        return found
+
     def data_path_roles(self) -> set[str]:
         """Roles that tuples pass through."""
         return {one.role for one in self.seen.values() if one.data_path} | {

@@ -13,7 +13,9 @@ from typing import Any
 
 from heronpy.common.errors import ConfigError
 
-MODES = ("ATMOST_ONCE", "ATLEAST_ONCE")
+MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+#: Topologies whose tasks keep their counts as state.
+STATEFUL = ("words", "passthrough")
 #: In the wheel; in a checkout they are in scripts/.
 FOLDERS = (
     Path(__file__).with_name("profiles"),
@@ -118,6 +120,8 @@ def check(profile: Load) -> Load:
             raise ConfigError(f"{key} of load profile '{profile.name}' must not be negative")
     if profile.mode not in MODES:
         raise ConfigError(f"mode '{profile.mode}' cannot be measured; choose {' or '.join(MODES)}")
+    if profile.mode == "EFFECTIVELY_ONCE" and profile.topology not in STATEFUL:
+        raise ConfigError(f"load profile '{profile.name}' keeps no state; choose {' or '.join(MODES[:2])}")
     if not program_of(profile).is_file():
         raise ConfigError(
             f"load profile '{profile.name}' names the topology '{profile.topology}', which does not exist"

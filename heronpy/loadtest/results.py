@@ -56,7 +56,34 @@ FIGURES = (
     Figure("uss_per_task_bytes", "memory of its own per idle task", "bytes", "less"),
     Figure("pss_per_task_bytes", "memory with its share of what is shared, per idle task", "bytes", "less"),
     Figure("total_uss_bytes", "memory of their own, all processes of the idle topology", "bytes", "less"),
+    Figure("stmgr_uss_bytes", "memory of its own per stream manager", "bytes", "less"),
+    Figure("stmgr_descriptors", "open file descriptors, the stream manager with most", "", "less"),
+    Figure("total_descriptors", "open file descriptors, all processes of the idle topology", "", "less"),
     Figure("idle_kill_s", "heron kill of the idle topology", "s", "less"),
+    # Of `control-plane`:
+    Figure("pack_s", "packing plan", "s", "less"),
+    Figure("storm_s", "all stream managers registered, physical plan sent to each", "s", "less"),
+    Figure("beats_s", "one heartbeat of each stream manager", "s", "less"),
+    Figure("control_plane_bytes", "memory of the plans and the topology master", "bytes", "less"),
+    # Of `checkpoint`:
+    Figure("state_bytes", "saved state", "bytes", ""),
+    Figure("full_bytes", "uploaded by the first checkpoint", "bytes", "less"),
+    Figure("delta_bytes", "uploaded after 1 % of change", "bytes", "less"),
+    Figure("full_pause_s", "task held up by the first checkpoint", "s", "less"),
+    Figure("delta_pause_s", "task held up after 1 % of change", "s", "less"),
+    Figure("pause_cpu_s", "CPU of the task for a checkpoint", "s", "less"),
+    Figure("full_write_s", "first checkpoint, until it is complete", "s", "less"),
+    Figure("delta_write_s", "checkpoint of 1 % of change, until it is complete", "s", "less"),
+    Figure("restore_s", "restore", "s", "less"),
+    Figure("segments", "segments of the last checkpoint", "", "less"),
+    # Of `costs`:
+    Figure("plain_cpu_s_per_million", "CPU-s per million, acks off, all defaults", "s", "less"),
+    Figure("cost_metrics", "CPU with metrics each second, against none", "x", "less"),
+    Figure("cost_info_log", "CPU with log level INFO, against ERROR", "x", "less"),
+    Figure("cost_curve", "CPU with CurveZMQ between containers, against plain TCP", "x", "less"),
+    Figure("cost_at_least_once", "CPU at least once, against acks off", "x", "less"),
+    Figure("cost_effectively_once", "CPU effectively once, checkpoint each second, against acks off", "x", "less"),
+    Figure("rate_effectively_once", "tuples/s effectively once, against acks off", "x", "more"),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}
 

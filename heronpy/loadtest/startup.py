@@ -16,7 +16,7 @@ import psutil
 from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.cluster import POLL_S, Cluster, LoadTestError, Topology, submitted
-from heronpy.loadtest.processes import Tree
+from heronpy.loadtest.processes import STMGRS, Tree
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.run import Say, facts
 from heronpy.proto import control_pb2 as control
@@ -130,6 +130,7 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         time.sleep(IDLE_S)
         after, seconds = tree.cpu(), time.monotonic() - before_at
         memory = tree.memory()
+        descriptors = tree.descriptors()
         status = topology.ask(control.GetStatus())
         kill_s = topology.kill()
     own = [memory[role] for role in memory if role.startswith("task ")]
@@ -142,6 +143,9 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         "uss_per_task_bytes": sum(role.uss for role in own) / max(count, 1),
         "pss_per_task_bytes": sum(role.pss for role in own) / max(count, 1),
         "total_uss_bytes": float(sum(role.uss for role in memory.values())),
+        "stmgr_uss_bytes": memory[STMGRS].uss / memory[STMGRS].processes,
+        "stmgr_descriptors": float(max(descriptors[STMGRS])),
+        "total_descriptors": float(sum(map(sum, descriptors.values()))),
         "idle_kill_s": kill_s,
     }
     shares = ", ".join(

@@ -70,7 +70,7 @@ def test_every_profile_is_valid_and_takes_changes() -> None:
         (["counters"], {}, "must be KEY=VALUE"),
         (["counters=many"], {}, "must be of type int, not 'many'"),
         ([], {"containers": 0}, "containers of load profile 'word_count' must be above 0"),
-        ([], {"mode": "EFFECTIVELY_ONCE"}, "mode 'EFFECTIVELY_ONCE' cannot be measured"),
+        ([], {"mode": "EXACTLY_ONCE"}, "mode 'EXACTLY_ONCE' cannot be measured"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(parameters: list[str], changes: dict[str, Any], sentence: str) -> None:

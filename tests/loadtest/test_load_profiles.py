@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from heronpy.cli import profile
 from heronpy.cli.main import main
-from heronpy.loadtest import calibration, page, profiles, results, startup
+from heronpy.loadtest import calibration, control_plane, page, profiles, results, startup
 from heronpy.loadtest.calibration import Calibration
 from heronpy.loadtest.cluster import Cluster, LoadTestError, cluster, submitted
 from heronpy.loadtest.run import run_once, run_profile
@@ -32,10 +32,12 @@ SMALL: dict[str, tuple[dict[str, Any], list[str]]] = {
     "fan_out": ({"tuples": 2_000}, []),
     "big_tuples": ({"tuples": 60}, []),
     "slow_bolt": ({"duration_s": 2.0}, ["fast_s=1.0"]),
+    "overload": ({"duration_s": 2.0}, ["fast_s=1.0"]),
+    "stall": ({"duration_s": 2.5}, ["stall_at_s=0.5", "stall_s=0.5"]),
     "burst": ({"duration_s": 0.6, "rate": 1000.0}, ["burst_at_s=0.2", "burst_s=0.2"]),
     "skew": ({"tuples": 30_000}, []),
 }
-NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume", "rate is capacity")
+NOT_JUDGED = ("memory flat", "burst", "rate", "backpressure", "culprit", "resume", "rate is capacity", "recovery")
 
 
 @pytest.fixture
@@ -165,10 +167,21 @@ def test_startup_and_idle(where: Cluster, monkeypatch: pytest.MonkeyPatch) -> No
     assert "startup" in page.render(result)
 
 
-@pytest.mark.skipif(not Path(sys.executable).with_name("py-spy").is_file(), reason="py-spy is not installed")
-def test_profile_of_a_running_task(where: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_plane_of_many_containers() -> None:
+    result = control_plane.run_control_plane(50, 400, 1, lambda text: None)
+    assert result["ok"], result["runs"]
+    assert "50 plans sent, 1 written" in str(result["runs"][0]["checks"])
+    assert "control-plane" in page.render(result)
+
+
+@pytest.mark.parametrize("program", ["py-spy", "inside"])
+def test_profile_of_a_running_task(
+    where: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
     load = small("word_count", tuples=0, duration_s=60.0)
     spec = load.spec("busy", str(where.scratch / "busy"))
+    if program == "inside":
+        monkeypatch.setattr(profile, "_py_spy", lambda: None)
     with submitted(where, profiles.program_of(load), spec) as topology:
         wait_for(lambda: topology.ask(control.GetStatus()).executors, what="the executors")
         words = ["profile", "local", "busy", "1", "--duration", "1", "--out", str(tmp_path)]
@@ -177,20 +190,15 @@ def test_profile_of_a_running_task(where: Cluster, tmp_path: Path, capsys: pytes
         if "may not attach" in out.err:
             pytest.skip("this host does not let py-spy attach")
         assert code == 0, out.err
+        assert ("from inside" in out.out) == (program == "inside")
         assert "next_tuple" in (tmp_path / "busy-container_1_words_1.svg").read_text()
         frames = json.loads((tmp_path / "busy-container_1_words_1.speedscope.json").read_text())["shared"]["frames"]
         assert any(frame["name"].endswith("next_tuple") for frame in frames)
         assert main(["profile", "local", "busy", "container_1_word_1"]) == 2
         assert "did you mean 'container_1_words_1'?" in capsys.readouterr().err
+        if program == "inside":
+            assert main([*words, "--native"]) == 1
+            assert "--native needs py-spy" in capsys.readouterr().err
+            assert main(["profile", "local", "busy", "stmgr-1", "--duration", "1", "--out", str(tmp_path)]) == 0
+            assert "Switch.receive" in (tmp_path / "busy-stmgr-1.svg").read_text()
         topology.kill()
-
-
-def test_profile_without_py_spy_says_how_to_get_it(
-    where: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from heronpy.cli import profile
-
-    monkeypatch.setattr(profile.sys, "executable", "/nowhere/python")
-    monkeypatch.setattr(profile.shutil, "which", lambda name: None)
-    with pytest.raises(Exception, match="run 'pip install py-spy'"):
-        profile._py_spy()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import operator
 import os
 import time
 from array import array
@@ -20,6 +21,7 @@ from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology import TopologyBuilder
 from heronpy.loadtest.histogram import Histogram
 
@@ -61,7 +63,7 @@ def config_of(spec: dict[str, Any], sink: bool = False) -> dict[str, Any]:
 
 def acked(spec: dict[str, Any]) -> bool:
     """Whether the topology acknowledges tuples."""
-    return bool(spec["mode"] != api_constants.TopologyReliabilityMode.ATMOST_ONCE)
+    return bool(spec["mode"] == api_constants.TopologyReliabilityMode.ATLEAST_ONCE)
 
 
 class Report:
@@ -77,8 +79,24 @@ class Report:
         #: (monotonic seconds, tuples so far)
         self.timeline: list[tuple[float, int]] = []
         self._next_mark = 0.0
-        #: Tuples that `passes` has handed out.
+        #: Tuples that `passes` has handed out, those of the pass it is in left out.
         self.emitted = 0
+        self._pass: Iterator[Any] = iter(())
+        self._pass_size = 0
+
+    def begin_pass(self, values: Sequence[Any]) -> Iterator[Any]:
+        """An iterator over some values, of which `position` knows how far it is."""
+        self._pass, self._pass_size = iter(values), len(values)
+        return self._pass
+
+    def end_pass(self) -> None:
+        """All values of the pass have been handed out."""
+        self.emitted += self._pass_size
+        self._pass_size = 0
+
+    def position(self) -> int:
+        """Tuples handed out, to the tuple: a pass over a list tells what is left of it at no cost per tuple."""
+        return self.emitted + max(0, self._pass_size - operator.length_hint(self._pass))
 
     def mark(self, count: int, now: float | None = None) -> None:
         """Note how many tuples there were by now."""
@@ -106,20 +124,23 @@ def share(total: int, report: Report) -> int:
 def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
     """The values over and over, until `limit` of them (when not 0) or for a time.
 
-    The clock is asked once per pass through the values, so a value costs one step of a C iterator.
+    It goes on after the first `report.emitted` of them, where a restored spout was. The clock is asked once
+    per pass through the values, so a value costs one step of a C iterator.
     """
 
     def chunks() -> Iterator[Iterable[Any]]:
         size = len(values)
         end = time.monotonic() + duration_s
-        report.mark(0)
-        while (report.emitted + size <= limit) if limit else (time.monotonic() < end):
-            yield values
-            report.emitted += size
+        report.mark(report.emitted)
+        offset = report.emitted % size
+        while (report.emitted + size - offset <= limit) if limit else (time.monotonic() < end):
+            yield report.begin_pass(values[offset:] if offset else values)
+            offset = 0
+            report.end_pass()
             report.mark(report.emitted)
         if limit > report.emitted:
-            yield itertools.islice(values, limit - report.emitted)
-            report.emitted = limit
+            yield report.begin_pass(values[offset : offset + limit - report.emitted])
+            report.end_pass()
 
     return itertools.chain.from_iterable(chunks())
 
@@ -182,16 +203,32 @@ class Latencies:
         return {"histogram": self.total.as_json(), "timeline": self.timeline}
 
 
-class LoadSpout(Spout):
+class LoadSpout(Spout, StatefulComponent):
     """A spout that ends after its last tuple; with acks, after the last ack, and emits again what failed.
 
     Subclasses set `self.report` and `self.sent` and define `message(number)`, what tuple `number` was.
+    Where there are checkpoints, `kept` has what was emitted by the one that was restored.
     """
 
     report: Report
+    kept: Any = None
     sent = 0
     acked_count = 0
     replayed = 0
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.kept = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.kept["sent"] = self.position()
+
+    def position(self) -> int:
+        """Tuples emitted so far."""
+        return self.sent
+
+    def kept_position(self) -> int:
+        """Tuples that the restored checkpoint has seen."""
+        return self.kept.get("sent", 0) if self.kept else 0
 
     def start_acks(self) -> None:
         """Prepare for acks and fails."""

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.loadtest.topologies.parts import (
     Latencies,
@@ -45,6 +46,7 @@ class PacedSpout(LoadSpout):
         self.due: dict[int, int] = {}
         self.ack_latencies = Latencies()
         self.started_ns = 0
+        self.sent = self.first = self.kept_position()
         self.start_acks()
 
     def start(self) -> None:
@@ -78,7 +80,7 @@ class PacedSpout(LoadSpout):
             self.emit([number, self.due_ns, self.payload])
         self.sent = number + 1
         if self.pace is not None:
-            self.due_ns = self.pace.due_ns(number + 1)
+            self.due_ns = self.pace.due_ns(number + 1 - self.first)
         self.report.mark(number + 1, now / 1e9)
 
     def ack(self, tup_id: int) -> None:
@@ -112,14 +114,22 @@ class AckedRelay(Relay):
         self.ack(tup)
 
 
-class LatencySink(Bolt):
-    """Measures each tuple's latency and adds the numbers up."""
+class LatencySink(Bolt, StatefulComponent):
+    """Measures each tuple's latency and adds the numbers up; the sums are its state."""
+
+    kept: Any = None
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.kept = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.kept["sums"] = (self.received, self.numbers)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
         self.latencies = Latencies()
-        self.received = 0
-        self.numbers = 0
+        sums: tuple[int, int] = self.kept.get("sums", (0, 0)) if self.kept else (0, 0)
+        self.received, self.numbers = sums
 
     def process(self, tup: Any) -> None:
         self.latencies.record(time.monotonic_ns() - tup.values[1])

@@ -14,11 +14,11 @@ from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Grouping
-from heronpy.loadtest.topologies.parts import LoadSpout, Report, builder, config_of, read_spec
+from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, builder, config_of, read_spec
 
 
 class FirehoseSpout(LoadSpout):
-    """Emits as fast as it is allowed to, through the slow and the fast phase of the bolt."""
+    """Emits as fast as it is allowed to, or at a rate, through the slow and the fast phase of the bolt."""
 
     outputs = ["number", "payload"]
 
@@ -27,6 +27,7 @@ class FirehoseSpout(LoadSpout):
         spec = self.report.spec
         self.payload = "x" * spec["payload_bytes"]
         self.slow_s, self.fast_s = spec["duration_s"], spec["parameters"]["fast_s"]
+        self.pace = Pace(spec["rate"]) if spec["rate"] else None
         self.started_at = 0.0
         self.start_acks()
 
@@ -42,7 +43,7 @@ class FirehoseSpout(LoadSpout):
             self.replay()
         elif after >= self.slow_s + self.fast_s:
             self.finish_when_acked(started_at=self.started_at)
-        else:
+        elif self.pace is None or (now - self.started_at) * 1e9 >= self.pace.due_ns(self.sent):
             self.emit([self.sent, self.payload], self.sent)
             self.sent += 1
             self.report.mark(self.sent, now)

@@ -12,7 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.loadtest.topologies.parts import (
     LoadSpout,
@@ -42,6 +44,7 @@ class WordSpout(LoadSpout):
         self.payload = bytes(spec["payload_bytes"])
         self.start_acks()
         limit = share(spec["tuples"], self.report) if spec["tuples"] else 0
+        self.report.emitted = self.kept_position()
         if spec["rate"]:
             self.values = self.paced(Pace(spec["rate"]), limit, spec["duration_s"])
         else:
@@ -51,13 +54,17 @@ class WordSpout(LoadSpout):
         """The words, each when it is due; "" while none is."""
         pace.start_ns = time.monotonic_ns()
         self.report.mark(0)
-        for number in range(limit or pace.total(duration_s)):
-            due = pace.due_ns(number)
+        first = self.report.emitted
+        for number in range(first, limit or pace.total(duration_s)):
+            due = pace.due_ns(number - first)
             while time.monotonic_ns() < due:
                 yield ""
+            self.report.emitted = number + 1
             yield self.messages[number % len(self.messages)]
             self.report.mark(number + 1)
-            self.report.emitted = number + 1
+
+    def position(self) -> int:
+        return self.report.position()
 
     def message(self, number: int) -> list[Any]:
         return [self.messages[number % len(self.messages)]]
@@ -127,12 +134,21 @@ class AckedSplitBolt(Bolt):
         self.ack(tup)
 
 
-class CountBolt(Bolt):
-    """Counts words, one by one."""
+class CountBolt(Bolt, StatefulComponent):
+    """Counts words, one by one; where there are checkpoints, the counts are its state."""
+
+    counts: dict[str, int]
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.counts = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        pass  # the counts are the state
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
-        self.counts: dict[str, int] = {}
+        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            self.counts = {}
 
     def process(self, tup: Any) -> None:
         word = tup.values[0]

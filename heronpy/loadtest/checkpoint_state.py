@@ -1,0 +1,189 @@
+"""What checkpoints of large state cost a task: how long it is held up, and how much is uploaded (M23, M34).
+
+One task's keyed state is filled, then captured as an instance does it: the cut, and the fork of the child
+that writes, hold the task up; the child encodes and writes while the task goes on. Three checkpoints of
+1 % changes follow, with a savepoint between them. No other process takes part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from heronpy.ckpt.snapshot import TaskState
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.units import format_bytes
+from heronpy.loadtest import calibration
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.results import SCHEMA, summary_of
+from heronpy.loadtest.run import Say, facts
+from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.stores import OneStore
+
+#: What a task may be held up with a million keys, and what 1 % of change may upload.
+PAUSE_MAX_S, UPLOAD_MAX = 0.05, 0.03
+_COMPONENT: Final = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One checkpoint."""
+
+    pause_s: float
+    pause_cpu_s: float
+    """Of it, what the task itself did: the rest is other processes' on a busy machine."""
+    write_s: float
+    uploaded: int
+    total: int
+    segments: int
+
+
+def run_checkpoint_state(keys: int, value_bytes: int, folder: Path | None, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document."""
+    calibrations = [calibration.calibrate()]
+    runs: list[dict[str, Any]] = []
+    for number in range(1, repeat + 1):
+        where = Path(tempfile.mkdtemp(prefix="heron-checkpoint-", dir=folder))
+        try:
+            values, checks = _once(keys, value_bytes, where)
+        finally:
+            shutil.rmtree(where, ignore_errors=True)
+        runs.append({"values": values, "checks": [check.as_json() for check in checks]})
+        say(
+            f"run {number} of {repeat}: {keys:,} keys, {format_bytes(int(values['state_bytes']))};"
+            f" task held up {values['full_pause_s'] * 1000:.1f} ms (all),"
+            f" {values['delta_pause_s'] * 1000:.1f} ms (1 %);"
+            f" uploaded {format_bytes(int(values['full_bytes']))} and {format_bytes(int(values['delta_bytes']))}"
+        )
+        calibrations.append(calibration.calibrate())
+    verdict = calibration.verdict(calibrations, [])
+    return {
+        "schema": SCHEMA,
+        "kind": "load-test",
+        "profile": "checkpoint",
+        "about": f"checkpoints of a task with {keys:,} keys of {value_bytes:,} bytes",
+        "unit": "keys",
+        "options": {"keys": keys, "value_bytes": value_bytes},
+        **facts(),
+        "calibration": verdict,
+        "runs": runs,
+        "summary": summary_of(runs, verdict["loop_s_per_million"]),
+        "ok": all(check["ok"] for run in runs for check in run["checks"]),
+    }
+
+
+def _once(keys: int, value_bytes: int, folder: Path) -> tuple[dict[str, float], list[Check]]:
+    settings = CheckpointSettings()
+    store = CheckpointStore(folder / "state")
+    task = TaskState(_COMPONENT, 0, 1, settings, OneStore(store), task_id=1)
+    state = task.keyed("values")
+    chooser = random.Random(1)
+    for key in range(keys):
+        state[key] = chooser.randbytes(value_bytes)
+    full = checkpoint(task, 1)
+    deltas = []
+    changed = max(1, keys // 100)
+    for number, kind in ((2, CHECKPOINT), (3, SAVEPOINT), (4, CHECKPOINT)):
+        for key in chooser.sample(range(keys), changed):
+            state[key] = chooser.randbytes(value_bytes)
+        deltas.append(checkpoint(task, number, kind))
+    began = time.perf_counter()
+    again = TaskState(_COMPONENT, 0, 1, settings, OneStore(store), task_id=1)
+    again.restore(f"{store.folder}/chk-4", 2)
+    restore_s = time.perf_counter() - began
+    whole = again.keyed("values") == state
+    values = {
+        "full_pause_s": full.pause_s,
+        "delta_pause_s": max(delta.pause_s for delta in deltas),
+        "pause_cpu_s": max(one.pause_cpu_s for one in (full, *deltas)),
+        "full_write_s": full.write_s,
+        "delta_write_s": max(delta.write_s for delta in deltas),
+        "restore_s": restore_s,
+        "state_bytes": float(full.total),
+        "full_bytes": float(full.uploaded),
+        "delta_bytes": float(max(delta.uploaded for delta in deltas)),
+        "segments": float(deltas[-1].segments),
+    }
+    return values, _checks(keys, values, deltas, whole)
+
+
+def _checks(keys: int, values: dict[str, float], deltas: list[Measured], whole: bool) -> list[Check]:
+    part = values["delta_bytes"] / values["state_bytes"]
+    around = (deltas[0].uploaded + deltas[2].uploaded) / 2
+    after = deltas[2].uploaded / deltas[0].uploaded
+    pause, cpu = max(values["full_pause_s"], values["delta_pause_s"]), values["pause_cpu_s"]
+    limit = PAUSE_MAX_S * max(1.0, keys / 1e6)
+    return [
+        Check(
+            "pause",
+            cpu < limit,
+            f"a checkpoint took {cpu * 1000:.1f} ms of the task's CPU time, limit {limit * 1000:g} ms;"
+            f" it was held up {pause * 1000:.1f} ms at most",
+        ),
+        Check("upload", part <= UPLOAD_MAX, f"1 % of change uploaded {part:.2%} of the state, limit {UPLOAD_MAX:.0%}"),
+        Check(
+            "savepoint",
+            0.9 <= after <= 1.1,
+            f"a savepoint uploaded {format_bytes(deltas[1].uploaded)},"
+            f" checkpoints around it {format_bytes(int(around))}",
+        ),
+        Check("exact", whole, "what was restored is what was saved" if whole else "restored state differs"),
+    ]
+
+
+def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measured:
+    """A checkpoint of one task, written by a forked child as an instance does it."""
+    read, write = os.pipe()
+    parent = os.getpid()
+    # As in a task, whose collector runs seldom: a collection by chance is not the checkpoint's cost.
+    gc.collect()
+    began, began_cpu = time.perf_counter(), time.thread_time()
+    capture = task.capture(number)
+    child = os.fork()
+    if not child:
+        _write_and_leave(capture, write, parent)
+    capture.forked()
+    pause_s, pause_cpu_s = time.perf_counter() - began, time.thread_time() - began_cpu
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    status = os.waitpid(child, 0)[1]
+    if status or not data:
+        raise HeronError(f"the process that wrote checkpoint {number} failed; see what it printed.")
+    snapshot = TaskSnapshot.FromString(data)
+    metadata = Metadata(version=1, checkpoint=number, kind=kind, key_groups=task.settings.key_groups, tasks=[snapshot])
+    metadata.parallelism[task.component] = 1
+    metadata.topology = metadata.topology_id = task.store.folder.name
+    task.store.write_metadata(metadata)
+    task.persisted(number, snapshot)
+    task.completed(number)
+    segments = sum(len(keyed.segments) for keyed in snapshot.keyed)
+    write_s = time.perf_counter() - began
+    return Measured(pause_s, pause_cpu_s, write_s, snapshot.uploaded_bytes, snapshot.total_bytes, segments)
+
+
+def _write_and_leave(capture: Any, pipe: int, parent: int) -> None:
+    """The child: never returns."""
+    status = 1
+    try:
+        gc.disable()
+        data = memoryview(capture.persist().SerializeToString())
+        while data and os.getppid() == parent:
+            data = data[os.write(pipe, data) :]
+        status = 0
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(status)

@@ -1,0 +1,127 @@
+"""The control plane at a size no machine at hand can run: packing and topology master alone (pure code).
+
+Every container of a made-up topology registers at once with a topology master that has no socket, and then
+sends one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psutil
+
+from heronpy.common.ids import stmgr_id
+from heronpy.common.rooms import PackingSettings, TmasterSettings
+from heronpy.loadtest import calibration
+from heronpy.loadtest.checks import Check
+from heronpy.loadtest.results import SCHEMA, summary_of
+from heronpy.loadtest.run import Say, facts
+from heronpy.packing import pack
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster import events
+from heronpy.tmaster.effects import Persist, Send
+from heronpy.tmaster.machine import TopologyMaster
+
+#: What 1,000 containers and 10,000 tasks must stay below.
+PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
+
+
+def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dict[str, Any]:
+    """The result document."""
+    calibrations = [calibration.calibrate()]
+    runs: list[dict[str, Any]] = []
+    for number in range(1, repeat + 1):
+        values, checks = _once(containers, tasks)
+        runs.append({"values": values, "checks": [check.as_json() for check in checks]})
+        say(f"run {number} of {repeat}: packed in {values['pack_s']:.2f} s, registered in {values['storm_s']:.2f} s")
+        calibrations.append(calibration.calibrate())
+    verdict = calibration.verdict(calibrations, [])
+    return {
+        "schema": SCHEMA,
+        "kind": "load-test",
+        "profile": "control-plane",
+        "about": f"packing and topology master of {tasks:,} tasks in {containers:,} containers, simulated",
+        "unit": "tasks",
+        "options": {"containers": containers, "tasks": tasks},
+        **facts(),
+        "calibration": verdict,
+        "runs": runs,
+        "summary": summary_of(runs, verdict["loop_s_per_million"]),
+        "ok": all(check["ok"] for run in runs for check in run["checks"]),
+    }
+
+
+def _topology(containers: int, tasks: int) -> api.Topology:
+    """Half spouts, half bolts."""
+    topology = api.Topology(id="scale-1", name="scale", state=api.RUNNING)
+    topology.topology_config.kvs.add(key="topology.stmgrs", value=str(containers), type=api.STRING_VALUE)
+    for part, name, count in (
+        (topology.spouts.add(), "source", tasks - tasks // 2),
+        (topology.bolts.add(), "sink", tasks // 2),
+    ):
+        part.comp.name, part.comp.spec, part.comp.class_name = name, api.PYTHON_CLASS_NAME, f"scale.{name}"
+        parallelism = part.comp.config.kvs.add()
+        parallelism.key, parallelism.value = "topology.component.parallelism", str(count)
+        parallelism.type = api.STRING_VALUE
+        output = part.outputs.add()
+        output.stream.id, output.stream.component_name = "default", name
+        output.schema.keys.add(key="value", type=api.OBJECT)
+    step = topology.bolts[0].inputs.add(gtype=api.SHUFFLE)
+    step.stream.id, step.stream.component_name = "default", "source"
+    return topology
+
+
+def _once(containers: int, tasks: int) -> tuple[dict[str, float], list[Check]]:
+    process = psutil.Process()
+    memory_before = process.memory_info().rss
+    began = time.perf_counter()
+    topology = _topology(containers, tasks)
+    packing = pack(topology, PackingSettings(), containers)
+    pack_s = time.perf_counter() - began
+    began = time.perf_counter()
+    machine = TopologyMaster(TmasterSettings(), 1, topology=topology, packing=packing)
+    machine.begin(0.0)
+    plans = persisted = 0
+    for container in packing.containers:
+        for effect in machine.handle(_registration(container), 0.1):
+            persisted += isinstance(effect, Persist)
+            plans += len(effect.peers) if isinstance(effect, Send) else 0
+    storm_s = time.perf_counter() - began
+    began = time.perf_counter()
+    for container in packing.containers:
+        machine.handle(_beat(container, machine.desk.book.version), 0.2)
+    beats_s = time.perf_counter() - began
+    machine.validate()
+    memory = process.memory_info().rss - memory_before
+    values = {
+        "pack_s": pack_s,
+        "storm_s": storm_s,
+        "beats_s": beats_s,
+        "control_plane_bytes": float(memory),
+    }
+    running = machine.lifecycle == control.LIFE_RUNNING
+    return values, [
+        Check("running", running, f"{plans:,} plans sent, {persisted} written; every task counted as running"),
+        Check("plan", pack_s < PLAN_MAX_S, f"packed in {pack_s:.2f} s, limit {PLAN_MAX_S:g} s"),
+        Check("storm", storm_s < STORM_MAX_S, f"all registered in {storm_s:.2f} s, limit {STORM_MAX_S:g} s"),
+        Check("memory", memory < MEMORY_MAX_BYTES, f"{memory >> 20} MB, limit {MEMORY_MAX_BYTES >> 20} MB"),
+    ]
+
+
+def _registration(container: plan.ContainerPlan) -> events.StmgrRegistered:
+    record = plan.StmgrRecord(id=stmgr_id(container.id), container=container.id, epoch=1)
+    message = control.RegisterStmgr(stmgr=record)
+    for instance in container.instances:
+        message.tasks.add(task_id=instance.task_id, epoch=1)
+    return events.StmgrRegistered(b"%d" % container.id, container.id, message)
+
+
+def _beat(container: plan.ContainerPlan, version: int) -> events.StmgrBeat:
+    beat = control.StmgrHeartbeat(stmgr_id=stmgr_id(container.id), epoch=1, plan_version=version)
+    for instance in container.instances:
+        state = control.TASK_RUNNING
+        beat.tasks.add(task_id=instance.task_id, epoch=1, plan_version=version, state=state)
+    return events.StmgrBeat(b"%d" % container.id, beat)

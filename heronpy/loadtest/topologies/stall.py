@@ -1,0 +1,62 @@
+"""A bolt at full speed that stands still for a time: how soon the throughput is what it was (H25).
+
+    heron submit local stall.py - --spec spec.json
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.stream import Grouping
+from heronpy.loadtest.topologies.parts import Report, builder, config_of, read_spec
+from heronpy.loadtest.topologies.slow_bolt import FirehoseSpout
+
+#: The clock is asked once in so many tuples.
+LOOK_EVERY = 256
+
+
+class StallingBolt(Bolt):
+    """Counts tuples, and stands still once, in the middle of one."""
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.report = Report(config, context, "sink")
+        p = self.report.spec["parameters"]
+        self.stall_at_s, self.stall_s = p["stall_at_s"], p["stall_s"]
+        self.received = self.numbers = 0
+        self.first_at = self.stalled_at = self.resumed_at = 0.0
+
+    def process(self, tup: Any) -> None:
+        self.received += 1
+        self.numbers += tup.values[0]
+        if not self.received % LOOK_EVERY:
+            self.look(time.monotonic())
+        self.ack(tup)
+
+    def look(self, now: float) -> None:
+        """Note the progress, and stall when it is time to."""
+        self.first_at = self.first_at or now
+        self.report.mark(self.received, now)
+        if not self.stalled_at and now - self.first_at >= self.stall_at_s:
+            self.stalled_at = now
+            time.sleep(self.stall_s)
+            self.resumed_at = time.monotonic()
+
+    def finish(self) -> None:
+        self.report.write(
+            self.received, numbers=self.numbers, stalled_at=self.stalled_at, resumed_at=self.resumed_at
+        )
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec = read_spec(__doc__)
+    made = builder(spec)
+    source = made.add_spout("source", FirehoseSpout, par=1, config=config_of(spec))
+    made.add_bolt("stalls", StallingBolt, par=1, inputs={source: Grouping.SHUFFLE}, config=config_of(spec))
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()
