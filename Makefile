@@ -1,10 +1,12 @@
 # heronpy: `make demo` runs the main job, `make test` passes the tests. Everything else is a convenience.
 PYTHON ?= python3
 VENV ?= .venv
+# Tests mostly wait for processes, so more of them run at once than there are cores in a small machine.
+JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench proto clean
+.PHONY: help demo test check fuzz fault fault-report bench proto clean
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,17 +29,39 @@ $(VENV)/.dev: $(VENV)/.demo pyproject.toml
 demo: $(VENV)/.demo  ## the main job: 336,776 real flights through a topology into a Spark table
 	@$(BIN)/python scripts/demo.py
 
-test: $(VENV)/.dev check  ## check the source and run every test
-	@$(BIN)/python -m pytest
+# What fails beside others, on more processes than cores, has to pass alone; both are printed.
+test: $(VENV)/.dev check  ## check the source and run every test, JOBS at a time
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || { \
+		echo "what has failed, once more and alone:"; \
+		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 check: $(VENV)/.dev  ## style, types and layers
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
+fuzz: $(VENV)/.dev  ## a hundred times the fuzzing of `make test`, another seed each time (HERON_FUZZ_SEED repeats one)
+	@HERON_FUZZ_CASES=$${HERON_FUZZ_CASES:-100000} HERON_FUZZ_SEED=$${HERON_FUZZ_SEED:-$$(date +%s)} sh -c \
+		'echo "HERON_FUZZ_SEED=$$HERON_FUZZ_SEED"; $(BIN)/python -m pytest tests/security -k fuzz -o timeout=7200'
+
 bench: $(VENV)/.dev  ## microbenchmarks of the hot path against their recorded floors
 	@$(PIP) install -e '.[bench]'
 	@$(BIN)/python -m pytest tests/bench -o python_files='bench_*.py' -m bench
+
+FAULTS ?= all
+fault: $(VENV)/.dev  ## every fault in full length and number, for hours; FAULTS="F01 F02" does some
+ifneq ($(filter-out F07,$(FAULTS)),)
+	@$(BIN)/heron verify report --full --runs 1 --out out/fault-report.md $(addprefix --fault ,$(filter-out F07,$(FAULTS)))
+endif
+ifneq ($(filter all F07,$(FAULTS)),)
+	@$(BIN)/python -m pytest tests/spark/test_exactly_once.py tests/connectors/test_spark_table_under_fire.py
+endif
+
+fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every fault
+	@$(BIN)/heron verify report --runs 3 --duration 4 --out docs/fault-report.md
+
+sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))
 
 proto:  ## generate the protobuf code again (needs protoc 3.21: its code runs on every runtime from 4.25 on)
 	@protoc -I. --python_out=. --pyi_out=. heronpy/proto/*.proto

@@ -105,11 +105,13 @@ builder = TopologyBuilder("wrong"); numbers = builder.add_spout("numbers", Numbe
     refused_before_start(heron, USAGE, program, *words)
 
 
-def test_effectively_once_is_not_there_yet(heron: Heron, tmp_path: Path) -> None:
-    config = '{"topology.reliability.mode": "EFFECTIVELY_ONCE"}'
-    program = write_program(tmp_path, chain("exact", config=config))
-    sentence = refused_before_start(heron, USAGE, program, "'exact'", "this release does not have yet", "ATLEAST_ONCE")
-    assert sentence.count(";") == 1
+def test_a_restore_that_cannot_be_is_refused_before_anything_starts(heron: Heron, tmp_path: Path) -> None:
+    """M15, F33: nothing to restore, and a mode that has no checkpoints."""
+    exactly = write_program(tmp_path, chain("exact", config='{"topology.reliability.mode": "EFFECTIVELY_ONCE"}'))
+    missing = ("there is no checkpoint of 'exact'", "leave out --restore to start empty")
+    refused_before_start(heron, NOT_FOUND, exactly, *missing, flags=("--restore", "latest"))
+    once = write_program(tmp_path, chain("once"), "once.py")
+    refused_before_start(heron, USAGE, once, "'once' is ATMOST_ONCE", flags=("--restore", "latest"))
 
 
 @pytest.mark.parametrize(

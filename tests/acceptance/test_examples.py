@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
+from pathlib import Path
 
 from heronpy.common.hashing import stable_hash
 from tests.support.command import EXAMPLES, REPO, Heron, component
@@ -168,6 +170,15 @@ def test_logs_have_the_documented_format(heron: Heron) -> None:
             match = stamp.match(line)
             assert match or line.startswith("  | "), f"{path.name}: {line}"
             assert not match or match[1] == path.stem, f"{path.name}: {line}"
+
+
+def test_stateful_word_count(heron: Heron, tmp_path: Path) -> None:
+    out = tmp_path / "counts"
+    heron.submit(example("stateful_word_count"), "Counts", "--file", TEXT, "--out", out, "--times", 3, "--wait")
+    lines = [json.loads(line) for path in out.glob("*.jsonl") for line in path.read_text().splitlines()]
+    words = Counter(Path(TEXT).read_text().split())
+    assert {line["word"]: line["count"] for line in lines} == {word: 3 * count for word, count in words.items()}
+    assert len(lines) == len(words)
 
 
 def test_all_examples_are_tested() -> None:

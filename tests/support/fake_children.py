@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--container", type=int)
     parser.add_argument("--task", type=int)
     parser.add_argument("--epoch", type=int)
+    parser.add_argument("--after", default="")
+    parser.add_argument("--name", default="")
     arguments = parser.parse_args(argv)
     launch = LaunchSpec.load(arguments.launch)
     name = _name(launch, arguments)
@@ -34,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with open(folder / "starts", "a") as starts:
         starts.write(f"{name} {os.getpid()} {arguments.epoch}\n")
+    with open(folder / "afters", "a") as afters:
+        afters.write(f"{name} {arguments.after or '-'}\n")
     print(f"{name} starts with epoch {arguments.epoch}", flush=True)
     behaviour = {}
     if (folder / "behaviour.json").exists():
@@ -43,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _name(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
     if arguments.container is None:
-        return "tmaster"
+        return arguments.name or "tmaster"
     if arguments.task is None:
         return stmgr_id(arguments.container)
     plan = plans.PackingPlan.FromString((Path(launch.working_dir) / "plan.pb").read_bytes())

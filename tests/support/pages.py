@@ -27,10 +27,12 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 #: What has just been done shows in the output of these a moment later; they change nothing, so they are repeated.
-READERS = ("heron logs", "heron top", "heron status", "heron metrics", "heron list", "heron exceptions", "grep", "curl")
+READERS = ("heron logs", "heron top", "heron status", "heron metrics", "heron list", "heron exceptions", "heron checkpoints list",
+           "grep", "curl")
 PATIENCE_S = 30.0
 COMMAND_S = 120.0
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:?\d\d)?")
 _AMOUNT = re.compile(r"\b\d[\d,.]*\s?(ns|us|ms|s|B|KB|MB|GB|/s)\b")
 _BIG = re.compile(r"0x[0-9a-f]+|\d{4,}")
@@ -169,7 +171,7 @@ class PageRun:
         in_table = _IN_TABLE.search(line.strip()) is not None
         line = line.replace(str(self.home), "/home/you/.herondata").replace(socket.gethostname(), "host")
         line = re.sub(rf"\blocal/{re.escape(getpass.getuser())}\b", "local/you", line)
-        line = _AMOUNT.sub("#", _TIME.sub("#", line))
+        line = _AMOUNT.sub("#", _TIME.sub("#", _UUID.sub("#", line)))
         line = (_NUMBER if in_table else _BIG).sub("#", line)
         return " ".join(re.sub("─+", "─", line).split())
 

@@ -41,7 +41,7 @@ STMGR = replace(
     instance_out_window_bytes=2000,
 )
 INSTANCE = replace(
-    InstanceSettings(), batch_tuples=8, batch_bytes=600, in_queue_bytes_max=1500, out_queue_bytes_max=2500
+    InstanceSettings(), poison_tries=0, batch_tuples=8, batch_bytes=600, in_queue_bytes_max=1500, out_queue_bytes_max=2500
 )
 #: Of all tasks but the ones that a test asks for.
 LIMIT = 200_000
@@ -373,7 +373,7 @@ class Plane:
         task.sleep = lambda timeout_s: self._sleep(task, timeout_s)
         self.register(task)
         _, body = task.control.inbox.popleft()
-        task._registered(body)
+        task.registered(body)
         task.build(self.plan)
         task.bind_emit()
         task.state = control.TASK_RUNNING

@@ -1,6 +1,6 @@
-"""A ZooKeeper server of the tests' own: loopback only, a temporary folder, no admin port.
+"""ZooKeeper servers of the tests' own: loopback only, a temporary folder, no admin port.
 
-Its jars are those inside the pyspark package, or Debian's zookeeper package.
+Their jars are those inside the pyspark package, or Debian's zookeeper package.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
 from heronpy.procs.linux import die_with_parent
 from tests.support.waiting import wait_for
 
-START_S = 30.0
+START_S = 60.0
 _JARS = ("zookeeper", "slf4j-api", "netty", "metrics-core", "snappy-java", "commons-io", "commons-cli")
 _CONFIG = """
 tickTime=200
@@ -31,6 +32,10 @@ dataDir={folder}/data
 admin.enableServer=false
 4lw.commands.whitelist=*
 preAllocSize=1024
+"""
+_MEMBERS = """
+initLimit=50
+syncLimit=25
 """
 
 
@@ -49,19 +54,31 @@ def classpath() -> tuple[str, str]:
     return "", "neither pyspark nor Debian's zookeeper package is installed, which hold ZooKeeper's jars"
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
 class ZooKeeperServer:
     """One server, which can be stopped and started again with what it stored."""
 
-    def __init__(self, jars: str) -> None:
+    def __init__(self, jars: str, port: int = 0, number: int = 0, members: str = "") -> None:
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="heron-zookeeper-"))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = port or free_ports(1)[0]
         self.hosts = f"127.0.0.1:{self.port}"
-        (self.folder / "zoo.cfg").write_text(_CONFIG.format(port=self.port, folder=self.folder))
-        self.start()
+        self._member = bool(members)
+        (self.folder / "zoo.cfg").write_text(_CONFIG.format(port=self.port, folder=self.folder) + members)
+        if members:
+            (self.folder / "data").mkdir()
+            (self.folder / "data" / "myid").write_text(str(number))
+        else:
+            self.start()
 
     @property
     def pid(self) -> int:
@@ -72,6 +89,7 @@ class ZooKeeperServer:
         options = [
             "-Xmx256m",
             "-Dzookeeper.commitLogCount=20",
+            "-Dreadonlymode.enabled=true",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
@@ -86,7 +104,8 @@ class ZooKeeperServer:
             stderr=subprocess.DEVNULL,
             preexec_fn=lambda: die_with_parent(signal.SIGKILL, parent),
         )
-        wait_for(self._serves, START_S, "ZooKeeper serving")
+        if not self._member:  # which can serve only with others
+            wait_for(self.serves, START_S, "ZooKeeper serving")
 
     def stop(self) -> None:
         """As if the machine failed."""
@@ -116,8 +135,31 @@ class ZooKeeperServer:
         [line] = [line for line in self.ask("srvr").splitlines() if line.startswith("Zxid:")]
         return int(line.partition(":")[2], 16)
 
-    def _serves(self) -> bool:
+    def serves(self) -> bool:
+        """Whether it answers clients."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError(f"ZooKeeper ended with code {self._process.returncode}; see {self.folder}")
-        return "Mode: standalone" in self.ask("srvr")
+        return any(f"Mode: {mode}" in self.ask("srvr") for mode in ("standalone", "leader", "follower"))
+
+
+class ZooKeeperEnsemble:
+    """Three servers that serve as long as two of them live; one that is left alone is read-only."""
+
+    def __init__(self, jars: str) -> None:
+        ports = free_ports(9)
+        members = _MEMBERS + "".join(
+            f"server.{n + 1}=127.0.0.1:{ports[3 + n]}:{ports[6 + n]}\n" for n in range(3)
+        )
+        self.servers = [ZooKeeperServer(jars, ports[n], n + 1, members) for n in range(3)]
+        self.hosts = ",".join(server.hosts for server in self.servers)
+        for server in self.servers:
+            server.start()
+        self.when_all_serve()
+
+    def when_all_serve(self) -> None:
+        wait_for(lambda: all(server.serves() for server in self.servers), 3 * START_S, "the ensemble serving")
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()

@@ -1,7 +1,7 @@
 """source -> work -> store: numbers that survive everything, for tests that kill, stop and slow down.
 
 The input is outside of the processes: a source task writes what was acked to a file and begins with what
-is missing there. A store task appends each number to a file at once. Every task says when it processed
+is missing there. It has no end until there is a file `stop`, or until `--count`. A store task appends each number to a file at once. Every task says when it processed
 its first tuple.
 """
 
@@ -17,6 +17,9 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 
+#: A source looks whether it is to stop, and notes how far it goes, so often in numbers.
+REACH = 100
+
 
 class Source(Spout):
     outputs = ["number", "pad"]
@@ -25,9 +28,13 @@ class Source(Spout):
         tasks = sorted(context.get_component_tasks("source"))
         me = tasks.index(context.get_task_id())
         self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
-        acked = Path(config["out"]) / f"acked.{me}"
-        done = {int(line) for line in acked.read_text().split()} if acked.exists() else set()
-        self.todo = [n for n in range(config["count"] - 1, -1, -1) if n % len(tasks) == me and n not in done]
+        self.out, self.me, self.step = Path(config["out"]), me, len(tasks)
+        acked = self.out / f"acked.{me}"
+        self.done = {int(line) for line in acked.read_text().split()} if acked.exists() else set()
+        self.number, self.count, self.again = me, config["count"], []
+        # What a predecessor has emitted is emitted again before anything ends.
+        reached = self.out / f"reached.{me}"
+        self.reached = int(reached.read_text()) if reached.exists() else 0
         self.acked = open(acked, "a")
         self.pending: set[int] = set()
         self.pause_s = config["source_pause_ms"] / 1000
@@ -35,11 +42,29 @@ class Source(Spout):
         self.pad = "x" * config["pad"]
         self.started = False
 
+    def next_number(self):
+        if self.again:
+            return self.again.pop()
+        while self.number in self.done:
+            self.number += self.step
+        number = self.number
+        if self.count and number >= self.count:
+            return None
+        if number >= self.reached:
+            if (self.out / "stop").exists():
+                return None
+            self.reached = number + REACH
+            draft = self.out / f".reached.{self.me}"
+            draft.write_text(str(self.reached))
+            draft.rename(self.out / f"reached.{self.me}")
+        self.number += self.step
+        return number
+
     def next_tuple(self):
-        if self.todo:
+        number = self.next_number()
+        if number is not None:
             if self.pause_s:
                 time.sleep(self.pause_s)
-            number = self.todo.pop()
             if self.reliable:
                 self.pending.add(number)
                 self.emit([number, self.pad], tup_id=number)
@@ -50,6 +75,7 @@ class Source(Spout):
                 self.logger.info("first tuple at %.3f", time.time())
         elif not self.pending:
             self.logger.info("%d fails", self.fails)
+            (self.out / f"total.{self.me}").write_text(str(self.number))
             self.end_of_input()
 
     def ack(self, tup_id):
@@ -62,7 +88,7 @@ class Source(Spout):
         self.fails += 1
         if tup_id in self.pending:
             self.pending.discard(tup_id)
-            self.todo.append(tup_id)
+            self.again.append(tup_id)
 
 
 class Work(Bolt):
@@ -88,7 +114,8 @@ class Work(Bolt):
             time.sleep(self.pause_s)
         self.emit([tup.values[0]], anchors=[tup])
         self.ack(tup)
-        if self.raise_at and self.seen == int(self.raise_at):
+        if self.raise_at and self.seen >= int(self.raise_at) and not self.flag.exists():
+            self.flag.touch()
             raise ValueError("poison in the middle of a frame")
 
 
@@ -119,7 +146,7 @@ def faults(args: argparse.Namespace) -> TopologyBuilder:
         "topology.reliability.mode": args.mode,
         "topology.stmgrs": args.containers,
         "topology.max.spout.pending": args.pending,
-        "topology.message.timeout.secs": args.timeout,
+        "topology.message.timeout.secs": args.message_timeout,
     }
     source = b.add_spout("source", Source, par=args.par)
     work = b.add_bolt("work", Work, par=args.par, inputs={source: Grouping.SHUFFLE})
@@ -132,12 +159,12 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--out", required=True)
-    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--count", type=int, default=0, help="0: endless")
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     parser.add_argument("--containers", type=int, default=1)
     parser.add_argument("--par", type=int, default=2)
     parser.add_argument("--pending", type=int, default=200)
-    parser.add_argument("--timeout", type=int, default=30)
+    parser.add_argument("--message-timeout", type=int, default=30)
     parser.add_argument("--source-pause-ms", type=float, default=0)
     parser.add_argument("--work-pause-ms", type=float, default=0)
     parser.add_argument("--raise-at", default="")

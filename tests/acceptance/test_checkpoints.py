@@ -1,0 +1,142 @@
+"""Effectively once, as a user sees it: the example counts exactly through kills, restores and updates."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import EXAMPLES, REPO, Heron
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+TEXT = REPO / "LICENSE"
+EXAMPLE = EXAMPLES / "stateful_word_count.py"
+#: At the rate of the tests this takes minutes: they interfere first, and then let the rest pass at once.
+TIMES = 1000
+RATE = 500
+
+
+def submit(heron: Heron, out: Path, *words: object, times: int = TIMES) -> str:
+    config = "--config-property", "heron.checkpoint.interval_s=0.5"
+    arguments = "--file", TEXT, "--out", out, "--times", times, "--rate", RATE
+    return heron("submit", "local", EXAMPLE, "Counts", *arguments, *config, *words).ok().out
+
+
+def checkpoints(heron: Heron) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = heron("checkpoints", "list", "local", "Counts", "--json").json()["checkpoints"]
+    return rows
+
+
+def when_checkpoints(heron: Heron, count: int) -> list[dict[str, Any]]:
+    """The checkpoints of the run that is there now, once there are so many."""
+    return wait_for(
+        lambda: (rows := [row for row in checkpoints(heron) if row["current"]])[count - 1 :] and rows,
+        60.0,
+        f"{count} checkpoints",
+    )
+
+
+def counts(out: Path) -> Counter[str]:
+    """What is published; a word that is there twice would show."""
+    rows = [json.loads(line) for file in out.glob("part-*.jsonl") for line in file.read_text().splitlines()]
+    found = Counter({row["word"]: row["count"] for row in rows})
+    assert len(found) == len(rows), "a word was published twice"
+    return found
+
+
+def expected(times: int = TIMES) -> Counter[str]:
+    return Counter({word: times * count for word, count in Counter(TEXT.read_text(encoding="utf-8").split()).items()})
+
+
+def finished(heron: Heron, out: Path) -> None:
+    """Let it come to its end; every word was counted exactly."""
+    heron("update", "local", "Counts", "--runtime-config", "line:counts.rate:0").ok()
+    heron.when_state("Counts", "FINISHED", 180.0)
+    assert counts(out) == expected()
+
+
+def test_killed_tasks_do_not_change_the_result(heron: Heron, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    submit(heron, out)
+    for process in ("container_1_count_3", "container_1_line_1"):
+        before = heron.status("Counts")["checkpoints"]["restores"]
+        when_checkpoints(heron, 2)
+        os.kill(heron.pid("Counts", process), signal.SIGKILL)
+        status = heron.when("Counts", lambda now, n=before: now["checkpoints"]["restores"] > n, "a restore")
+        assert process.rsplit("_", 1)[0].split("_")[-1] in status["checkpoints"]["last_restore"]
+    assert status["mode"] == "EFFECTIVELY_ONCE"
+    finished(heron, out)
+    assert "restored" in heron("status", "local", "Counts").out
+
+
+def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_path: Path) -> None:
+    """M15, M19, M24: retained, self-contained after the first own checkpoint, ids go on."""
+    out = tmp_path / "out"
+    submit(heron, out)
+    when_checkpoints(heron, 2)
+    newest = heron("kill", "local", "Counts", "--json").json()["checkpoint"]
+    assert heron.names() == [] and Path(newest, "metadata").is_file() and counts(out) == Counter()
+    shown = heron("checkpoints", "list", "local", "Counts").ok().out
+    assert newest in shown and "earlier run" in shown
+    heron("checkpoints", "verify", "local", "Counts").ok()
+
+    again = submit(heron, out, "--restore", "latest")
+    assert f"of checkpoint {newest.rsplit('-', 1)[1]}, {newest}" in again
+    assert when_checkpoints(heron, 1)[-1]["checkpoint"] > int(newest.rsplit("-", 1)[1])
+    shutil.rmtree(Path(newest).parent)
+    os.kill(heron.pid("Counts", "container_1_split_2"), signal.SIGKILL)
+    finished(heron, out)
+
+
+def test_a_savepoint_restores_at_another_place_with_more_tasks(heron: Heron, tmp_path: Path) -> None:
+    """M16, M18, M21, T45."""
+    out = tmp_path / "out"
+    submit(heron, out)
+    when_checkpoints(heron, 1)
+    saved = heron("checkpoints", "savepoint", "local", "Counts", "--json").json()
+    assert saved["kind"] == "savepoint" and saved["total_bytes"] > 0
+    shown = heron("checkpoints", "show", "local", "Counts", saved["checkpoint"], "--json").json()
+    heron.kill("Counts")
+    source, copy = Path(saved["location"]).parent, tmp_path / "site-2" / "copied"
+    for file in shown["files"]:
+        (copy / file["path"]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source / file["path"], copy / file["path"])
+    heron("checkpoints", "delete", "local", "Counts", "--all").ok()
+    assert not source.exists()
+
+    submit(heron, out, "--restore", copy)
+    heron("update", "local", "Counts", "--component-parallelism", "count:4").ok()
+    assert sum(task["component"] == "count" for task in heron.status("Counts")["tasks"]) == 4
+    finished(heron, out)
+
+
+def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    submit(heron, out, "--config-property", "heron.checkpoint.retained=1000")
+    first = when_checkpoints(heron, 2)[-1]["checkpoint"]
+    done = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", first).ok().out
+    assert done == f"Topology 'Counts' goes on from checkpoint {first}\n"
+    heron("checkpoints", "trigger", "local", "Counts").ok()
+    finished(heron, out)
+
+
+def test_checkpoints_of_a_running_topology_are_deleted_by_its_master(heron: Heron, tmp_path: Path) -> None:
+    submit(heron, tmp_path / "out", times=100_000)
+    heron("checkpoints", "savepoint", "local", "Counts").ok()
+    number = heron("checkpoints", "savepoint", "local", "Counts", "--json").json()["checkpoint"]
+    heron("checkpoints", "trigger", "local", "Counts").ok()
+    assert number in [row["checkpoint"] for row in checkpoints(heron)]
+    heron("checkpoints", "delete", "local", "Counts", number).ok()
+    assert number not in [row["checkpoint"] for row in checkpoints(heron)]
+    heron("checkpoints", "trigger", "local", "Counts").ok()
+    heron("checkpoints", "verify", "local", "Counts").ok()
+    missing = heron("checkpoints", "delete", "local", "Counts", number)
+    missing.refused(3, f"'Counts' has no checkpoint {number}")

@@ -1,0 +1,149 @@
+"""Why a task ended, through real processes: separate budgets, only this task, and the cause where people look."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import Heron
+from tests.support.inside import inside
+from tests.support.waiting import wait_for
+
+PROGRAM = Path(__file__).parent / "programs" / "exits.py"
+VICTIM = "container_1_victim_2"
+SIBLING = "container_1_sibling_3"
+PATIENCE_S = 60.0
+
+
+def words(**settings: object) -> list[str]:
+    """`executor__restart_budget=3` and so on as options of the command."""
+    pairs = (f"heron.{key.replace('__', '.')}={value}" for key, value in settings.items())
+    return [word for pair in pairs for word in ("--config-property", pair)]
+
+
+def submit(heron: Heron, out: Path, kind: str, **settings: object) -> None:
+    heron.submit(PROGRAM, "exits", "--out", out, "--kind", kind, *words(**settings))
+
+
+def record(heron: Heron, name: str = VICTIM) -> Any:
+    return next(p for executor in inside(heron, "exits").executors for p in executor.processes if p.name == name)
+
+
+def when_restarted(heron: Heron, times: int) -> Any:
+    return wait_for(lambda: (now := record(heron)).restarts >= times and now, PATIENCE_S, f"{times} restarts")
+
+
+def page(heron: Heron, container: int) -> str:
+    """The metrics page of a container."""
+    port = next(one.metrics_port for one in inside(heron, "exits").executors if one.container == container)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+@pytest.mark.parametrize("limit", ["memory_limit_bytes", "memory_soft_limit_bytes"])
+def test_a_leak_ends_only_its_own_task(heron: Heron, out: Path, limit: str) -> None:
+    """F25, T36: out of memory is the reason, with a metric and the peak; the neighbours do not notice."""
+    size = "512MB" if limit == "memory_limit_bytes" else "200MB"
+    submit(heron, out, "leak", **{f"instance__{limit}": size}, executor__usage_interval_s=0.1)
+    neighbours = {name: heron.pid("exits", name) for name in (SIBLING, "container_1_source_1", "stmgr-1")}
+    ended = when_restarted(heron, 2)
+    assert ended.exit_reason == "oom"
+    assert re.search(r"its peak was \d", ended.exit_detail), ended.exit_detail
+    seen = (out / "seen").stat().st_size
+    wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "the neighbour going on")
+    assert {name: heron.pid("exits", name) for name in neighbours} == neighbours
+    [told] = [e for e in heron("exceptions", "local", "exits", "--json").json()["exceptions"] if e["type"] == "OutOfMemory"]
+    assert told["instance_id"] == VICTIM and told["count"] >= 2 and "its peak was" in told["message"]
+    [line] = [line for line in page(heron, 1).splitlines() if "process_out_of_memory_total" in line and VICTIM in line]
+    assert float(line.rsplit(" ", 1)[1]) >= 2
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group with 600 MB, to which processes can be added."""
+    first = Path("/sys/fs/cgroup/memory")
+    folder = (first if first.is_dir() else first.parent) / f"heron-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        name = "memory.limit_in_bytes" if first.is_dir() else "memory.max"
+        (folder / name).write_text(str(600 << 20))
+    except OSError as error:
+        if folder.is_dir():
+            folder.rmdir()
+        pytest.skip(f"memory control groups cannot be made here: {error}")
+    yield folder
+    wait_for(lambda: not (folder / "cgroup.procs").read_text(), PATIENCE_S, "the group being empty")
+    folder.rmdir()
+
+
+def test_the_kernels_kill_is_told_from_others(memory_group: Path, heron: Heron, out: Path) -> None:
+    """F25, T36: the kernel's counter says that this SIGKILL was for lack of memory."""
+    join = {"preexec_fn": lambda: (memory_group / "cgroup.procs").write_text("0")}
+    heron("submit", "local", PROGRAM, "exits", "--out", out, "--kind", "leak", **join).ok()
+    neighbour = heron.pid("exits", SIBLING)
+    ended = when_restarted(heron, 1)
+    assert (ended.exit_reason, heron.pid("exits", SIBLING)) == ("oom", neighbour)
+    assert "signal SIGKILL; its peak was" in ended.exit_detail
+    heron.kill("exits")
+
+
+def test_too_few_files_are_an_error_before_anything_starts(heron: Heron, out: Path) -> None:
+    """F26."""
+    few = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))}
+    refused = heron("submit", "local", PROGRAM, "exits", "--out", out, **few)
+    refused.refused(2, "64 file descriptors in stmgr-1, but a process may open 48 files; raise 'ulimit -n'")
+    assert heron.names() == [] and not heron.processes()
+
+
+def test_preemptions_use_up_no_budget(heron: Heron, out: Path) -> None:
+    """K13: far more of them than a failing task may have."""
+    submit(heron, out, "", executor__restart_budget=2, executor__restart_backoff_s=0.001)
+    for times in range(1, 6):
+        before = record(heron)
+        os.kill(before.pid, signal.SIGTERM)
+        now = wait_for(lambda n=times: (r := record(heron)).restarts >= n and r.pid and r, PATIENCE_S, "a restart")
+        assert now.exit_reason == "preempted"
+    heron.when_state("exits", "RUNNING")
+    os.kill(record(heron).pid, signal.SIGKILL)
+    assert when_restarted(heron, 6).exit_reason == "killed", "another reason has a budget of its own"
+
+
+def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Path) -> None:
+    """K13: three exceptions with a limit of three end it, with the traceback; without poison_tries (F19)."""
+    submit(heron, out, "raise", instance__poison_tries=0, executor__restart_budgets='{"user_exception": 2}')
+    heron.when_state("exits", "FAILED", 30.0)
+    text = heron("status", "local", "exits").out
+    assert f"{VICTIM} failed: user exception: ended 3 times within 300 s: ValueError: no luck today" in text
+    [told] = heron("exceptions", "local", "exits", "--json").json()["exceptions"]
+    assert told["count"] == 3 and "raise ValueError" in told["traceback"]
+    assert heron("dead-letters", "local", "exits", "--json").json() == []
+
+
+def test_a_crash_loop_has_growing_pauses_and_an_end(heron: Heron, out: Path) -> None:
+    """F11: a process that says nothing; its cause is in status and exceptions."""
+    submit(heron, out, "exit", executor__restart_budget=4, executor__restart_backoff_s=0.1, executor__restart_backoff_max_s=0.4)
+    heron.when_state("exits", "FAILED")
+    assert "exit code 42" in heron("status", "local", "exits").out
+    shown = heron("exceptions", "local", "exits").ok().out
+    assert f"{VICTIM}: Exited, 5 times" in shown and "exit code 42" in shown
+    pauses = re.findall(rf"{VICTIM} ended .*; restart in ([\d.]+) s", heron.log_text("exits", "executor-1"))
+    assert pauses == ["0.1", "0.2", "0.4", "0.4"]
+    seen = (out / "seen").stat().st_size
+    wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "the neighbour going on")
+
+
+def test_a_crash_at_start_refuses_the_topology(heron: Heron, out: Path) -> None:
+    """F11: submit says why, and leaves nothing behind."""
+    options = words(executor__restart_budget=2, executor__restart_backoff_s=0.05)
+    refused = heron("submit", "local", PROGRAM, "exits", "--out", out, "--kind", "exit at start", *options)
+    assert refused.code == 1 and f"{VICTIM} failed: user exception: ended 3 times" in refused.err
+    assert "exit code 42" in refused.err
+    assert heron.names() == []

@@ -1,0 +1,181 @@
+"""EFFECTIVELY_ONCE with real processes: only what is lost goes back, whoever is master, and rescaling is exact."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.programs.counted import KEYS
+from tests.support.command import Heron
+from tests.support.waiting import wait_for
+
+PROGRAM = Path(__file__).parent / "programs" / "counted.py"
+QUICK = ("--config-property", "heron.checkpoint.interval_s=0.5")
+
+
+def submit(heron: Heron, out: Path, *words: object) -> None:
+    heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *words)
+
+
+def known(heron: Heron) -> dict[str, Any]:
+    """What the topology master says of checkpoints."""
+    return heron("checkpoints", "list", "local", "counted", "--json").json()
+
+
+def newest(heron: Heron) -> int:
+    return max((row["checkpoint"] for row in known(heron)["checkpoints"]), default=0)
+
+
+def when_newer(heron: Heron, timeout_s: float = 60.0) -> int:
+    """The next checkpoint that completes."""
+    before = newest(heron)
+    wait_for(lambda: newest(heron) > before, timeout_s, f"a checkpoint after {before}")
+    return newest(heron)
+
+
+def attempts(heron: Heron) -> dict[str, int]:
+    regions = heron.status("counted")["checkpoints"]["regions"]
+    return {sorted(region["components"])[0][-1]: region["attempt"] for region in regions}
+
+
+def pids(heron: Heron, letter: str) -> dict[str, int]:
+    tasks = heron.status("counted")["tasks"]
+    return {t["instance_id"]: t["pid"] for t in tasks if t["component"].endswith(letter)}
+
+
+def progress(out: Path, letter: str) -> int:
+    path = out / f"progress.source-{letter}"
+    return int(path.read_text()) if path.exists() else 0
+
+
+def moves(out: Path, letter: str) -> None:
+    before = progress(out, letter)
+    wait_for(lambda: progress(out, letter) > before + 100, 60, f"progress in region {letter}")
+
+
+def finished_exactly(heron: Heron, out: Path, *letters: str) -> None:
+    (out / "stop").touch()
+    heron.when_state("counted", "FINISHED", 120.0)
+    for letter in letters:
+        rows = [json.loads(line) for file in (out / letter).glob("part-*.jsonl") for line in file.read_text().splitlines()]
+        total = int((out / f"total.source-{letter}").read_text())
+        assert total > 0 and len(rows) == min(KEYS, total), "a key is missing, or there twice"
+        assert {r["key"]: r["count"] for r in rows} == Counter(f"k{n % KEYS}" for n in range(total))
+
+
+def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(heron: Heron, out: Path) -> None:
+    """F01, F03, F10, H14, M24."""
+    submit(heron, out, "--regions", 2, "--config-property", "heron.tmaster.stmgr_lost_s=2")
+    when_newer(heron)
+    before, untouched = attempts(heron), pids(heron, "b")
+    [victim] = [task for task in pids(heron, "a") if "count" in task]
+    os.kill(heron.pid("counted", victim), signal.SIGKILL)
+    heron.when("counted", lambda now: now["checkpoints"]["restores"] == 1, "a restore")
+    when_newer(heron)
+    after = attempts(heron)
+    assert after["a"] > before["a"] and after["b"] == before["b"] and pids(heron, "b") == untouched
+
+    master = heron.pid("counted", "tmaster")
+    everybody = pids(heron, "a") | untouched
+    os.kill(master, signal.SIGSTOP)
+    try:
+        # Longer than any silence that it would bear from others.
+        until = time.monotonic() + 4.0
+        wait_for(lambda: time.monotonic() > until, 10, "a long silence")
+        moves(out, "a")
+        moves(out, "b")
+    finally:
+        os.kill(master, signal.SIGCONT)
+    last = when_newer(heron, 10.0)
+    assert attempts(heron) == after and pids(heron, "a") | pids(heron, "b") == everybody
+
+    os.kill(master, signal.SIGKILL)
+    heron.when("counted", lambda now: heron.pid("counted", "tmaster") != master, "another master")
+    assert when_newer(heron, 10.0) > last
+    assert attempts(heron) == after and pids(heron, "a") | pids(heron, "b") == everybody
+    finished_exactly(heron, out, "a", "b")
+
+
+def test_rescaling_under_load_is_exact_also_when_something_dies_meanwhile(heron: Heron, out: Path) -> None:
+    """T45, F31: 3 -> 7 -> 2 -> 4."""
+    submit(heron, out, "--counters", 3)
+    when_newer(heron)
+    for parallelism in (7, 2):
+        heron("update", "local", "counted", "--component-parallelism", f"count-a:{parallelism}").ok()
+        assert sum("count" in task for task in pids(heron, "a")) == parallelism
+        moves(out, "a")
+    victim = next(task for task in pids(heron, "a") if "count" in task)
+    pid = heron.pid("counted", victim)
+    update = heron.start("update", "local", "counted", "--component-parallelism", "count-a:4")
+    os.kill(pid, signal.SIGKILL)
+    _, error = update.communicate(timeout=120)
+    if update.returncode:
+        assert error.startswith("error: "), error
+        heron.when("counted", lambda now: all(r["started"] for r in now["checkpoints"]["regions"]), "the restore")
+        heron("update", "local", "counted", "--component-parallelism", "count-a:4").ok()
+    assert sum("count" in task for task in pids(heron, "a")) == 4
+    finished_exactly(heron, out, "a")
+
+
+def flip(path: Path) -> None:
+    """Change one byte in the middle."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_empty(heron: Heron, out: Path) -> None:
+    """F23."""
+    submit(heron, out, "--config-property", "heron.checkpoint.interval_s=1000")
+    first, second = (heron("checkpoints", "trigger", "local", "counted", "--json").json() for _ in range(2))
+    victim = next(task for task in pids(heron, "a") if "count" in task)
+    flip(Path(second["location"]) / "metadata")
+    os.kill(heron.pid("counted", victim), signal.SIGKILL)
+
+    def restored(status: dict[str, Any]) -> bool:
+        return all(r["started"] and r["checkpoint"] == first["checkpoint"] for r in status["checkpoints"]["regions"])
+
+    heron.when("counted", restored, "the one before")
+    [damaged] = [row for row in known(heron)["checkpoints"] if row["damaged"]]
+    assert damaged["checkpoint"] == second["checkpoint"] and f"chk-{second['checkpoint']}/metadata" in str(damaged["damage"])
+    moves(out, "a")
+    flip(Path(first["location"]) / "metadata")
+    os.kill(heron.pid("counted", victim), signal.SIGKILL)
+    status = heron.when_state("counted", "FAILED")
+    assert f"chk-{first['checkpoint']}/metadata" in status["cause"] and "allow_empty" in status["cause"]
+    heron("checkpoints", "restore", "local", "counted").refused(1, "no checkpoint can be restored")
+    flip(Path(first["location"]) / "metadata")
+    heron("checkpoints", "restore", "local", "counted", "--checkpoint", first["checkpoint"]).ok()
+    finished_exactly(heron, out, "a")
+
+
+def test_verbs_leave_the_result_exact(heron: Heron, out: Path) -> None:
+    """M15, M34: savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""
+    submit(heron, out, "--counters", 2)
+    when_newer(heron)
+    heron("deactivate", "local", "counted").ok()
+    saved = heron("checkpoints", "savepoint", "local", "counted", "--json").json()["checkpoint"]
+    rested = progress(out, "a")
+    heron("activate", "local", "counted").ok()
+    moves(out, "a")
+    heron("checkpoints", "restore", "local", "counted", "--checkpoint", saved).ok()
+    wait_for(lambda: progress(out, "a") > rested, 60, "progress after the restore")
+    heron("deactivate", "local", "counted").ok()
+    heron("checkpoints", "restore", "local", "counted", "--checkpoint", saved).ok()
+    assert heron.status("counted")["lifecycle"] == "PAUSED"
+    heron("activate", "local", "counted").ok()
+    moves(out, "a")
+    when_newer(heron)
+    heron("checkpoints", "delete", "local", "counted", saved).ok()
+    assert saved not in [row["checkpoint"] for row in known(heron)["checkpoints"]]
+    heron("restart", "local", "counted", "1").ok()
+    heron("update", "local", "counted", "--container-number", 2).ok()
+    moves(out, "a")
+    heron("update", "local", "counted", "--runtime-config", "some.key:7").ok()
+    moves(out, "a")
+    finished_exactly(heron, out, "a")

@@ -1,0 +1,168 @@
+"""A pickle that acts when it is loaded, at every port and in every file: nothing loads it (S04)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from heronpy.ckpt.snapshot import TaskState
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import CheckpointSettings, StmgrSettings
+from heronpy.connectors.durable_files import read_json
+from heronpy.connectors.spark.handover import Manifest
+from heronpy.connectors.spark.link import decode as decode_hint
+from heronpy.executor.metrics_inbox import MetricsInbox
+from heronpy.net import curve
+from heronpy.net.rpc import ControlServer, parse
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.statemgr import znode
+from heronpy.statemgr.localfs import LocalStateManager
+from heronpy.storage.checkpoints import CheckpointStore, check_trusted, open_location
+from heronpy.storage.dead_letters import read_letters
+from heronpy.storage.stores import OneStore
+from heronpy.tmaster.store import Store
+from heronpy.wire import codec
+from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
+from instance.poison_journal import Journal, Mark
+from stmgr.switch import Switch
+
+
+class Bomb:
+    """Makes a folder when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture
+def mark(tmp_path: Path) -> Path:
+    return tmp_path / "it went off"
+
+
+@pytest.fixture(params=[0, 2, 5], ids=["protocol 0", "protocol 2", "protocol 5"])
+def bomb(mark: Path, request: pytest.FixtureRequest) -> bytes:
+    data = pickle.dumps(Bomb(mark), request.param)
+    pickle.loads(data)
+    assert mark.is_dir(), "the bomb itself"
+    mark.rmdir()
+    return data
+
+
+def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
+    async def scene() -> None:
+        context: zmq.Context[Any] = zmq.Context()
+        asked: list[str] = []
+        server = ControlServer(
+            [f"ipc://{home}/c"], lambda _, envelope: asked.append(envelope.WhichOneof("body") or ""), context
+        )
+        inbox = MetricsInbox(f"ipc://{home}/m", 1, lambda _: True, lambda _: None, lambda: None)
+        switch = Switch(StmgrSettings(), lambda *_: True, lambda: 0.0)
+        switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {})
+        opening = Frame(kind=LINK_OPEN).SerializeToString()
+        switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 1, opening), opening])
+        carried = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=bomb).SerializeToString()
+        for data in (carried, bomb):
+            server._receive([b"peer", data])
+            inbox._receive([data])
+            switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 2, data), data])
+            switch.receive([b"s:stmgr-2:1", data, data])
+            decode_hint(data)
+            parse(data)
+        for text in ("exception_report", "metrics_report"):
+            envelope = control.Envelope()
+            getattr(envelope, text).process = bomb.decode("latin-1")
+            inbox._receive([envelope.SerializeToString()])
+        queued.append(switch.tasks[2].link.queued_tuples)
+        inbox.close()
+        server.close()
+        context.destroy(linger=0)
+
+    queued: list[int] = []
+    asyncio.run(scene())
+    # What a stream manager passes on it does not look into.
+    assert queued == [1]
+    assert not mark.exists()
+
+
+def test_in_a_payload_of_a_topology_that_forbids_pickle(bomb: bytes, mark: Path) -> None:
+    payload = codec.encode(["word", codec.Ext(codec.PICKLE_EXTENSION, bomb)])
+    with pytest.raises(HeronError, match="forbids pickle"):
+        codec.decoder(allow_pickle=False)(payload, codec.MSGPACK)
+    assert not mark.exists()
+    # Where it is allowed this is how a value of a class travels, from task to task of one topology.
+    codec.decoder(allow_pickle=True)(payload, codec.MSGPACK)
+    assert mark.is_dir()
+
+
+def test_in_every_file(bomb: bytes, mark: Path, home: Path) -> None:
+    file = home / "file"
+    readers: list[Callable[[], Any]] = [
+        lambda: LaunchSpec.load(file),
+        lambda: read_json(file),
+        lambda: Manifest.from_bytes(bomb),
+        lambda: list(read_letters(file)),
+        lambda: Journal(file).load(),
+        lambda: Mark(file).read(),
+        lambda: znode.parse("/x", bomb),
+        lambda: open_location(str(home / "store" / "wc-1" / "chk-1")),
+        lambda: curve.load(str(home), "wc-1"),
+    ]
+    folder = home / "store" / "wc-1" / "chk-1"
+    folder.mkdir(parents=True)
+    head = struct.Struct("<8sIQ32s")
+    curve.generate(str(home))
+    for data in (bomb, len(bomb).to_bytes(4, "little") + bomb, json.dumps(bomb.decode("latin-1")).encode() + b"\n"):
+        file.write_bytes(data)
+        (folder / "metadata").write_bytes(head.pack(b"HERONCKP", 1, len(data), hashlib.sha256(data).digest()) + data)
+        (curve.folder_of(str(home)) / "client.key").write_bytes(data)
+        for read in readers:
+            try:
+                read()
+            except HeronError:
+                pass
+    assert not mark.exists()
+
+
+def test_in_the_state_manager(bomb: bytes, mark: Path, home: Path) -> None:
+    """Behind a right checksum, under each path that a topology master reads."""
+    state = LocalStateManager(home / "state")
+    for path in ("topologies/wc", "packingplans/wc", "pplans/wc", "executionstate/wc", "tmasters/wc", "checkpoints/wc"):
+        state.set(path, bomb)
+    with pytest.raises(HeronError):
+        Store(state, "wc", 1).load()
+    state.close()
+    assert not mark.exists()
+
+
+def test_in_the_state_of_a_topology_that_forbids_pickle(bomb: bytes, mark: Path, tmp_path: Path) -> None:
+    """And in metadata of another user no topology trusts it."""
+    store, settings = CheckpointStore(tmp_path / "wc-1", fsync=False), CheckpointSettings()
+    state = codec.encode([0, codec.Ext(codec.PICKLE_EXTENSION, bomb)])
+    task = ckpt.TaskSnapshot(task_id=1, component="count", stateful=True, state_inline=state)
+    metadata = ckpt.Metadata(
+        version=1, checkpoint=1, topology="wc", topology_id="wc-1", parallelism={"count": 1},
+        key_groups=settings.key_groups, tasks=[task],
+    )  # fmt: skip
+    location = store.write_metadata(metadata)
+    restored = TaskState("count", 0, 1, settings, OneStore(store), task_id=1, allow_pickle=False)
+    with pytest.raises(HeronError, match="forbids pickle"):
+        restored.restore(location, 1)
+    (Path(location) / "metadata").chmod(0o666)
+    with pytest.raises(HeronError, match="changed by every user"):
+        check_trusted(location)
+    assert not mark.exists()

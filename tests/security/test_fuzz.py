@@ -1,0 +1,269 @@
+"""Mutated messages and files at every parser: refused or taken, never a crash, memory flat, nothing unpickled (S04, S11)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import zmq
+
+from heronpy.common.errors import RemoteWireError
+from heronpy.common.rooms import StmgrSettings
+from heronpy.connectors.spark.link import Ready, decode
+from heronpy.connectors.spark.link import encode as encode_hint
+from heronpy.executor.metrics_inbox import EXCEPTIONS_MAX, MetricsInbox
+from heronpy.executor.metrics_page import MetricsPage
+from heronpy.net.rpc import ControlServer
+from heronpy.plan.physical_plan import build_physical_plan
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import frame_pb2
+from heronpy.proto import plan_pb2 as plans
+from heronpy.scheduler.local import LocalScheduler
+from heronpy.wire import codec
+from heronpy.wire.frames import ACK, DATA, FAIL, LINK_HEADER, LINK_OPEN, REGISTER, Frame, pack32, pack64
+from stmgr.shell import Stmgr
+from stmgr.switch import Switch
+from tests.security.messages import disfigured, envelopes, frames, payloads
+from tests.security.mutate import CASES, SEED, cases
+from tests.tmaster.test_tmaster_shell import cluster
+from tests.tmaster.tmaster_world import make_packing, make_topology
+
+pytestmark = pytest.mark.usefixtures("nothing_is_unpickled")
+ODD_ENVELOPES = partial(disfigured, kind=control.Envelope)
+
+
+class Surprises(logging.Handler):
+    """Tracebacks in the log: handlers may refuse with an error of heronpy, all else is a bug."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and len(self.found) < 100:
+            self.found.append(logging.Formatter().format(record))
+
+
+@pytest.fixture
+def no_surprise() -> Iterator[None]:
+    root, surprises = logging.getLogger(), Surprises()
+    root.addHandler(surprises)
+    try:
+        yield
+    finally:
+        root.removeHandler(surprises)
+    assert not surprises.found, "\n".join(sorted(set(surprises.found))[:5])
+
+
+# ---- frames --------------------------------------------------------------------------------------------
+
+
+def test_frames_at_a_switch() -> None:
+    dice = random.Random(SEED)
+    sent: list[bytes] = []
+    switch = Switch(StmgrSettings(), lambda identity, header, data: not sent.append(data), lambda: 0.0)
+    switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {9: "stmgr-2"})
+    switch.add_peer("stmgr-2", 1, lambda header, data: True)
+    names = {b"t:1:1": 100, b"t:2:1": 101, b"s:stmgr-2:1": 7}
+
+    def begin(identity: bytes, epoch: int) -> None:
+        if identity[:1] == b"t":
+            switch.attach(switch.tasks[int(identity[2:3])], identity, 1, epoch)
+        switch.receive([identity, LINK_HEADER.pack(epoch, 1), Frame(kind=LINK_OPEN).SerializeToString()])
+
+    for number, data in enumerate(cases(frames(), "frames", 50, partial(disfigured, kind=Frame))):
+        if number % 50 == 0:
+            switch.open_peer("stmgr-2", 50)
+            for identity, epoch in names.items():
+                begin(identity, epoch)
+            sent.clear()
+        identity, epoch = dice.choice(list(names.items()))
+        header = bytearray(LINK_HEADER.pack(epoch, number % 50 + 2, data if dice.random() < 0.5 else None))
+        if dice.random() < 0.1:
+            header[dice.randrange(len(header))] ^= 1 << dice.randrange(8)
+        switch.receive([identity, bytes(header), data])
+        switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, number), data)
+        switch.settle_credit()
+    assert switch.counts["garbage"] and switch.counts["damaged_links"]
+    # It goes on.
+    for identity, epoch in names.items():
+        begin(identity, epoch)
+    switch.receive([b"t:2:1", LINK_HEADER.pack(101, 2), Frame(kind=4, granted_bytes=1).SerializeToString()])
+    sent.clear()
+    frame = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=b"").SerializeToString()
+    switch.receive([b"t:1:1", LINK_HEADER.pack(100, 2), frame])
+    assert switch.tasks[2].link.queued_tuples or frame in sent
+
+
+def test_headers_and_payloads() -> None:
+    seeds = [LINK_HEADER.pack(5, n, b"data") for n in range(9)] + [LINK_HEADER.pack(5, 6)]
+    taken = 0
+    for data in cases(seeds, "headers", 20):
+        try:
+            LINK_HEADER.unpack(data, b"data")
+            taken += 1
+        except RemoteWireError:
+            pass
+    assert taken < CASES * 20 / 3
+    read = codec.decoder(allow_pickle=False)
+    for data in cases(payloads(), "payloads", 20):
+        try:
+            assert isinstance(read(data, codec.MSGPACK), list)
+        except RemoteWireError:
+            pass
+
+
+# ---- control -------------------------------------------------------------------------------------------
+
+
+class Fed:
+    """A control server whose handler is given messages without a socket in between."""
+
+    def __init__(self, on_request: Any, endpoint: str) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.server = ControlServer([endpoint], on_request, self.context)
+
+    async def feed(self, seeds: list[bytes], name: str) -> None:
+        for number, data in enumerate(cases(seeds, name, 10, ODD_ENVELOPES)):
+            self.server._receive([b"peer-%d" % (number % 5), data])
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self.server.close()
+        self.context.destroy(linger=0)
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scene())
+
+
+def test_control_messages_at_a_topology_master(no_surprise: None) -> None:
+    async def scene() -> None:
+        async with cluster() as world:
+            await world.join()
+            server = world.shell._server
+            assert server is not None
+            for number, data in enumerate(cases(envelopes(), "tmaster", 10, ODD_ENVELOPES)):
+                server._receive([b"peer-%d" % (number % 5), data])
+                if number % 20 == 0:
+                    await asyncio.sleep(0)
+            reply = await world.status()
+            assert reply.topology == "wc"
+            waiting = len(server._tasks)
+            assert waiting < 2000, f"{waiting} requests wait"
+
+    play(scene)
+
+
+def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> None:
+    async def scene() -> None:
+        launch = SimpleNamespace(
+            topology="wc", topology_id="wc-1", working_dir=str(home), sockets_dir=str(home), settings={},
+            component_settings={},
+        )  # fmt: skip
+        manager = Stmgr(launch, 1, 1)
+        fed = Fed(manager._on_control, f"ipc://{home}/c")
+        manager._control = fed.server
+        topology = make_topology({"word": 2}, {"count": 2})
+        record = plans.StmgrRecord(id="stmgr-1", container=1, epoch=1)
+        plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)
+        manager.apply_plan(plan)
+        await fed.feed(envelopes(), "stmgr")
+        await asyncio.sleep(0)
+        assert manager.plan is plan and len(manager.switch.tasks) < 5 + CASES
+        for timer in (manager._pressure_timer, manager._heartbeat_timer):
+            if timer is not None:
+                timer.cancel()
+        fed.close()
+
+    play(scene)
+
+
+def test_control_messages_at_a_scheduler(no_surprise: None, home: Path) -> None:
+    async def scene() -> None:
+        orders: list[str] = []
+        scheduler = LocalScheduler.__new__(LocalScheduler)
+
+        async def order(*arguments: object) -> list[str]:
+            orders.append(repr(arguments))
+            return []
+
+        scheduler.kill = scheduler.restart_container = order  # type: ignore[method-assign, assignment]
+        scheduler.containers = lambda: []  # type: ignore[method-assign]
+        scheduler._launch = SimpleNamespace(topology="wc")  # type: ignore[assignment]
+        scheduler._end = asyncio.Event()
+        fed = Fed(scheduler._on_request, f"ipc://{home}/s")
+        await fed.feed(envelopes(), "scheduler")
+        await asyncio.sleep(0.01)
+        fed.close()
+
+    play(scene)
+
+
+def test_reports_at_an_executor(home: Path) -> None:
+    async def scene() -> None:
+        known = {"stmgr-1", "container_1_word_1"}
+        inbox = MetricsInbox(f"ipc://{home}/m", 1, known.__contains__, lambda _: None, lambda: None)
+        for data in cases(envelopes(), "executor", 10, ODD_ENVELOPES):
+            inbox._receive([data])
+            inbox._receive([data, data])
+        assert inbox.invalid and len(inbox.reports()) <= len(known)
+        batch = inbox.take_batch()
+        assert batch is None or len(batch.exceptions) <= EXCEPTIONS_MAX
+        inbox.close()
+
+    play(scene)
+
+
+def test_hints_at_the_spark_gateway() -> None:
+    kinds = {type(decode(data)) for data in cases([encode_hint(Ready("sink", "00000001-1-1"))], "gateway", 5)}
+    assert kinds == {Ready, type(None)}
+
+
+def test_requests_at_the_metrics_page() -> None:
+    page = MetricsPage("127.0.0.1", 0, {"/metrics": lambda: ("text/plain", "some"), "/health": lambda: ("text/plain", "")})
+    seeds = [
+        b"GET /metrics HTTP/1.1\r\nHost: localhost:9\r\n\r\n",
+        b"GET /health?x=1 HTTP/1.0\r\n\r\n",
+        b"GET /../../etc/passwd HTTP/1.1\r\nHost: [::1]:80\r\nHost: evil.example\r\n\r\n",
+        b"DELETE /metrics HTTP/1.1\r\nHost: a:b:c]\r\n\r\n",
+    ]
+    found = {page._answer(data)[0] for data in cases(seeds, "page", 10)}
+    assert found == {200, 400, 403, 404, 405}
+
+
+def test_the_handlers_were_really_asked() -> None:
+    """The seeds reach every handler: an Envelope of each kind parses."""
+    kinds = {control.Envelope.FromString(data).WhichOneof("body") for data in envelopes()}
+    assert kinds == {field.name for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields}
+
+
+@pytest.mark.parametrize("kind", [DATA, ACK, FAIL, REGISTER])
+def test_a_few_bytes_never_ask_for_much_memory(kind: frame_pb2.Kind) -> None:
+    """A count, or counts of roots, from which arrays of gigabytes would be made (S11)."""
+    switch = Switch(StmgrSettings(), lambda *_: True, lambda: 0.0)
+    switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {})
+    switch.attach(switch.tasks[1], b"t:1:1", 1, 100)
+    switch.receive([b"t:1:1", LINK_HEADER.pack(100, 1), Frame(kind=LINK_OPEN).SerializeToString()])
+    most = pack32([(1 << 32) - 1] * 2)
+    claims = [
+        Frame(kind=kind, dest_task=1, count=(1 << 32) - 1, tracked=True, root_task=1, derived_edges=True),
+        Frame(kind=kind, dest_task=1, count=2, roots=pack64([1, 2]), root_counts=most, edge=3),
+        Frame(kind=kind, dest_task=1, count=3, root_base=(1 << 64) - 2, tracked=True, root_task=1, source_task=1),
+    ]
+    tracemalloc.start()
+    for seq, frame in enumerate(claims, 2):
+        switch.receive([b"t:1:1", LINK_HEADER.pack(100, seq), frame.SerializeToString()])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20, f"{peak} bytes"
+    assert switch.counts["garbage"]

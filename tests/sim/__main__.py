@@ -1,0 +1,60 @@
+"""`python -m tests.sim --seeds N [--seed S]`: deterministic simulation of the whole control and data path (F39)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+
+from tests.sim.run import Result, run_seed, simulator
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run seeds; returns 1 when one of them fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this one only and show its events")
+    parser.add_argument("--story", action="store_true", help="with --seed: show every event, not only the last ones")
+    parser.add_argument("--mode", default="", help="only topologies of this reliability mode")
+    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    options = parser.parse_args(argv)
+    with simulator() as folder:
+        if options.seed is not None:
+            result = run_seed(options.seed, folder, mode=options.mode, story=options.story)
+            print(result.report() if not result.ok else f"{result.tail}\nseed {result.seed} passes")
+            print(f"{result.events} events, {result.real_s:.2f} s, trace {result.digest}")
+            print(f"{dict(sorted(result.stats.items()))}")
+            return int(not result.ok)
+        seeds = range(options.first, options.first + options.seeds)
+        failed = run_many(seeds, lambda seed: run_seed(seed, folder, mode=options.mode), options.stop)
+    if failed:
+        print("failed: " + " ".join(str(result.seed) for result in failed))
+    return int(bool(failed))
+
+
+def run_many(seeds: range, run: object, stop: bool) -> list[Result]:
+    """Run seeds and show how it goes."""
+    failed: list[Result] = []
+    stats: Counter[str] = Counter()
+    began = shown_at = time.perf_counter()
+    for number, seed in enumerate(seeds, 1):
+        result: Result = run(seed)  # type: ignore[operator]
+        stats.update(result.stats)
+        if not result.ok:
+            failed.append(result)
+            print(f"\n{result.report()}" if len(failed) <= 3 else f"\nseed {seed}: {result.violations[0][:200]}")
+        now = time.perf_counter()
+        if now - shown_at > 0.5 or number == len(seeds) or (stop and failed):
+            shown_at = now
+            speed = number / (now - began)
+            print(f"\r{number} of {len(seeds)} seeds, {len(failed)} failed, {speed:.1f} seeds/s", end="", flush=True)
+        if stop and failed:
+            break
+    print(f"\n{dict(sorted(stats.items()))}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""Runs seeds: draw, fault, heal, and demand that everything comes to its end."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import logging
+import os
+import shutil
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heronpy.api import global_metrics
+from heronpy.proto import control_pb2 as control
+from tests.sim.auditor import Auditor
+from tests.sim.cluster import Cluster, replacements
+from tests.sim.kernel import START_S, World
+from tests.sim.modules import installed
+from tests.sim.swarm import Faults, draw_settings, draw_shape
+
+#: After the faults everything must be done within this time.
+HEALED_S = 150.0
+
+
+@dataclass
+class Result:
+    """How a seed went."""
+
+    seed: int
+    digest: str
+    events: int
+    #: Virtual time, and time of a real processor.
+    took_s: float
+    real_s: float
+    mode: str
+    violations: list[str] = field(default_factory=list)
+    tail: str = ""
+    stats: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def report(self) -> str:
+        """For people: what is wrong, what came before, and how to see it again."""
+        lines = [f"seed {self.seed} ({self.mode}) failed after {self.took_s:.3f} simulated seconds:"]
+        lines += [f"  {text}" for text in self.violations]
+        lines += ["the last events:", self.tail, f"replay it with: make sim SEED={self.seed}"]
+        return "\n".join(lines)
+
+
+class Listener(logging.Handler):
+    """The product's log becomes part of the trace; a logged traceback is a violation."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        world = World.active
+        if world is None or world.closed or world.current is None:
+            return
+        world.trace.note(world.current.name, record.getMessage()[:300])
+        if record.exc_info and record.exc_info[0] is not None:
+            text = "".join(traceback.format_exception(*record.exc_info))
+            world.wrong(f"{world.current.name} logged an exception: {record.getMessage()}: {text}")
+
+
+@contextmanager
+def simulator() -> Iterator[Path]:
+    """Everything that stands in for the real machine, and a folder in memory that is ours alone."""
+    listener = Listener()
+    loggers = [logging.getLogger(name) for name in ("heron", "heronpy", "sim")]
+    before = [(logger, logger.level, logger.propagate) for logger in loggers]
+    counted = global_metrics.metricsContainer
+    collecting = gc.isenabled()
+    with _folder() as folder, installed(replacements()):
+        # What this process has counted itself would be in the messages of every simulated one.
+        global_metrics.metricsContainer = type(counted)()
+        for logger in loggers:
+            logger.setLevel(logging.INFO)
+            logger.propagate = False
+            logger.addHandler(listener)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
+            yield folder
+        finally:
+            global_metrics.metricsContainer = counted
+            for logger, level, propagate in before:
+                logger.removeHandler(listener)
+                logger.setLevel(level)
+                logger.propagate = propagate
+            gc.unfreeze()
+            if collecting:
+                gc.enable()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """One of ten folders whose names have the same length: a path may lie in what is measured."""
+    base = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp") / f"heronpy-sim-{os.getuid()}"
+    base.mkdir(mode=0o700, exist_ok=True)
+    for number in range(10):
+        folder = base / str(number)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            yield folder
+        finally:
+            # The folder itself stays: others may be about to lock it.
+            for content in folder.iterdir():
+                shutil.rmtree(content, ignore_errors=True)
+            os.close(descriptor)
+        return
+    raise RuntimeError(f"ten simulations run already in {base}")
+
+
+def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,
+             adapt: Callable[[Cluster], None] | None = None) -> Result:  # fmt: skip
+    """One run, inside `simulator()`."""
+    began = time.process_time()
+    world = World(seed, events_max)
+    World.active = world
+    if story:
+        world.trace.story = []
+    rng = world.chance("swarm")
+    shape = draw_shape(rng, mode)
+    stats: Counter[str] = Counter()
+    cluster = None
+    try:
+        cluster = Cluster(world, shape, folder, draw_settings(rng, world.chance("standby")))
+        auditor = Auditor(cluster)
+        stats = auditor.stats
+        faults = Faults(cluster, auditor, rng)
+        faults.plan()
+        if adapt is not None:
+            adapt(cluster)
+        _run(cluster, auditor, faults)
+    except AssertionError as error:
+        world.wrong("".join(traceback.format_exception(error)))
+    digest, took_s, tail = world.trace.digest(), world.now - START_S, world.trace.tail()
+    if world.trace.story is not None:
+        tail = "\n".join(f"  {when - START_S:10.6f}  {kind:<9} {text}" for when, kind, text in world.trace.story)
+    _bury(world)
+    return Result(
+        seed,
+        digest,
+        world.events,
+        took_s,
+        time.process_time() - began,
+        shape.mode,
+        list(world.violations),
+        tail,
+        stats,
+    )
+
+
+def _run(cluster: Cluster, auditor: Auditor, faults: Faults) -> None:
+    world = cluster.world
+    world.run(faults.until, lambda: False)
+    auditor.stats["rewinds"] += auditor.rewinds
+    faults.end()
+    if world.violations:
+        return
+    ended = (control.LIFE_FINISHED, control.LIFE_FAILED)
+    if not world.run(world.now + HEALED_S, lambda: cluster.life() in ended) and not world.violations:
+        world.wrong(f"not finished {HEALED_S:g} s after the last fault: {describe(cluster)}")
+    if world.violations:
+        return
+    if cluster.life() == control.LIFE_FAILED:
+        auditor.failed(cluster.master().status(world.now).cause)
+    else:
+        auditor.at_end()
+
+
+def describe(cluster: Cluster) -> dict[str, Any]:
+    """Where things stand, for a run that does not end."""
+    found: dict[str, Any] = {"network": cluster.network.describe()}
+    machine = cluster.master()
+    if machine is not None:
+        found["tmaster"] = machine.status(cluster.world.now).cause or control.Lifecycle.Name(machine.lifecycle)
+    for process in cluster.processes("instance"):
+        task = process.program
+        if task is not None:
+            state = control.TaskState.Name(task.state)
+            found[process.name] = (state, task.plan_version, task.progress.in_tuples, task.progress.out_tuples)
+    return found
+
+
+def _bury(world: World) -> None:
+    """End the run's threads and loops, and give the memory back."""
+    world.close()
+    for process in world.processes:
+        if process.loop is not None:
+            process.loop.bury()
+    World.active = None
+    gc.collect()

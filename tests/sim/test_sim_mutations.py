@@ -1,0 +1,169 @@
+"""The simulator finds bugs: each test plants one in the product, and some seed of a few must fail (F39)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import heronpy.storage.checkpoints
+from heronpy.ckpt.coordinator import Announce, Coordinator, SaveLog
+from heronpy.ckpt.snapshot import TaskState
+from instance.alignment import Aligner, Step
+from instance.barriers import BoltCheckpoints
+from instance.bolt_loop import BoltTask
+from instance.checkpoints import Checkpoints
+from instance.link import DataLink
+from instance.spout_loop import SpoutTask
+from stmgr.acker import Acker
+from stmgr.attempts import Attempts
+from stmgr.ends import LocalTask
+from stmgr.links import Source
+from tests.sim.run import run_seed, simulator
+from tests.sim.workload import AT_LEAST, EFFECTIVELY
+
+SEEDS = 25
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def skip_alignment(patch: pytest.MonkeyPatch) -> None:
+    """Frames behind a barrier are processed before the cut."""
+    patch.setattr(Aligner, "data", lambda self, source, item, size: Step.PROCESS)
+
+
+def lose_a_frame(patch: pytest.MonkeyPatch) -> None:
+    """A frame that was counted in never reaches the user's code."""
+    whole = BoltTask.take_next
+    count = 0
+
+    def take_next(self: Any, now: float) -> int:
+        nonlocal count
+        count += 1
+        if count % 40 == 0 and self.queue[0][0].count == 1:
+            _, size = self.queue.popleft()
+            self.progress.in_tuples -= 1
+            self.progress.in_bytes -= size
+            self.put_aside(size, 1)
+            return 0
+        return whole(self, now)
+
+    patch.setattr(BoltTask, "take_next", take_next)
+
+
+def mix_attempts(patch: pytest.MonkeyPatch) -> None:
+    """Frames of an earlier attempt are taken in."""
+    admit = BoltCheckpoints.admit
+
+    def any_attempt(self: Any, frame: Any, size: int) -> bool:
+        frame.attempt = self.attempt
+        return admit(self, frame, size)
+
+    patch.setattr(BoltCheckpoints, "admit", any_attempt)
+    patch.setattr(Attempts, "is_stale", lambda self, task, attempt: False)
+
+
+def forget_numbers(patch: pytest.MonkeyPatch) -> None:
+    """The log with the numbers given out is stored only when a checkpoint completes."""
+    take = Coordinator.take
+
+    def some(self: Any) -> list[Any]:
+        effects = take(self)
+        completed = any(isinstance(effect, Announce) for effect in effects)
+        return [effect for effect in effects if completed or not isinstance(effect, SaveLog)]
+
+    patch.setattr(Coordinator, "take", some)
+
+
+def commit_before_the_record(patch: pytest.MonkeyPatch) -> None:
+    """Everybody is told of a checkpoint before it is in the log."""
+    take = Coordinator.take
+    patch.setattr(Coordinator, "take", lambda self: sorted(take(self), key=lambda e: not isinstance(e, Announce)))
+
+
+def keep_the_state(patch: pytest.MonkeyPatch) -> None:
+    """The state of a checkpoint is not loaded."""
+    restore = TaskState.restore
+
+    def empty(self: Any, location: str, attempt: int) -> list[bytes]:
+        return restore(self, "" if self.owner.component == "count" else location, attempt)
+
+    patch.setattr(TaskState, "restore", empty)
+
+
+def leak_credit(patch: pytest.MonkeyPatch) -> None:
+    """A sender does not get all of its credit back."""
+    absorbed = Source.absorbed
+    patch.setattr(Source, "absorbed", lambda self, size, tuples: absorbed(self, size * 3 // 4, tuples))
+
+
+def grant_too_much(patch: pytest.MonkeyPatch) -> None:
+    """A task grants more with each frame."""
+    consumed = DataLink.consumed
+    patch.setattr(DataLink, "consumed", lambda self, size, tuples: consumed(self, size * 2, tuples))
+
+
+def count_losses_only_sometimes(patch: pytest.MonkeyPatch) -> None:
+    """What is given up in EFFECTIVELY_ONCE is not reported, and barriers do not count."""
+    patch.setattr(Attempts, "give_up", lambda self, task, attempt, tuples, reason: None)
+    patch.setattr("instance.alignment.Channels.difference", lambda self, source, sent: 0)
+
+
+def ack_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A tree counts as complete at its first ack."""
+    patch.setattr(Acker, "ack", Acker.fail)
+
+
+def forget_the_failed(patch: pytest.MonkeyPatch) -> None:
+    """Failed and timed-out tuples are not told to the spout."""
+    patch.setattr(SpoutTask, "_fail_ids", lambda self, ids, batch, now, latency: None)
+
+
+def skip_pre_restore(patch: pytest.MonkeyPatch) -> None:
+    """A sink is not told to finish or to drop what it had prepared."""
+    patch.setattr(Checkpoints, "pre_restore", lambda self, component: setattr(component, "restored", 0))
+
+
+def skip_fsync(patch: pytest.MonkeyPatch) -> None:
+    """Files of a checkpoint are not on disk when it counts as complete."""
+    begin = heronpy.storage.checkpoints.CheckpointStore.__init__
+
+    def unsynced(self: Any, folder: Any, fsync: bool = True, limits: Any = None) -> None:
+        begin(self, folder, False, limits)
+
+    patch.setattr(heronpy.storage.checkpoints.CheckpointStore, "__init__", unsynced)
+
+
+def never_release(patch: pytest.MonkeyPatch) -> None:
+    """A peer that was asked to hold a task's frames is never told to go on."""
+    patch.setattr(LocalTask, "release", lambda self: self.held_by.clear())
+
+
+#: Bug, mode, and a seed that is known to find it.
+PLANTED: list[tuple[Patch, str, int]] = [
+    (skip_alignment, EFFECTIVELY, 4),
+    (lose_a_frame, EFFECTIVELY, 0),
+    (mix_attempts, EFFECTIVELY, 10),
+    (forget_numbers, EFFECTIVELY, 3),
+    (commit_before_the_record, EFFECTIVELY, 2),
+    (keep_the_state, EFFECTIVELY, 0),
+    (leak_credit, EFFECTIVELY, 0),
+    (grant_too_much, EFFECTIVELY, 0),
+    (count_losses_only_sometimes, EFFECTIVELY, 34),
+    (skip_pre_restore, EFFECTIVELY, 3),
+    (skip_fsync, EFFECTIVELY, 3),
+    (never_release, EFFECTIVELY, 5),
+    (ack_too_early, AT_LEAST, 0),
+    (forget_the_failed, AT_LEAST, 0),
+]
+
+
+@pytest.mark.parametrize(("plant", "mode", "seed"), PLANTED, ids=[plant.__name__ for plant, _, _ in PLANTED])
+def test_a_planted_bug_is_found(plant: Patch, mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with simulator() as folder:
+        # The product changes, and another seed may find it then.
+        for number in (seed, *range(SEEDS)):
+            if not run_seed(number, folder, mode=mode, events_max=400_000).ok:
+                return
+    pytest.fail(f"{plant.__name__} was found by none of {SEEDS} seeds")

@@ -1,0 +1,153 @@
+"""The tasks of a component with their state on a real store, driven as a running topology would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heronpy.ckpt.snapshot import Capture, TaskState
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.stores import OneStore, Stores
+
+COMPONENT = "count"
+NAME = "counts"
+
+
+def launch_of(working_dir: Path, topology_id: str = "wordy1", **settings: Any) -> LaunchSpec:
+    """The launch file of a topology that keeps its checkpoints as these settings say."""
+    working_dir.mkdir(parents=True, exist_ok=True)
+    return LaunchSpec(
+        topology="wordy",
+        topology_id=topology_id,
+        cluster="local",
+        role="me",
+        environ="default",
+        submission_user="me",
+        release="1",
+        working_dir=str(working_dir),
+        sockets_dir=str(working_dir / "sockets"),
+        state_root=str(working_dir / "state"),
+        state_type="local",
+        package_dir=None,
+        main_file=None,
+        python="python",
+        settings={"checkpoint": settings},
+    )
+
+
+class Tasks:
+    """All tasks of one component, of one attempt."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        settings: CheckpointSettings,
+        parallelism: int = 1,
+        location: str = "",
+        attempt: int = 1,
+        stores: Stores | None = None,
+        **options: Any,
+    ) -> None:
+        self.stores = stores or OneStore(store)
+        self.settings = settings
+        self.tasks = [
+            TaskState(
+                COMPONENT, index, parallelism, settings, self.stores, task_id=index + 1, **options
+            )
+            for index in range(parallelism)
+        ]
+        self.channels = [task.restore(location, attempt) for task in self.tasks]
+
+    @property
+    def store(self) -> CheckpointStore:
+        return self.stores.store
+
+    def state(self, key: Any, name: str = NAME, ttl_s: float | None = None) -> Any:
+        """The keyed state that a key belongs to."""
+        group = self.tasks[0].owner.group_of(key)
+        [task] = [task for task in self.tasks if task.owner.owns(group)]
+        return task.keyed(name, ttl_s)
+
+    def content(self, name: str = NAME) -> dict[Any, Any]:
+        """The keys of all tasks; no two hold the same."""
+        found: dict[Any, Any] = {}
+        for task in self.tasks:
+            mine = dict(task.keyed(name).items())
+            assert not mine.keys() & found.keys(), "two tasks hold a key"
+            assert all(task.keyed(name).owns(key) for key in mine)
+            found.update(mine)
+        return found
+
+    def begin(self, number: int) -> Taken:
+        return Taken(self, number, [task.capture(number) for task in self.tasks])
+
+    def checkpoint(self, number: int, kind: ckpt.Kind = ckpt.CHECKPOINT) -> Taken:
+        """A whole checkpoint, complete."""
+        taken = self.begin(number)
+        taken.persist()
+        taken.write(kind)
+        taken.complete()
+        return taken
+
+
+@dataclass
+class Taken:
+    """One checkpoint of these tasks."""
+
+    tasks: Tasks
+    number: int
+    captures: list[Capture]
+    metadata: ckpt.Metadata = field(default_factory=ckpt.Metadata)
+    location: str = ""
+
+    def persist(self) -> None:
+        for task, capture in zip(self.tasks.tasks, self.captures, strict=True):
+            # As it comes back from a forked child.
+            snapshot = ckpt.TaskSnapshot.FromString(capture.persist().SerializeToString())
+            self.metadata.tasks.append(snapshot)
+            task.persisted(self.number, snapshot)
+
+    def write(self, kind: ckpt.Kind = ckpt.CHECKPOINT) -> None:
+        store = self.tasks.store
+        self.metadata.MergeFrom(
+            ckpt.Metadata(
+                version=1,
+                checkpoint=self.number,
+                kind=kind,
+                topology="wordy",
+                topology_id=store.folder.name,
+                key_groups=self.tasks.settings.key_groups,
+                parallelism={COMPONENT: len(self.tasks.tasks)},
+            )
+        )
+        self.location = store.write_metadata(self.metadata)
+
+    def complete(self) -> None:
+        for task in self.tasks.tasks:
+            task.completed(self.number)
+
+    def abort(self) -> None:
+        for task in self.tasks.tasks:
+            task.aborted(self.number)
+
+    @property
+    def uploaded(self) -> int:
+        return sum(task.uploaded_bytes for task in self.metadata.tasks)
+
+    @property
+    def total(self) -> int:
+        return sum(task.total_bytes for task in self.metadata.tasks)
+
+    @property
+    def segments(self) -> int:
+        return sum(len(keyed.segments) for task in self.metadata.tasks for keyed in task.keyed)
+
+
+def fill(tasks: Tasks, keys: Iterable[int], value: Any) -> None:
+    for key in keys:
+        tasks.state(key)[key] = value
