@@ -229,8 +229,12 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     if not linux.die_with_parent(signal.SIGKILL, parent):
         return 1
     signal.set_wakeup_fd(-1)
-    for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR1):
+    for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
+    # Stacks may be asked for at any time: until somebody prints them, that must not end the process. (And a
+    # registration that was inherited keeps the next one from installing its handler again.)
+    faulthandler.unregister(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_BY)
     _arrange_files(log_fd)
@@ -287,8 +291,6 @@ def _forget_parent(request: dict[str, Any]) -> None:
     if numpy_random is not None:
         numpy_random.seed()
     faulthandler.enable(file=sys.stderr)
-    # A registration that was inherited keeps the next one from installing its handler again.
-    faulthandler.unregister(signal.SIGUSR1)
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
 
 

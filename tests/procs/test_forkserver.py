@@ -157,6 +157,27 @@ def test_a_child_hears_a_signal_from_its_first_moment(server: ForkServer) -> Non
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_being_asked_for_its_stacks_ends_no_child_that_is_not_ready(server: ForkServer, fresh: bool) -> None:
+    async def go() -> None:
+        seen = Recorder()
+
+        def ask_at_once(event: ServerEvent) -> None:
+            seen(event)
+            if isinstance(event, ChildSpawned):
+                os.kill(event.pid, signal.SIGUSR1)
+
+        server.attach(ask_at_once)
+        number = 4 if fresh else 40
+        for _ in range(number):
+            server.spawn(Command("a", PROGRAM, ("exit", "7", ""), fresh=fresh, python=sys.executable if fresh else ""))
+        await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == number, 30)
+        codes = {os.waitstatus_to_exitcode(e.status) for e in seen.events if isinstance(e, ChildExited)}
+        assert codes == {7}
+
+    asyncio.run(go())
+
+
 def test_signal_reaches_the_group_and_never_a_stranger(server: ForkServer, tmp_path: Path) -> None:
     async def go() -> None:
         seen = Recorder()
