@@ -54,7 +54,8 @@ ifneq ($(filter-out F07,$(FAULTS)),)
 	@$(BIN)/heron verify report --full --runs 1 --out out/fault-report.md $(addprefix --fault ,$(filter-out F07,$(FAULTS)))
 endif
 ifneq ($(filter all F07,$(FAULTS)),)
-	@$(BIN)/python -m pytest tests/spark/test_exactly_once.py tests/connectors/test_spark_table_under_fire.py
+	@HERON_FAULT_RUNS=20 $(BIN)/python -m pytest -o timeout=7200 \
+		tests/connectors/test_file_sink.py tests/spark/test_exactly_once.py tests/connectors/test_spark_table_under_fire.py
 endif
 
 fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every fault
