@@ -91,6 +91,9 @@ class Crash:
         self.point, self.visits, self.stop = point, visits, stop
         self._chance = chance
         self._inside = ""
+
+    def install(self) -> None:
+        """Come between the process and its renames; only in the process that is to crash."""
         self._rename = os.rename
         os.rename = self._renamed  # type: ignore[assignment]
 
@@ -164,6 +167,7 @@ class Harness:
         code = 1
         try:
             signal.alarm(100)
+            crash.install()
             self._incarnation(crash, chance)
             code = 0
         except FencedError:
