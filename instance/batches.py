@@ -200,7 +200,7 @@ class Batches:
         frame.payload = payload
         # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the tuples weigh.
         limit = self._batch_bytes * size // (len(payload) + 1)
-        self.limit = max(16, min(self._limit_max, limit))
+        self.limit = min(self._limit_max, max(16, limit))
         self._send(dest, frame.SerializeToString(), size)
 
     def _new_frame(self, stream: int, dest: int, size: int) -> Any:

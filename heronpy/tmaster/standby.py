@@ -99,7 +99,8 @@ class Standby:
     async def _turn(self, claim: Callable[[bytes | None], bool]) -> bool:
         try:
             holder = await asyncio.to_thread(self._store.holder)
-            if holder is None:
+            if holder is None or self._store.is_ours(holder):
+                # Ours, but not ours to use yet: the state manager went away in the middle of taking over.
                 return await asyncio.to_thread(claim, None)
             now = self._clock.now()
             self._vigil.look(holder, now)

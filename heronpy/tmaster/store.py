@@ -77,14 +77,17 @@ class Store:
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
         path = paths.tmaster(self._topology)
+        # Ours from here on, also when the answer to the next line is lost.
+        self._location = location
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
-            self.check_fence()
+            if self.check_fence():
+                return ""
+            self._location = None
             found = self._state.get(path)
             other = _parse(plan.TmasterLocation, found[0], path) if found is not None else location
             return f"pid {other.pid} with epoch {other.epoch}"
-        self._location = location
         return ""
 
     def holder(self) -> bytes | None:
@@ -99,24 +102,30 @@ class Store:
             raise StateError(f"{self._topology} was removed from the state manager")
         return None
 
+    def is_ours(self, holder: bytes) -> bool:
+        """Whether this is the location that we have put there, perhaps without hearing that it arrived."""
+        return self._location is not None and holder == self._location.SerializeToString()
+
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
         """Become the master with a new epoch, in place of a silent one when it is given.
 
-        False when somebody else did first. No lock is held, because a process that is stopped would keep it:
-        whoever finds that a later epoch was taken meanwhile withdraws, so epochs are those of the claims in order.
+        False when somebody else did first; after a StateError the next call goes on from where this one came to.
+        No lock is held, because a process that is stopped would keep it: whoever finds that a later epoch was
+        taken meanwhile withdraws, so epochs are those of the claims in order.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
         found = self._state.get(path)
-        if found is not None:
-            if found[0] != silent:
+        if found is None or not self.is_ours(found[0]):
+            if found is not None:
+                if found[0] != silent:
+                    return False
+                try:
+                    self._state.delete(path, version=found[1])
+                except (VersionMismatchError, NoNodeError):
+                    return False
+            self.epoch = self._state.counter(counter)
+            if self.claim(endpoint, pid, host):
                 return False
-            try:
-                self._state.delete(path, version=found[1])
-            except (VersionMismatchError, NoNodeError):
-                return False
-        self.epoch = self._state.counter(counter)
-        if self.claim(endpoint, pid, host):
-            return False
         latest = self._state.get(counter)
         if latest is not None and int(latest[0]) != self.epoch:
             self.release()

@@ -286,6 +286,14 @@ def test_batches_adapt_to_the_weight_of_tuples() -> None:
     assert max(sizes[2:]) < 100_000
 
 
+@pytest.mark.parametrize("batch", [1, 4, 100])
+def test_no_batch_is_larger_than_the_setting(batch: int) -> None:
+    h = Harness({"default": (["a"], [Shuffle([3])])}, batch_tuples=batch)
+    for _ in range(1000):
+        h.emit(["x"])
+    assert max(frame.count for frame in h.data()) == batch
+
+
 def test_room_is_asked_for_after_the_buffers_are_in_order() -> None:
     h = Harness({"default": (["n"], [Shuffle([3, 4])])})
 

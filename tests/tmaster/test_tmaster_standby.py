@@ -143,6 +143,48 @@ def test_a_location_is_not_put_back_into_a_topology_that_is_being_removed() -> N
     assert state.get(paths.tmaster("wc")) is None
 
 
+class GoesAway(MemoryStateManager):
+    """Out of reach right behind the creation of a node: before its answer, or before the next question."""
+
+    def __init__(self, store: MemoryStore, answered: bool) -> None:
+        super().__init__(store)
+        self.away, self._answered = False, answered
+
+    def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
+        super().create(path, data, ephemeral=ephemeral)
+        self.away = True
+        if not self._answered:
+            raise StateError("away")
+
+    def get(self, path: str) -> tuple[bytes, int] | None:
+        if self.away:
+            raise StateError("away")
+        return super().get(path)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_who_loses_the_state_manager_in_the_middle_of_taking_over_goes_on_when_it_is_back(answered: bool) -> None:
+    """Its location is there then: nobody else takes over, and it must not take itself for another master."""
+    memory = MemoryStore()
+    stored(MemoryStateManager(memory))
+    state = GoesAway(memory, answered)
+    store = Store(state, "wc", 0)
+    claims: list[int] = []
+
+    def claim(silent: bytes | None) -> bool:
+        claims.append(store.epoch)
+        return store.take_over(silent, "tcp://127.0.0.1:9", 2, "h")
+
+    async def check() -> None:
+        standby = Standby(store, 4.0, MonotonicClock(), None)
+        assert not await standby._turn(claim) and state.away
+        state.away = False
+        assert await standby._turn(claim) and len(claims) == 2
+
+    asyncio.run(check())
+    assert location(state) is not None and store.is_ours(store.holder() or b"") and store.epoch == 1
+
+
 class Paused(MemoryStateManager):
     """Its process is stopped for a while right behind the counter."""
 
