@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a private HERON_HOME, and a check that no test leaves anything behind."""
+"""Fixtures of all tests: a private HERON_HOME, the command in it, and a check that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import Heron
 from tests.support.leaks import LeakCheck
 
 
@@ -44,3 +45,13 @@ def home(leak_check: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             check.kill_home()
             pytest.fail("left behind: " + "; ".join(leaks), pytrace=False)
     assert os.environ.get("HERON_HOME") is not None
+
+
+@pytest.fixture
+def heron(home: Path) -> Iterator[Heron]:
+    """`heron` with a home of its own; whatever the test leaves running is killed."""
+    command = Heron(home)
+    yield command
+    for name in command.names():
+        command.kill(name)
+    command.check_clean()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heronpy.loadtest.checks import Check
 from heronpy.verify import records
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.records import Progress, Records, progress_path
@@ -30,18 +31,6 @@ from heronpy.verify.stream import (
     spec_of,
     totals_of,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that must hold."""
-
-    name: str
-    ok: bool
-    text: str
-
-    def as_json(self) -> dict[str, Any]:
-        return {"name": self.name, "ok": self.ok, "text": self.text}
 
 
 @dataclass(frozen=True, slots=True)

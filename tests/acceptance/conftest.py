@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.support.command import Heron
 
 
 @pytest.fixture
@@ -16,13 +13,3 @@ def tmp_path(home: Path) -> Path:
     folder = home.parent / "user"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-def heron(home: Path) -> Iterator[Heron]:
-    """`heron` with a home of its own; whatever the test leaves running is killed through the command."""
-    command = Heron(home)
-    yield command
-    for name in command.names():
-        command.kill(name)
-    command.check_clean()

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.support.command import Heron
-
-
-@pytest.fixture
-def heron(home: Path) -> Iterator[Heron]:
-    """`heron` with a home of its own; whatever the test leaves running is killed."""
-    command = Heron(home)
-    yield command
-    for name in command.names():
-        command.kill(name)
-    command.check_clean()
 
 
 @pytest.fixture

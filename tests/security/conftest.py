@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-from tests.support.command import Heron
 
 
 @pytest.fixture
@@ -21,13 +18,3 @@ def nothing_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pickle, "loads", refuse)
     monkeypatch.setattr(pickle, "load", refuse)
     yield
-
-
-@pytest.fixture
-def heron(home: Path) -> Iterator[Heron]:
-    """`heron` with a home of its own; whatever the test leaves running is killed."""
-    command = Heron(home)
-    yield command
-    for name in command.names():
-        command.kill(name)
-    command.check_clean()
