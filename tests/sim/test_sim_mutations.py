@@ -23,7 +23,7 @@ from stmgr.links import Source
 from tests.sim.run import run_seed, simulator
 from tests.sim.workload import AT_LEAST, EFFECTIVELY
 
-SEEDS = 25
+SEEDS = 150
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -143,7 +143,7 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
 PLANTED: list[tuple[Patch, str, int]] = [
     (skip_alignment, EFFECTIVELY, 4),
     (lose_a_frame, EFFECTIVELY, 0),
-    (mix_attempts, EFFECTIVELY, 10),
+    (mix_attempts, EFFECTIVELY, 199),
     (forget_numbers, EFFECTIVELY, 3),
     (commit_before_the_record, EFFECTIVELY, 2),
     (keep_the_state, EFFECTIVELY, 0),
@@ -158,6 +158,7 @@ PLANTED: list[tuple[Patch, str, int]] = [
 ]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("plant", "mode", "seed"), PLANTED, ids=[plant.__name__ for plant, _, _ in PLANTED])
 def test_a_planted_bug_is_found(plant: Patch, mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
