@@ -80,19 +80,23 @@ class Disk:
         self.world.trace.note("disk", f"lost {self.lost}")
 
     def damage(self) -> str:
-        """A file of a checkpoint goes bad: changed, cut or gone (F23)."""
+        """A file of a checkpoint goes bad, for good: changed, cut or gone (F23)."""
         files = sorted(p for p in self.root.rglob("*") if p.is_file() and not p.name.startswith((".", "pin-")))
         if not files:
             return "no file"
         path = self.rng.choice(files)
         how = self.rng.choice(("changed", "cut", "gone"))
         data = bytearray(path.read_bytes())
+        # A power cut brings back neither the file nor what was in it.
         if how == "gone" or not data:
+            self._names.pop(str(path), None)
             path.unlink()
         else:
             place = self.rng.randrange(len(data))
             data[place] ^= 0xFF
-            path.write_bytes(data if how == "changed" else data[:place])
+            bad = bytes(data if how == "changed" else data[:place])
+            path.write_bytes(bad)
+            self._content[path.stat().st_ino] = bad
         self.damaged += 1
         return f"{path.relative_to(self.root)} is {how}"
 
