@@ -200,7 +200,7 @@ class ExecutorSettings:
         default_factory=dict,
         metadata={
             "doc": "Budgets of single reasons over restart_budget, a map of reason to number: user_exception, oom,"
-            " crashed, hung, killed, ok, fenced, own_bug, spawn_failed."
+            " crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which has none unless it is named here."
         },
     )
     restart_window_s: float = _setting(

@@ -2,9 +2,10 @@
 
 Each exit reason has a budget of its own within a sliding window; the pause before a restart doubles
 from `backoff_s` and begins anew once the process has run long enough to count as healthy.
-Invariants: a process that was preempted or lost its host is always restarted and never charged; a
-startup failure or a finished process never is restarted; the history holds at most `budget + 1` times
-per reason (K13, F11). In a crash loop nothing expires: however long the pauses are, it comes to its end.
+Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory was
+not short) is always restarted and never charged, unless `budgets` names `killed`: who kills it as often
+as they like shall lose nothing; a startup failure or a finished process never is restarted; the history
+holds at most `budget + 1` times per reason (K13, F11). In a crash loop nothing expires: however long the pauses are, it comes to its end.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitR
 HEALTHY_RUN_S = 5.0
 #: A run must also be this many times longer than the pause before it.
 HEALTHY_RUN_PAUSES = 4.0
-#: A preempted process waits at most this long; the pause only keeps a spin from burning the machine.
-PREEMPTED_PAUSE_MAX_S = 1.0
+#: A process that is not charged waits at most this long; the pause only keeps a spin from burning the machine.
+UNCHARGED_PAUSE_MAX_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,10 @@ class RestartLimits:
     window_s: float = 300.0
     #: Budgets of single reasons, over `budget`.
     budgets: Mapping[ExitReason, int] = field(default_factory=dict)
+
+    def charges(self, reason: ExitReason) -> bool:
+        """Whether an end for this reason counts against a budget."""
+        return reason not in UNCOUNTED and (reason is not ExitReason.KILLED or reason in self.budgets)
 
     def budget_of(self, reason: ExitReason) -> int:
         return self.budgets.get(reason, self.budget)
@@ -87,7 +92,8 @@ def decide_restart(
         return Decision(True)
     if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
         history.streak, history.healthy_at = 0, now
-    if reason not in UNCOUNTED:
+    charged = limits.charges(reason)
+    if charged:
         times = history.failures.setdefault(reason, deque(maxlen=limits.budget_of(reason) + 1))
         times.append(now)
         while times and now - times[0] > limits.window_s and times[0] < history.healthy_at:
@@ -95,8 +101,8 @@ def decide_restart(
         if len(times) > limits.budget_of(reason):
             return Decision(False, cause=_spent(limits, len(times), now - times[0]))
     pause = min(limits.backoff_s * 2.0 ** min(history.streak, 60), limits.backoff_max_s)
-    if reason in UNCOUNTED:
-        pause = min(pause, PREEMPTED_PAUSE_MAX_S)
+    if not charged:
+        pause = min(pause, UNCHARGED_PAUSE_MAX_S)
     history.streak += 1
     history.last_pause_s = pause
     return Decision(True, pause_s=pause)

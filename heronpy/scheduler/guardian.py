@@ -46,7 +46,8 @@ def guard(run: Callable[[], int], limits: RestartLimits = LIMITS) -> int:
             return code if code >= 0 else int(exit_codes.FAILURE)
         how = "lost its processes" if code == START_OVER else f"ended by {describe_status(status)}"
         now = time.monotonic()
-        decision = decide_restart(limits, history, ExitReason.KILLED, now - started, now)
+        reason = ExitReason.KILLED if code == -signal.SIGKILL else ExitReason.CRASHED
+        decision = decide_restart(limits, history, reason, now - started, now)
         if not decision.restart:
             _say(f"the scheduler {how} and is not started again: it {decision.cause}")
             return int(exit_codes.FAILURE)

@@ -150,6 +150,16 @@ def test_killed_task_is_back_at_once_with_a_higher_epoch(home: Path) -> None:
         assert len(deployed.starts("container_1_count_2")) == 1
 
 
+def test_a_task_may_be_killed_as_often_as_anybody_likes(home: Path) -> None:
+    """K13: no budget is charged, however small it is."""
+    deployed = deploy(home, PLAN, {"executor": {"restart_budget": 1, "restart_backoff_s": 0.01}})
+    with executor(deployed):
+        for number in range(1, 6):
+            wait_for(lambda n=number: len(deployed.starts(TASK)) == n, 5.0)  # type: ignore[misc]
+            os.kill(deployed.starts(TASK)[-1][0], signal.SIGKILL)
+        wait_for(lambda: len(deployed.starts(TASK)) == 6, 5.0)
+
+
 def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
     settings = {"executor": {"restart_budget": 2, "restart_backoff_s": 0.01}}
     deployed = deploy(home, PLAN, settings)

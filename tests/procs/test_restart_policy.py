@@ -9,16 +9,17 @@ from heronpy.procs.exit_reason import NEVER_RESTARTED, UNCOUNTED, ExitReason
 from heronpy.procs.restart_policy import (
     HEALTHY_RUN_PAUSES,
     HEALTHY_RUN_S,
+    UNCHARGED_PAUSE_MAX_S,
     RestartHistory,
     RestartLimits,
     decide_restart,
 )
 
-COUNTED = [r for r in ExitReason if r not in NEVER_RESTARTED | UNCOUNTED]
+CHARGED = [r for r in ExitReason if r not in NEVER_RESTARTED and RestartLimits().charges(r)]
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(COUNTED), st.floats(0, 100), st.floats(0, 100)), max_size=80),
+    st.lists(st.tuples(st.sampled_from(CHARGED), st.floats(0, 100), st.floats(0, 100)), max_size=80),
     st.integers(0, 5),
 )
 def test_gives_up_exactly_when_a_budget_within_the_window_is_spent(
@@ -44,15 +45,23 @@ def test_gives_up_exactly_when_a_budget_within_the_window_is_spent(
         assert all(len(kept) <= budget + 1 for kept in history.failures.values())
 
 
-@given(st.lists(st.sampled_from([*UNCOUNTED, ExitReason.KILLED]), max_size=50))
-def test_preemptions_never_use_up_a_budget(reasons: list[ExitReason]) -> None:
+@given(st.lists(st.sampled_from([*UNCOUNTED, ExitReason.KILLED, ExitReason.CRASHED]), max_size=50))
+def test_preemptions_and_kills_never_use_up_a_budget(reasons: list[ExitReason]) -> None:
+    """K13: as often as anybody likes, and the process is back within a second."""
     history = RestartHistory()
     limits = RestartLimits(budget=3)
-    killed = 0
+    crashed = 0
     for step, reason in enumerate(reasons):
         decision = decide_restart(limits, history, reason, 0.0, float(step))
-        killed += reason is ExitReason.KILLED
-        assert decision.restart == (reason in UNCOUNTED or killed <= 3)
+        crashed += reason is ExitReason.CRASHED
+        assert decision.restart == (reason is not ExitReason.CRASHED or crashed <= 3)
+        assert decision.pause_s <= UNCHARGED_PAUSE_MAX_S or reason is ExitReason.CRASHED
+
+
+def test_kills_have_a_budget_when_one_is_named() -> None:
+    limits, history = RestartLimits(budgets={ExitReason.KILLED: 2}), RestartHistory()
+    restarts = [decide_restart(limits, history, ExitReason.KILLED, 0.0, float(step)).restart for step in range(3)]
+    assert restarts == [True, True, False]
 
 
 @given(st.floats(0.01, 10), st.floats(10, 60), st.integers(0, 30), st.floats(1, 300))
@@ -86,4 +95,4 @@ def test_pause_is_bounded_however_long_the_streak() -> None:
     history = RestartHistory()
     limits = RestartLimits(budget=10_000)
     for step in range(2000):
-        assert decide_restart(limits, history, ExitReason.KILLED, 0.0, float(step)).pause_s <= 60
+        assert decide_restart(limits, history, ExitReason.CRASHED, 0.0, float(step)).pause_s <= 60

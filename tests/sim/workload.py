@@ -7,6 +7,7 @@ every process; its transactions are fenced by attempt, as a real target's must b
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ from tests.sim.kernel import START_S, active_world, current_process, spend
 
 EFFECTIVELY, AT_LEAST, AT_MOST = "EFFECTIVELY_ONCE", "ATLEAST_ONCE", "ATMOST_ONCE"
 Record = tuple[int, int, int]
+#: Mean of what user code takes, in units of a shape's cost: mostly 0.2 to 2, one time in a hundred 50 times that.
+COST_MEAN = 1.1 * (0.99 + 0.01 * 50)
 FIELDS = ["key", "source", "seq", "via", "pad"]
 
 
@@ -76,6 +79,16 @@ class Shape:
         """When a source has its record: the input does not wait for anybody."""
         return START_S + seq // self.burst * self.burst * self.pace_s
 
+    @property
+    def message_timeout_s(self) -> int:
+        """Three times what one task needs for everything that may be pending, and not less than 8 seconds.
+
+        With less, every tuple times out while it waits behind those emitted again, and nothing ever ends: that
+        is a wrong setting (docs/guarantees.md), not a fault of the runtime.
+        """
+        one_s = self.cost_s * COST_MEAN
+        return max(8, math.ceil(3 * self.sources * self.max_pending * len(self.vias) * one_s))
+
     def topology(self, settings: dict[str, Any]) -> topology_pb2.Topology:
         """What is submitted."""
         made = TopologyBuilder("sim")
@@ -84,7 +97,7 @@ class Shape:
                 api_constants.TOPOLOGY_STMGRS: self.containers,
                 api_constants.TOPOLOGY_RELIABILITY_MODE: self.mode,
                 api_constants.TOPOLOGY_MAX_SPOUT_PENDING: self.max_pending,
-                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 8,
+                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: self.message_timeout_s,
                 **settings,
             }
         )
