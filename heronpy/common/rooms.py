@@ -387,7 +387,9 @@ class CheckpointSettings:
         False, "Start with empty state when no checkpoint can be restored, instead of failing."
     )
     restore_budget: int = _setting(
-        20, "Restores within restore_window_s, without a complete checkpoint between them, before it has failed."
+        20,
+        "Restores within restore_window_s because frames were lost, not because a process ended, without a complete"
+        " checkpoint between them, before it has failed.",
     )
     restore_window_s: float = _setting(300.0, "Restores longer ago than this are forgiven.", low=1)
 

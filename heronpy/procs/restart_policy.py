@@ -2,10 +2,11 @@
 
 Each exit reason has a budget of its own within a sliding window; the pause before a restart doubles
 from `backoff_s` and begins anew once the process has run long enough to count as healthy.
-Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory was
-not short) is always restarted and never charged, unless `budgets` names `killed`: who kills it as often
-as they like shall lose nothing; a startup failure or a finished process never is restarted; the history
-holds at most `budget + 1` times per reason (K13, F11). In a crash loop nothing expires: however long the pauses are, it comes to its end.
+Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory
+was not short) is always restarted and never charged, unless `budgets` names `killed`: whoever kills it as
+often as they like ends nothing; a startup failure or a finished process never is restarted; the history
+holds at most `budget + 1` times per reason (K13, F11). In a crash loop nothing expires: however long the
+pauses are, it comes to its end.
 """
 
 from __future__ import annotations

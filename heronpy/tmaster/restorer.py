@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from heronpy.ckpt.coordinator import Coordinator, Incarnation
 from heronpy.ckpt.regions import regions_of
-from heronpy.ckpt.restores import Region, Regions
+from heronpy.ckpt.restores import Cause, Region, Regions
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.rooms import CheckpointSettings
@@ -143,12 +143,12 @@ class Restorer:
             return last.checkpoint, last.location, problem
         return number_of(log.restore_from), log.restore_from, problem
 
-    def _renew(self, regions: list[Region], why: str, now: float, *, counted: bool = False) -> None:
+    def _renew(self, regions: list[Region], why: str, now: float, cause: Cause = Cause.WANTED) -> None:
         """New attempts of these regions, from the newest checkpoint that is sound."""
         checkpoint, location, problem = self._choose()
         attempt = self._coordinator.reserve_attempt()
         for region in regions:
-            failure = self.regions.restore(region, attempt, checkpoint, location, why, now, counted=counted)
+            failure = self.regions.restore(region, attempt, checkpoint, location, why, now, cause=cause)
             problem = problem or failure
             if problem:
                 region.start_at = float("inf")
@@ -156,17 +156,17 @@ class Restorer:
                 self._desk.note(problem, warning=True)
         self._perform()
 
-    def restore(self, region: Region, why: str, now: float, *, counted: bool = True) -> None:
+    def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
         """Something of a region is lost: it goes back."""
         if self._finisher.done:
             # All that there was is in the last checkpoint.
             return
         self._coordinator.abort(f"{region.name} goes back to the last checkpoint because {why}", now, again=True)
-        self._go_back([region], why, now, counted=counted)
+        self._go_back([region], why, now, cause)
 
-    def _go_back(self, regions: list[Region], why: str, now: float, *, counted: bool) -> None:
+    def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:
         desk = self._desk
-        self._renew(regions, why, now, counted=counted)
+        self._renew(regions, why, now, cause)
         self.restores += len(regions)
         for region in regions:
             self.last_restore = f"{region.name}: {why}"
@@ -188,7 +188,7 @@ class Restorer:
         self._forget_failures()
         for region in self.regions.regions:
             self._excuse(region)
-        self._go_back(self.regions.regions, "heron checkpoints restore asked for it", now, counted=False)
+        self._go_back(self.regions.regions, "heron checkpoints restore asked for it", now, Cause.WANTED)
         return self.regions.regions[0].record.checkpoint
 
     def in_use(self) -> dict[int, str]:
@@ -206,7 +206,7 @@ class Restorer:
             for region in self.regions.regions:
                 if region.start_at == float("inf"):
                     self._excuse(region)
-                    self.restore(region, "it was restarted after a failure", now, counted=False)
+                    self.restore(region, "it was restarted after a failure", now, Cause.WANTED)
 
     def _forget_failures(self) -> bool:
         failed = bool(self._desk.failure)
@@ -237,21 +237,21 @@ class Restorer:
             why = self.regions.look(component, status)
             region = self.regions.of(component)
             if why and region is not None:
-                self.restore(region, why, now)
+                self.restore(region, why, now, Cause.ENDED)
 
     def look_at_stmgr(self, record: plan.StmgrRecord, now: float) -> None:
         """A stream manager has registered."""
         for region in self.regions.regions:
             why = self.regions.look_at_stmgr(region, record.id, record.epoch)
             if why:
-                self.restore(region, why, now)
+                self.restore(region, why, now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
         """Frames for a task, of this attempt, are gone."""
         place = self._desk.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
-            self.restore(region, why, now)
+            self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control.RestoreFailed, now: float) -> None:
         """A task cannot restore what its attempt starts from: an older checkpoint, or none (F23)."""
@@ -274,7 +274,7 @@ class Restorer:
                 region.start_at = float("inf")
                 return
             why = f"checkpoint {number} cannot be restored: {message.error}"
-            self.restore(region, why, now, counted=False)
+            self.restore(region, why, now, Cause.WANTED)
         if not self._desk.failure:
             registry.excuse(message.task_id, message.epoch)
 

@@ -270,15 +270,19 @@ def test_allow_empty_starts_anew_instead() -> None:
     assert restored_from(w, 1) == 0
 
 
-def test_restores_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
-    """F11, K13."""
+def test_losses_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
+    """F11."""
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0, restore_budget=5))
+
+    def lose() -> None:
+        w.feed(events.DataLost(control.DataLost(stmgr_id="stmgr-1", attempt=attempt(w), task_id=3, tuples=7)))
+
     for number in range(5):
-        w.kill(3)
+        lose()
         w.until(lambda number=number: attempt(w) > number + 1 and started(w))
-    w.kill(3)
+    lose()
     w.until(lambda: w.life == control.LIFE_FAILED)
-    assert "6 times" in w.status().cause and "task 3" in w.status().cause
+    assert "6 times" in w.status().cause and "7 tuples" in w.status().cause
     w.rounds(10)
     assert not w.regions()[0].started
     token = w.request(events.RestartRequested, 1, 0)
@@ -286,11 +290,21 @@ def test_restores_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
     assert started(w), "a restart forgives"
 
 
+def test_kills_in_a_row_wait_for_each_other_and_never_end_it() -> None:
+    """K13: the executor knows whether a process ended by its own fault, and counts that."""
+    w = world(checkpoints=CheckpointSettings(interval_s=1000.0, restore_budget=5))
+    for number in range(12):
+        w.kill(3)
+        w.until(lambda number=number: attempt(w) > number + 1 and started(w))
+    assert w.life == control.LIFE_RUNNING
+
+
 def test_a_complete_checkpoint_forgives_the_restores_before_it() -> None:
     w = world(checkpoints=CheckpointSettings(interval_s=5.0, restore_budget=2))
     for _ in range(6):
         before = attempt(w)
-        w.kill(3)
+        lost = control.DataLost(stmgr_id="stmgr-1", attempt=before, task_id=3, tuples=7)
+        w.feed(events.DataLost(lost))
         w.until(lambda before=before: attempt(w) > before and started(w))
         w.when_complete()
     assert w.life == control.LIFE_RUNNING
