@@ -34,7 +34,8 @@ def own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, str
         for instance in container.instances:
             if instance.task_id == task_id:
                 return topology, instance.component
-    raise HeronError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
+    # Its executor is behind the plan, or the plan that could be read is an old one: neither stays so.
+    raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 
 def _read(launch: Any) -> tuple[bytes, bytes]:

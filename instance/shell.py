@@ -14,7 +14,7 @@ import zmq
 
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import FencedError, HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
@@ -103,7 +103,7 @@ def _run_task(task: Task) -> int:
         if isinstance(error.__cause__, MemoryError):
             release_reserve()
         task.report_exception(error.__cause__ or error, startup=False)
-        code = exit_codes.USER_EXCEPTION
+        code = exit_code_of(error.__cause__ or error)
     if task.error:
         log.error("refused: %s", task.error)
         code = exit_codes.FENCED
@@ -111,6 +111,12 @@ def _run_task(task: Task) -> int:
     task.leave()
     log.info("task ends with %s", exit_codes.describe(code))
     return code
+
+
+def exit_code_of(error: BaseException) -> int:
+    """How a task ends whose user code raised this."""
+    # A sink that was replaced is told so by what it writes to: not the fault of the user's code (F10).
+    return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
 def _startup_failed(task: Task, error: BaseException) -> int:

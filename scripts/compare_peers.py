@@ -32,7 +32,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
-import psutil  # noqa: E402
+try:
+    import psutil
+except ModuleNotFoundError as missing:
+    sys.exit(
+        f"error: this Python has no {missing.name}; run 'make demo' once and then"
+        " .venv/bin/python scripts/compare_peers.py"
+    )
 
 from heronpy.common.errors import HeronError  # noqa: E402
 from heronpy.loadtest import calibration, plots, profiles  # noqa: E402

@@ -19,6 +19,12 @@ if __name__ == "__main__":
     # The topology's processes must find the checkout, too.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
-    from heronpy.cli.main import main
+    try:
+        from heronpy.cli.main import main
+    except ModuleNotFoundError as missing:
+        sys.exit(
+            f"error: this Python has no {missing.name}; run 'make demo' once and then"
+            " .venv/bin/python scripts/load_test.py"
+        )
 
     sys.exit(main(["load-test", *sys.argv[1:]]))

@@ -28,7 +28,7 @@ component_argument = click.argument("what", required=False, metavar="[COMPONENT]
 @component_argument
 @click.option("--component", metavar="NAME", help="Only this component.")
 @click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.")
-@click.option("--name", "names", multiple=True, metavar="METRIC", help="Only this metric; repeatable.")
+@click.option("--name", "names", multiple=True, metavar="METRIC", help="This metric or NAME/LABEL only; repeatable.")
 @click.option("--interval", "interval", metavar="TIME", help="Count what was added in the last so long, such as 5m.")
 @click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
 @json_flag

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
@@ -18,10 +19,23 @@ ASK_S = 5.0
 LOOK_S = 0.1
 
 
+def _refuse_damaged(known: control.CheckpointsReply, checkpoint: int) -> None:
+    """A rewind leaves the newer checkpoints behind, so look first whether this one is whole."""
+    from heronpy.ckpt import catalogue
+
+    for record in known.complete:
+        if record.checkpoint == checkpoint:
+            for found in catalogue.at_path(Path(record.location)):
+                wrong = catalogue.missing_files(found)
+                if wrong:
+                    raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+
+
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
     """Restore every region; what was done, in one line. A Failure when it fails or is late."""
     deadline = time.monotonic() + timeout_s
     before: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
+    _refuse_damaged(before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}
     session.ask(topology, control.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
     while True:

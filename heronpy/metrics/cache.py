@@ -213,8 +213,8 @@ class MetricsCache:
         return min(
             (
                 steps.time_at(since)
-                for (name, _), series in process.series.items()
-                if series.kind != _GAUGE and (not names or name in names)
+                for (name, label), series in process.series.items()
+                if series.kind != _GAUGE and _wanted(names, name, label)
                 for steps in series.parts.values()
             ),
             default=since,
@@ -233,13 +233,18 @@ class MetricsCache:
         self, process: _Process, names: set[str], since: float | None
     ) -> Iterable[control.Sample]:
         for (name, label), series in process.series.items():
-            if names and name not in names:
+            if not _wanted(names, name, label):
                 continue
             sample = control.Sample(name=name, label=label, type=control.Sample.Type.Name(series.kind))
             for part, steps in series.parts.items():
                 _fill(sample, part, _grown(steps, None if series.kind == _GAUGE else since))
             sample.buckets.sort(key=lambda bucket: bucket.le)
             yield sample
+
+
+def _wanted(names: set[str], name: str, label: str) -> bool:
+    """Counters of a group have one name and a label each: `__auto__` means all of them, `__auto__/key` one."""
+    return not names or name in names or f"{name}/{label}" in names
 
 
 def _head(report: control.MetricsReport) -> control.MetricsReport:

@@ -121,7 +121,12 @@ def test_a_savepoint_restores_at_another_place_with_more_tasks(heron: Heron, tmp
 def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "out"
     submit(heron, out, "--config-property", "heron.checkpoint.retained=1000")
-    first = when_checkpoints(heron, 2)[-1]["checkpoint"]
+    shown = when_checkpoints(heron, 3)
+    first = shown[-1]["checkpoint"]
+    other = shown[-2]["checkpoint"]
+    Path(shown[-2]["location"], "metadata").write_bytes(b"spoiled")
+    refused = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", other)
+    refused.refused(1, "is damaged", f"chk-{other}")
     done = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", first).ok().out
     assert done == f"Topology 'Counts' goes on from checkpoint {first}\n"
     heron("checkpoints", "trigger", "local", "Counts").ok()

@@ -133,7 +133,6 @@ def test_interrupt_removes_everything(heron: Heron, home: Path, topo: Path, runt
             time.sleep(0.01)
         while time.monotonic() < deadline and not started:
             time.sleep(0.01)
-        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

@@ -75,6 +75,18 @@ def test_selects_by_component_process_and_name() -> None:
     assert [len(r.samples) for r in reply.reports] == [0, 1]
 
 
+def test_selects_one_counter_of_a_group_by_its_label() -> None:
+    """What heronpy.api.global_metrics counts: one name, and a label for each key."""
+    cache = MetricsCache(3600, 10)
+    made = report(1, name="__auto__")
+    made.samples[0].label = "rows"
+    made.samples.add(name="__auto__", label="files", type=COUNTER, value=2)
+    cache.add(made, 0)
+    for name, found in (("__auto__", [1, 2]), ("__auto__/files", [2]), ("files", [])):
+        reply = cache.query(control.GetMetrics(names=[name]), 0)
+        assert sorted(sample.value for sample in reply.reports[0].samples) == found
+
+
 def test_series_are_bounded_and_forgotten() -> None:
     cache = MetricsCache(keep_s=100, bucket_s=10, series_max=3)
     for index in range(5):

@@ -41,7 +41,7 @@ class Auditor:
         self.world = cluster.world
         self.shape = cluster.shape
         self.rng = cluster.world.chance("auditor")
-        cluster.state.on_write = self._on_write
+        cluster.state.on_write.append(self._on_write)
         self._writer = 0
         #: How often tasks went back to a checkpoint.
         self.rewinds = 0
@@ -255,7 +255,8 @@ class Auditor:
     def failed(self, cause: str) -> None:
         """The topology master has given up: only when nothing is left to go back to."""
         if self.cluster.disk.damaged:
-            for record in self._log.complete:
+            # What somebody has gone back behind is taken again only when somebody says so.
+            for record in (one for one in self._log.complete if not one.abandoned):
                 try:
                     self._audit(record)
                 except HeronError:
@@ -269,6 +270,7 @@ class Auditor:
 
     def at_end(self) -> None:
         """The topology has finished: everything must be there."""
+        self._look_at_plans()
         outside, shape = self.cluster.outside, self.shape
         expected = shape.expected()
         if shape.mode == EFFECTIVELY:
@@ -291,11 +293,24 @@ class Auditor:
             self.world.wrong(f"records were delivered more often than emitted: {more[:4]}")
         self._account_for_losses()
 
+    def _look_at_plans(self) -> None:
+        """No update is half done: the stored plans are those of one and the same topology."""
+        nodes = self.cluster.state.store.nodes
+        intent = nodes.get(paths.update_intent(TOPOLOGY))
+        if intent is not None and intent.data:
+            self.world.wrong("the topology has finished, and an update is still under way")
+            return
+        packing = plan_pb2.PackingPlan.FromString(nodes[paths.packing_plan(TOPOLOGY)].data)
+        placed = {(c.id, i.component, i.task_id) for c in packing.containers for i in c.instances}
+        running = {(i.container, i.component, i.task_id) for i in self._plan.instances}
+        if placed != running:
+            self.world.wrong(f"packing and physical plan differ in {sorted(placed ^ running)}")
+
     def _account_for_losses(self) -> None:
         """Without deaths every tuple that is missing was counted by who gave it up."""
         emitted, delivered = sum(self.cluster.outside.emitted.values()), sum(self.cluster.outside.delivered.values())
         self.stats["lost"] = emitted - delivered
-        if self.stats["deaths"]:
+        if self.stats["deaths"] or self.stats["verb_update_topology"]:
             return
         discarded = 0
         for process in self.cluster.processes("stmgr"):

@@ -42,6 +42,7 @@ from heronpy.procs.supervision import (
 )
 from heronpy.procs.supervisor import Supervisor
 from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.stores import StoreChoice
 from heronpy.tmaster.archive import Archive
@@ -150,6 +151,24 @@ class Cluster:
         self.containers = [Container(self, 0), *(Container(self, c.id) for c in self.packing.containers)]
         for container in self.containers:
             container.start()
+        self.state.on_write.append(self._on_write)
+
+    def _on_write(self, process: Process, path: str) -> None:
+        """The scheduler and the executors watch the packing plan; each of them hears of it when it does."""
+        if path == paths.packing_plan(TOPOLOGY):
+            self.world.later(self.world.rng.uniform(0.001, 0.1), self._follow)
+
+    def _follow(self) -> None:
+        node = self.state.store.nodes.get(paths.packing_plan(TOPOLOGY))
+        if node is None:
+            return
+        self.packing = plan_pb2.PackingPlan.FromString(node.data)
+        numbers = {container.number for container in self.containers}
+        for container in self.containers:
+            self.world.later(self.world.rng.uniform(0.001, 0.1), container.follow)
+        for number in sorted({c.id for c in self.packing.containers} - numbers):
+            self.containers.append(Container(self, number))
+            self.containers[-1].start()
 
     def processes(self, role: str = "") -> list[Process]:
         """Those that live, of a role (tmaster, stmgr, instance) or all."""
@@ -253,12 +272,17 @@ class Container:
     def start(self) -> None:
         """The scheduler starts the executor."""
         self.epoch += 1
-        cluster = self.cluster
-        settings = settings_for(cluster.launch, "executor")
+        settings = settings_for(self.cluster.launch, "executor")
         limits = RestartLimits(
             settings.restart_backoff_s, settings.restart_backoff_max_s, 1000, settings.restart_window_s
         )
         self.supervisor = Supervisor(limits)
+        self.follow()
+
+    def follow(self) -> None:
+        """Run what the packing plan wants here."""
+        cluster = self.cluster
+        settings = settings_for(cluster.launch, "executor")
         specs = desired_processes(
             cluster.packing,
             self.number,

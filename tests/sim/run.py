@@ -23,6 +23,7 @@ from tests.sim.cluster import Cluster, replacements
 from tests.sim.kernel import START_S, World
 from tests.sim.modules import installed
 from tests.sim.swarm import Faults, draw_settings, draw_shape
+from tests.sim.verbs import Verbs
 
 #: After the faults everything must be done within this time.
 HEALED_S = 150.0
@@ -125,8 +126,8 @@ def _folder() -> Iterator[Path]:
 
 
 def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, events_max: int = 3_000_000,
-             adapt: Callable[[Cluster], None] | None = None) -> Result:  # fmt: skip
-    """One run, inside `simulator()`."""
+             adapt: Callable[[Cluster], None] | None = None, asked: bool = True) -> Result:  # fmt: skip
+    """One run, inside `simulator()`; without `asked` nobody asks the topology master for anything."""
     began = time.process_time()
     world = World(seed, events_max)
     World.active = world
@@ -142,6 +143,9 @@ def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, ev
         stats = auditor.stats
         faults = Faults(cluster, auditor, rng)
         faults.plan()
+        verbs = Verbs(cluster, auditor, world.chance("verbs"))
+        if asked:
+            verbs.plan(faults.until)
         if adapt is not None:
             adapt(cluster)
         _run(cluster, auditor, faults)

@@ -29,7 +29,7 @@ class StateModel:
         self.slow_s = 0.002
         self.watch_s = 0.01
         #: Called with (process, path) after a successful write.
-        self.on_write: Callable[[Process, str], None] = lambda process, path: None
+        self.on_write: list[Callable[[Process, str], None]] = []
 
     def open(self) -> Session:
         """A session of the process that runs."""
@@ -113,7 +113,8 @@ class Session(MemoryStateManager):
 
     def _wrote(self, path: str) -> None:
         self._model.world.trace.note("state", f"{self._process.name} wrote {path}")
-        self._model.on_write(self._process, path)
+        for heard in self._model.on_write:
+            heard(self._process, path)
         # It may die before it learns that it has written.
         self._process.operate()
 

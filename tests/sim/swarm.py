@@ -67,6 +67,7 @@ def draw_settings(rng: random.Random, standby: random.Random) -> dict[str, Any]:
         "heron.tmaster.stmgr_lost_s": 4.0,
         "heron.tmaster.standbys": standby.choice((0, 0, 1, 2)),
         "heron.tmaster.takeover_s": standby.choice((1.5, 4.0)),
+        "heron.tmaster.start_timeout_s": standby.choice((4.0, 20.0)),
         "heron.tmaster.executor_lost_s": 100_000.0,
         "heron.executor.restart_backoff_max_s": 1.0,
         "heron.metrics.export_interval_s": 100_000.0,

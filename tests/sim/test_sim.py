@@ -15,8 +15,8 @@ from tests.sim.run import run_seed, simulator
 from tests.sim.workload import AT_LEAST, AT_MOST, EFFECTIVELY
 
 ROOT = Path(__file__).parents[2]
-#: Each has found a bug of the product once.
-FOUND = {16: EFFECTIVELY, 388: EFFECTIVELY, 916: EFFECTIVELY, 1013: EFFECTIVELY}
+#: Each has found a bug of the product once; where it is False, nobody asked for anything in those days.
+FOUND = {16: False, 388: False, 916: False, 1013: False, 80: True}
 
 
 @pytest.mark.parametrize("first", range(0, 18, 6))
@@ -35,10 +35,10 @@ def test_each_mode_keeps_its_promise(mode: str) -> None:
             assert result.ok, result.report()
 
 
-@pytest.mark.parametrize(("seed", "mode"), FOUND.items())
-def test_seeds_that_found_a_bug_pass(seed: int, mode: str) -> None:
+@pytest.mark.parametrize(("seed", "asked"), FOUND.items())
+def test_seeds_that_found_a_bug_pass(seed: int, asked: bool) -> None:
     with simulator() as folder:
-        result = run_seed(seed, folder, mode=mode)
+        result = run_seed(seed, folder, mode=EFFECTIVELY, asked=asked)
         assert result.ok, result.report()
 
 

@@ -10,6 +10,7 @@ import pytest
 import heronpy.storage.checkpoints
 from heronpy.ckpt.coordinator import Announce, Coordinator, SaveLog
 from heronpy.ckpt.snapshot import TaskState
+from heronpy.storage.checkpoints import open_location
 from instance.alignment import Aligner, Step
 from instance.barriers import BoltCheckpoints
 from instance.bolt_loop import BoltTask
@@ -91,6 +92,17 @@ def keep_the_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskState, "restore", empty)
 
 
+def scale_without_state(patch: pytest.MonkeyPatch) -> None:
+    """Keyed state does not follow its keys to another number of tasks."""
+    restore = TaskState.restore
+
+    def own(self: Any, location: str, attempt: int) -> list[bytes]:
+        scaled = location and open_location(location)[1].parallelism[self.owner.component] != self.parallelism
+        return restore(self, "" if scaled else location, attempt)
+
+    patch.setattr(TaskState, "restore", own)
+
+
 def leak_credit(patch: pytest.MonkeyPatch) -> None:
     """A sender does not get all of its credit back."""
     absorbed = Source.absorbed
@@ -147,6 +159,7 @@ PLANTED: list[tuple[Patch, str, int]] = [
     (forget_numbers, EFFECTIVELY, 3),
     (commit_before_the_record, EFFECTIVELY, 2),
     (keep_the_state, EFFECTIVELY, 0),
+    (scale_without_state, EFFECTIVELY, 2),
     (leak_credit, EFFECTIVELY, 0),
     (grant_too_much, EFFECTIVELY, 0),
     (count_losses_only_sometimes, EFFECTIVELY, 34),
@@ -154,7 +167,7 @@ PLANTED: list[tuple[Patch, str, int]] = [
     (skip_fsync, EFFECTIVELY, 3),
     (never_release, EFFECTIVELY, 5),
     (ack_too_early, AT_LEAST, 0),
-    (forget_the_failed, AT_LEAST, 0),
+    (forget_the_failed, AT_LEAST, 9),
 ]
 
 

@@ -132,6 +132,8 @@ class Outside:
     fence: dict[int, int] = field(default_factory=dict)
     #: Checkpoints that the state manager has as complete.
     complete: set[int] = field(default_factory=set)
+    #: Checkpoints that somebody wanted to go back to, whatever was committed behind them.
+    rewound: set[int] = field(default_factory=set)
     commits: int = 0
     #: Who was cut for which checkpoint.
     cuts: set[tuple[str, int, int]] = field(default_factory=set)
@@ -176,7 +178,8 @@ class Outside:
         self.prepared[sink] = {}
         behind = [number for number in self.visible.get(sink, {}) if number > checkpoint]
         world = active_world()
-        if behind and not world.disk.damaged:  # type: ignore[attr-defined]
+        wanted = checkpoint in self.rewound or world.disk.damaged  # type: ignore[attr-defined]
+        if behind and not wanted:
             world.wrong(f"sink {sink} goes back to checkpoint {checkpoint}, and {max(behind)} was committed")
         for number in behind:
             self.committed.subtract(self.visible[sink].pop(number))

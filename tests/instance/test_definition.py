@@ -1,0 +1,37 @@
+"""What a task is, and how it ends when it is not wanted any more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from heronpy.common import exit_codes
+from heronpy.common.errors import FencedError, RetryableError
+from heronpy.proto import plan_pb2, topology_pb2
+from instance import definition
+from instance.shell import exit_code_of
+
+
+def plans(*tasks: int) -> tuple[bytes, bytes]:
+    packing = plan_pb2.PackingPlan()
+    packing.containers.add(id=1).instances.extend(
+        plan_pb2.InstancePlan(component="count", task_id=task) for task in tasks
+    )
+    return topology_pb2.Topology(name="words").SerializePartialToString(), packing.SerializeToString()
+
+
+def test_a_task_that_the_plan_has_not_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its executor, or the plan that could be read, is behind: that is not the task's failure."""
+    launch: Any = SimpleNamespace(topology="words")
+    monkeypatch.setattr(definition, "_read", lambda _: plans(1, 2))
+    assert definition.own_component(launch, 2)[1] == "count"
+    with pytest.raises(RetryableError, match="task 3 is not in the packing plan of topology words"):
+        definition.own_component(launch, 3)
+
+
+def test_a_replaced_sink_is_fenced_and_no_user_exception() -> None:
+    """F10."""
+    assert exit_code_of(FencedError("sink task 3 was replaced")) == exit_codes.FENCED
+    assert exit_code_of(ValueError("bad tuple")) == exit_codes.USER_EXCEPTION

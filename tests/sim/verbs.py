@@ -1,0 +1,152 @@
+"""What people ask of the topology master while faults come: scale, save, rewind, pause.
+
+Requests enter where those of a command do, as an envelope of an unknown peer. Whoever asks may hear nothing,
+as the topology master may die in the middle; a refusal is an answer like any other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.cli.update import CONTAINERS, PARALLELISM, set_key
+from heronpy.common.errors import HeronError
+from heronpy.common.settings import settings_for
+from heronpy.packing import repack
+from heronpy.proto import components_of, topology_pb2
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import paths
+from tests.sim.auditor import Auditor
+from tests.sim.cluster import TOPOLOGY, Cluster
+from tests.sim.kernel import START_S, Process
+from tests.sim.workload import EFFECTIVELY
+
+#: How long a pause of the topology lasts at most, and how often the end of it is asked for.
+PAUSE_S, AGAIN_S = 5.0, 1.0
+
+
+class Verbs:
+    """The requests of one run."""
+
+    def __init__(self, cluster: Cluster, auditor: Auditor, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.auditor = auditor
+        self.rng = rng
+        self._paused = False
+
+    def plan(self, until: float) -> None:
+        """Draw when somebody asks for what; in most runs nobody does."""
+        rng = self.rng
+        if rng.random() > 0.4:
+            return
+        kinds = [self._update, self._update, self._pause]
+        if self.cluster.shape.mode == EFFECTIVELY:
+            kinds += [self._save, self._rewind]
+        for _ in range(rng.choice((1, 2, 4, 8))):
+            self.cluster.world.at(rng.uniform(START_S + 0.3, until), None, rng.choice(kinds))
+
+    # ---- requests -----------------------------------------------------------------------------
+
+    def _update(self) -> None:
+        """Another number of tasks of a component, of containers, or both (T45)."""
+        store, rng = self.cluster.state.store, self.rng
+        topology = topology_pb2.Topology.FromString(store.nodes[paths.topology(TOPOLOGY)].data)
+        old = plans.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)
+        component, count = rng.choice(("relay", "count", "count", "sink")), rng.randint(1, 3)
+        containers = rng.choice((None, None, 1, 2, 3))
+        for part in components_of(topology):
+            if part.comp.name == component:
+                set_key(part.comp.config, PARALLELISM, str(count))
+        if containers is not None:
+            set_key(topology.topology_config, CONTAINERS, str(containers))
+        try:
+            new = repack(old, topology, settings_for(self.cluster.launch, "packing"), containers)
+        except HeronError as error:
+            self.cluster.world.trace.note("verb", f"{component} {count} in {containers}: {error}")
+            return
+        self._ask(
+            control.UpdateTopology(
+                topology=topology,
+                packing_plan=new,
+                expected_version=old.version,
+                drain_timeout_s=rng.choice((0.2, 3.0)),
+            ),
+            f"{component} {count} in {containers}",
+        )
+
+    def _save(self) -> None:
+        self._ask(control.TakeCheckpoint(savepoint=self.rng.random() < 0.7), "")
+
+    def _rewind(self) -> None:
+        """Back to the newest checkpoint, or to one before it: what was made visible since is taken back."""
+        known = sorted(self.cluster.outside.complete)[-3:]
+        number = self.rng.choice([0, *known])
+        if number:
+            self.cluster.outside.rewound.add(number)
+        self._ask(control.RestoreCheckpoint(checkpoint=number), str(number))
+
+    def _pause(self) -> None:
+        self._paused = True
+        self._ask(control.SetState(active=False), "inactive")
+        self.cluster.world.later(self.rng.uniform(0.1, PAUSE_S), self._resume)
+
+    def _resume(self) -> None:
+        """Ask until it was heard."""
+        if self._paused:
+            self._ask(control.SetState(active=True), "active", self._resumed)
+            self.cluster.world.later(AGAIN_S, self._resume)
+
+    def _resumed(self, answer: Message) -> None:
+        self._paused = False
+
+    # ---- asking -------------------------------------------------------------------------------
+
+    def _ask(self, body: Message, text: str, then: Callable[[Message], None] = lambda answer: None) -> None:
+        field = next(f.name for f in control.Envelope.DESCRIPTOR.fields if f.message_type is body.DESCRIPTOR)
+        world = self.cluster.world
+        masters = [p for p in self.cluster.masters() if getattr(p.program, "machine", None) is not None]
+        self.auditor.stats[f"verb_{field}"] += 1
+        if not masters:
+            world.trace.note("verb", f"{field} {text}: nobody to ask")
+            return
+        master = max(masters, key=lambda process: process.program._store.epoch)
+        envelope = control.Envelope(**{field: body})
+        world.trace.note("verb", f"{field} {text}: {master}")
+        with world.acting(master):
+            master.loop.call_soon(self._deliver, master, field, envelope, then)
+
+    def _deliver(
+        self, master: Process, field: str, envelope: control.Envelope, then: Callable[[Message], None]
+    ) -> None:
+        try:
+            answer: Any = master.program._on_request(b"somebody", envelope)
+        except HeronError as error:
+            self._refused(field, error)
+            return
+        if isinstance(answer, Message):
+            self._answered(field, answer, then)
+            return
+
+        def done(future: Any) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._refused(field, error)
+            elif future.result() is not None:
+                self._answered(field, future.result(), then)
+
+        answer.add_done_callback(done)
+
+    def _refused(self, field: str, error: BaseException) -> None:
+        self.auditor.stats[f"refused_{field}"] += 1
+        self.cluster.world.trace.note("refused", f"{field}: {error}")
+
+    def _answered(self, field: str, answer: Message, then: Callable[[Message], None]) -> None:
+        self.auditor.stats[f"done_{field}"] += 1
+        self.cluster.world.trace.note("done", field)
+        then(answer)
