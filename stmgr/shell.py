@@ -87,6 +87,7 @@ class Stmgr:
         self._planned = asyncio.Event()
         self._pressure_timer: asyncio.TimerHandle | None = None
         self._heartbeat_timer: asyncio.TimerHandle | None = None
+        self._credit_timer: asyncio.TimerHandle | None = None
         self.exit_code = int(exit_codes.OK)
         self.discarded_reports = 0
         self._follow_ups = 0
@@ -142,6 +143,10 @@ class Stmgr:
         self._push = push
 
     def _close(self) -> None:
+        # The loop still turns a few times, and what they send through is closed.
+        for timer in (self._heartbeat_timer, self._pressure_timer, self._credit_timer):
+            if timer is not None:
+                timer.cancel()
         for connection in self._connections.values():
             connection.close()
         self.relay.close()
@@ -394,7 +399,7 @@ class Stmgr:
         return {i.task_id: i.instance_id for i in self.plan.instances} if self.plan else {}
 
     def _settle_credit_later(self) -> None:
-        asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self.switch.settle_credit)
+        self._credit_timer = asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self.switch.settle_credit)
 
     # ---- heartbeats and metrics ---------------------------------------------------------------
 
