@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -85,6 +86,14 @@ class ControlThread(threading.Thread):
         self.discarded_reports = 0
 
     # ---- called by the task's thread ------------------------------------------------------------
+
+    def wake_at_signals(self) -> None:
+        """From now on every signal wakes the loop; the main thread calls it.
+
+        A signal that comes between the loop's last look at its inbox and its sleep, or that another thread
+        takes, interrupts no sleep: its handler, which Python runs later, would wait for the end of it.
+        """
+        signal.set_wakeup_fd(self._wake_out, warn_on_full_buffer=False)
 
     def notify(self) -> None:
         """Send a status now."""

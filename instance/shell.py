@@ -154,6 +154,7 @@ def _install_signals(task: Task) -> list[int]:
         signalled.append(signum)
         task.control.deliver("stop_task", control.StopTask(reason=signal.Signals(signum).name))
 
+    task.control.wake_at_signals()
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     # Writes to the pipe directly, so it works while user code holds the interpreter.

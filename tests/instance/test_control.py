@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,6 +187,25 @@ def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:
     world.thread.stop(5.0)
     wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 99, 10, "the last status")
     assert world.executor.when("exception_report")[0].message == "the end"
+
+
+def test_a_signal_that_interrupts_no_sleep_wakes_the_loop(world: World) -> None:
+    """As one that comes just before the sleep, which then took until its end: `heron kill` waited for it."""
+    handler = signal.signal(signal.SIGUSR2, lambda *_: world.thread.deliver("stop_task", None))
+    wakeup = signal.set_wakeup_fd(-1)
+    # Another thread has to take it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        world.thread.wake_at_signals()
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR2))
+        timer.start()
+        ready, _, _ = select.select([world.thread.wake_fd], [], [], 10.0)
+        timer.join()
+        assert ready and list(world.thread.inbox) == [("stop_task", None)]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.set_wakeup_fd(wakeup)
+        signal.signal(signal.SIGUSR2, handler)
 
 
 def test_a_bug_in_it_ends_the_task(world: World) -> None:
