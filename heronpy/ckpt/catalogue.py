@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heronpy.ckpt import compatibility
 from heronpy.common.errors import HeronError
 from heronpy.common.rooms import CheckpointSettings
+from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import plan_pb2 as plan
 from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
 from heronpy.storage.stores import store_roots
 
@@ -142,6 +145,19 @@ def missing_files(found: Found) -> list[str]:
         else:
             if size != ref.bytes:
                 wrong.append(f"{path} has {size} bytes instead of {ref.bytes}")
+    return wrong
+
+
+def misfits(location: str, packing: plan.PackingPlan, key_groups: int) -> list[str]:
+    """Why a checkpoint cannot be restored into a topology that is packed so: it is damaged, or does not fit."""
+    wrong = []
+    parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
+    for found in at_path(Path(location)):
+        damage = missing_files(found)
+        if damage:
+            wrong.append(f"{found.name} is damaged: {damage[0]}; restore another one")
+        elif found.metadata is not None:
+            wrong += compatibility.problems(found.metadata, parallelism, key_groups)
     return wrong
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
@@ -19,23 +18,24 @@ ASK_S = 5.0
 LOOK_S = 0.1
 
 
-def _refuse_damaged(known: control.CheckpointsReply, checkpoint: int) -> None:
-    """A rewind leaves the newer checkpoints behind, so look first whether this one is whole."""
+def _check(session: Session, topology: str, known: control.CheckpointsReply, checkpoint: int) -> None:
+    """A rewind leaves the newer checkpoints behind, so look first whether this one is whole and fits (F23, F33)."""
     from heronpy.ckpt import catalogue
+    from heronpy.common.settings import settings_for
 
+    packing = session.packing_plan(topology)
+    groups = settings_for(session.launch_of(session.find(topology)), "checkpoint").key_groups
     for record in known.complete:
-        if record.checkpoint == checkpoint:
-            for found in catalogue.at_path(Path(record.location)):
-                wrong = catalogue.missing_files(found)
-                if wrong:
-                    raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+        wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
+        if wrong:
+            raise exits.Failure("; ".join(text.rstrip(".") for text in wrong))
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
     """Restore every region; what was done, in one line. A Failure when it fails or is late."""
     deadline = time.monotonic() + timeout_s
     before: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
-    _refuse_damaged(before, checkpoint)
+    _check(session, topology, before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}
     session.ask(topology, control.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
     while True:

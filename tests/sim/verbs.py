@@ -12,10 +12,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from heronpy.ckpt import catalogue
 from heronpy.cli.update import CONTAINERS, PARALLELISM, set_key
 from heronpy.common.errors import HeronError
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
+from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import components_of, topology_pb2
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
@@ -85,9 +87,20 @@ class Verbs:
         """Back to the newest checkpoint, or to one before it: what was made visible since is taken back."""
         known = sorted(self.cluster.outside.complete)[-3:]
         number = self.rng.choice([0, *known])
+        if number and not self._fits(number):
+            return
         if number:
             self.cluster.outside.rewound.add(number)
         self._ask(control.RestoreCheckpoint(checkpoint=number), str(number))
+
+    def _fits(self, number: int) -> bool:
+        """What `heron checkpoints restore` looks at first."""
+        nodes = self.cluster.state.store.nodes
+        packing = plans.PackingPlan.FromString(nodes[paths.packing_plan(TOPOLOGY)].data)
+        groups = settings_for(self.cluster.launch, "checkpoint").key_groups
+        log = ckpt.CheckpointLog.FromString(nodes[paths.checkpoints(TOPOLOGY)].data)
+        records = [record for record in log.complete if record.checkpoint == number]
+        return not any(catalogue.misfits(record.location, packing, groups) for record in records)
 
     def _pause(self) -> None:
         self._paused = True
