@@ -386,9 +386,12 @@ class Task:
     def sleep(self, timeout_s: float) -> None:
         """Wait for a frame, a message or the time; a task that waits is not hung.
 
-        A message whose wake-up was used up by an earlier wait is not waited for again.
+        A message whose wake-up was used up by an earlier wait is not waited for again; nor is anything by a
+        task that is to stop, which an emit that waited for room may have heard.
         """
-        if self.control.inbox or (self.checkpoints is not None and self.checkpoints.ready and not self._waiting):
+        if self.stopping or self.control.inbox:
+            return
+        if self.checkpoints is not None and self.checkpoints.ready and not self._waiting:
             return
         self.progress.resting = True
         self.link.wait(timeout_s)

@@ -17,16 +17,24 @@ class Link:
         self.waits.append(timeout_s)
 
 
-def task_with(messages: list[Any]) -> tuple[Any, Link]:
+def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
     task: Any = Task.__new__(Task)
     link = Link()
     task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
+    task.stopping, task.checkpoints = stopping, None
     return task, link
 
 
 def test_a_message_whose_wake_up_was_used_up_is_not_waited_for() -> None:
     """An idle bolt waits twice in a row: a stop that came during the first wait must end the second."""
     task, link = task_with([("stop_task", None)])
+    task.sleep(5.0)
+    assert link.waits == []
+
+
+def test_a_stop_that_an_emit_has_heard_is_not_slept_over() -> None:
+    """A clamped spout waited five seconds then, and was killed after the grace of two."""
+    task, link = task_with([], stopping=True)
     task.sleep(5.0)
     assert link.waits == []
 
