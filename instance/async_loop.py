@@ -274,7 +274,8 @@ class AsyncBoltTask(BoltTask):
         # While a coroutine runs, it may block the loop.
         self.progress.resting = self._idle()
         try:
-            await asyncio.wait_for(self._awake.wait(), deadline)
+            async with asyncio.timeout(deadline):
+                await self._awake.wait()
         except TimeoutError:
             pass
         self.progress.resting = False

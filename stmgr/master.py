@@ -8,6 +8,7 @@ losing the master changes nothing on the data path.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -66,11 +67,9 @@ class MasterLink:
                     location = plan_pb2.TmasterLocation.FromString(found[0])
                     if location.epoch > self._epoch or not self.registered:
                         await self._register(location, keys)
-                try:
-                    timeout = LOOK_AGAIN_S if self.registered else LOOK_AGAIN_UNREGISTERED_S
-                    await asyncio.wait_for(self._changed.wait(), timeout)
-                except TimeoutError:
-                    pass
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_S if self.registered else LOOK_AGAIN_UNREGISTERED_S):
+                        await self._changed.wait()
         finally:
             watch.cancel()
 

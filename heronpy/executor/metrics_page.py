@@ -160,4 +160,5 @@ class MetricsPage:
             await asyncio.gather(*self._connections, return_exceptions=True)
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._server.wait_closed(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._server.wait_closed()

@@ -96,7 +96,8 @@ class TmasterLink:
                 log.exception("the connection to the topology master failed")
                 pause = _RETRY_S
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
 
     def _look(self) -> None:
         """Follow the master to its present place."""

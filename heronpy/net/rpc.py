@@ -299,7 +299,8 @@ class ControlClient:
         try:
             if not self._socket.send([seal(wrap(body, request_id))]):
                 raise DeadlineError(f"{self.endpoint} does not take messages")
-            envelope = await asyncio.wait_for(waiter, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                envelope = await waiter
         except TimeoutError:
             raise DeadlineError(f"{self.endpoint} did not answer within {timeout_s:g} s") from None
         finally:

@@ -223,7 +223,8 @@ class LocalScheduler:
             self._changed.clear()
             left = deadline - time.monotonic()
             try:
-                await asyncio.wait_for(self._changed.wait(), max(left, 0.0))
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
             except TimeoutError:
                 raise DeadlineError(
                     f"container {container} has not restarted within {RESTART_MAX_S:g} s"

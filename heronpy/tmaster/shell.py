@@ -448,7 +448,8 @@ class Shell:
             try:
                 if not self._server.send(peer, body):
                     raise RpcError(f"the executor of container {container} cannot be reached; try again")
-                return await asyncio.wait_for(waiter, STACKS_TIMEOUT_S)
+                async with asyncio.timeout(STACKS_TIMEOUT_S):
+                    return await waiter
             except TimeoutError:
                 raise DeadlineError(
                     f"the executor of container {container} did not dump {body.name} within"

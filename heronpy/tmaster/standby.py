@@ -90,7 +90,8 @@ class Standby:
                     return True
                 if not end.done():
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(woken.wait(), min(LOOK_AGAIN_S, self._takeover_s / 4))
+                        async with asyncio.timeout(min(LOOK_AGAIN_S, self._takeover_s / 4)):
+                            await woken.wait()
             return False
         finally:
             watch.cancel()
