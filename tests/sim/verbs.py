@@ -38,7 +38,8 @@ class Verbs:
         self.cluster = cluster
         self.auditor = auditor
         self.rng = rng
-        self._paused = False
+        #: How often the topology was paused, and up to which pause its end was heard of.
+        self._pauses = self._ended = 0
 
     def plan(self, until: float) -> None:
         """Draw when somebody asks for what; in most runs nobody does."""
@@ -103,18 +104,19 @@ class Verbs:
         return not any(catalogue.misfits(record.location, packing, groups) for record in records)
 
     def _pause(self) -> None:
-        self._paused = True
+        self._pauses += 1
         self._ask(control.SetState(active=False), "inactive")
-        self.cluster.world.later(self.rng.uniform(0.1, PAUSE_S), self._resume)
+        self.cluster.world.later(self.rng.uniform(0.1, PAUSE_S), self._resume, self._pauses)
 
-    def _resume(self) -> None:
-        """Ask until it was heard."""
-        if self._paused:
-            self._ask(control.SetState(active=True), "active", self._resumed)
-            self.cluster.world.later(AGAIN_S, self._resume)
+    def _resume(self, pause: int) -> None:
+        """Ask until it was heard; a pause that began meanwhile has an end of its own."""
 
-    def _resumed(self, answer: Message) -> None:
-        self._paused = False
+        def heard(answer: Message) -> None:
+            self._ended = max(self._ended, pause)
+
+        if self._ended < pause:
+            self._ask(control.SetState(active=True), "active", heard)
+            self.cluster.world.later(AGAIN_S, self._resume, pause)
 
     # ---- asking -------------------------------------------------------------------------------
 
