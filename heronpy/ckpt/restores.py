@@ -5,8 +5,8 @@ Pure. An attempt of a region starts when every one of its tasks has restored for
 each task is the process that restored and no frame is lost; else the region goes back with a new attempt.
 Invariants (F09, F11, M24): an attempt is reserved before it is announced and never used twice; a started
 region knows the process of every task; a region that is not started goes on being restored, whoever dies
-meanwhile; restores in quick succession wait for each other. Too many that no ended process explains are a
-failure; where a process ended, its executor, which knows the reason, decides whether that may go on (K13).
+meanwhile. Where a process ended, its executor, which knows the reason, paces its restarts and decides whether
+they go on (K13). Restores that no ended process explains wait for each other, and too many are a failure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from heronpy.proto import plan_pb2 as plan
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
-#: By then the pause has long been the longest.
-HISTORY_MAX = 100
 
 
 class Cause(Enum):
@@ -53,9 +51,8 @@ class Region:
     since: float = 0.0
     #: It does not start before.
     start_at: float = float("-inf")
-    #: When it was restored without a complete checkpoint since, and how often no ended process was the reason.
-    history: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_MAX))
-    unexplained: deque[float] = field(default_factory=deque)
+    #: When it was restored without a complete checkpoint since, and without an ended process as the reason.
+    history: deque[float] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
@@ -150,14 +147,11 @@ class Regions:
     ) -> str:
         """Begin a new attempt; returns why the topology has failed instead, or an empty string."""
         history, settings = region.history, self._settings
-        counts = [] if cause is Cause.WANTED else [history]
         if cause is Cause.LOSS:
-            counts.append(region.unexplained)
-        for times in counts:
-            times.append(now)
-            while times and times[0] < now - settings.restore_window_s:
-                times.popleft()
-        waits = len(history) - FREE_RESTORES if counts else 0
+            history.append(now)
+            while history and history[0] < now - settings.restore_window_s:
+                history.popleft()
+        waits = len(history) - FREE_RESTORES if cause is Cause.LOSS else 0
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(waits - 1, 20)) if waits > 0 else 0.0
         region.record = plan.RegionRecord(
             components=sorted(region.components),
@@ -167,10 +161,9 @@ class Regions:
         )
         region.why, region.since, region.start_at = why, now, now + pause_s
         region.missing = set(region.places)
-        lost = len(region.unexplained)
-        if lost > settings.restore_budget:
+        if len(history) > settings.restore_budget:
             return (
-                f"{region.name} went back {lost} times within {settings.restore_window_s:g} s"
+                f"{region.name} went back {len(history)} times within {settings.restore_window_s:g} s"
                 f" without a complete checkpoint in between, the last time because {why}"
             )
         return ""
@@ -179,7 +172,6 @@ class Regions:
         """A checkpoint is complete, or people repaired something: the restores so far do not count."""
         for region in self.regions:
             region.history.clear()
-            region.unexplained.clear()
 
     def deadline(self) -> float:
         """When a region that waits could start."""

@@ -23,7 +23,7 @@ HEALTHY_RUN_S = 5.0
 #: A run must also be this many times longer than the pause before it.
 HEALTHY_RUN_PAUSES = 4.0
 #: A process that is not charged waits at most this long; the pause only keeps a spin from burning the machine.
-UNCHARGED_PAUSE_MAX_S = 1.0
+UNCHARGED_PAUSE_MAX_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
