@@ -83,7 +83,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
         # So that faults fall between checkpoints, and into them.
-        settings.setdefault("heron.checkpoint.interval_s", 1.0 if run.short else 5.0)
+        settings.setdefault("heron.checkpoint.interval_s", 1.0)
     return replace(run, input=source, settings=settings).check()
 
 
