@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/ from the source: the commands of click, the settings, the metrics.
+"""Writes docs/reference/ and conf/local/ from the source: the commands of click, the settings, the metrics.
 
 python scripts/gen_docs.py            write the pages
 python scripts/gen_docs.py --check    fail when a page is not what the source says
@@ -11,6 +11,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,7 +22,7 @@ import click  # noqa: E402
 from heronpy.cli import exits  # noqa: E402
 from heronpy.cli.main import VERBS, heron  # noqa: E402
 from heronpy.common.rooms import ROOMS  # noqa: E402
-from heronpy.common.settings import describe  # noqa: E402
+from heronpy.common.settings import conf_text, describe  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
 from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS, unsupported_problems  # noqa: E402
@@ -286,16 +287,18 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is stale")
     check = parser.parse_args(argv).check
     stale = []
-    for name, page in PAGES.items():
-        path, text = FOLDER / name, page()
+    files = {FOLDER / name: page for name, page in PAGES.items()}
+    files |= {ROOT / "conf" / "local" / f"{room}.yaml": partial(conf_text, room) for room in ROOMS}
+    for path, page in files.items():
+        name, text = path.name, page()
         if (path.read_text(encoding="utf-8") if path.is_file() else "") == text:
             continue
         stale.append(name)
         if not check:
-            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and stale:
-        print(f"docs/reference is stale ({', '.join(stale)}); run: python scripts/gen_docs.py", file=sys.stderr)
+        print(f"these are stale: {', '.join(stale)}; run: python scripts/gen_docs.py", file=sys.stderr)
     elif stale:
         print(f"wrote {', '.join(stale)}")
     return int(bool(check and stale))
