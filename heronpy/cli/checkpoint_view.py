@@ -172,15 +172,6 @@ def newest_location(session: Session, topology: str) -> str:
     return newest.location if newest is not None else log.restore_from
 
 
-def newest_left(view: View, topology_id: str) -> str:
-    """Where the newest whole checkpoint lies that a run has left, read from disk; "" when there is none.
-
-    A checkpoint may have completed after the last look at the state manager, whose record is gone now.
-    """
-    left = (found for found in view.found if found.folder.name == topology_id)
-    return next((found.location for found in left if not catalogue.missing_files(found)), "")
-
-
 def used_locations(session: Session) -> set[str]:
     """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
 

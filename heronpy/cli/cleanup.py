@@ -44,6 +44,8 @@ class Outcome:
     by_scheduler: bool = False
     processes_killed: int = 0
     remains: list[str] = field(default_factory=list)
+    checkpoint: str = ""
+    """Where the newest whole checkpoint lies; one may have completed after the last look at the state manager."""
 
 
 def sockets_dir(topology_id: str) -> Path:
@@ -98,7 +100,7 @@ def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) 
     left = leftovers(record.launch_file)
     outcome.remains = [f"process {process.pid}" for process in left]
     if not left:
-        _clear_checkpoints(session, record)
+        outcome.checkpoint = _clear_checkpoints(session, record)
         remove_state(session, record)
         remove_sockets(session, record)
     return outcome
@@ -183,15 +185,21 @@ def remove_state(session: Session, record: plans.ExecutionState) -> None:
         teardown.remove_state(session.state, record.topology)
 
 
-def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> None:
-    """Complete checkpoints stay (M15); what an unfinished one has written goes."""
-    from heronpy.ckpt.catalogue import roots_of
+def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> str:
+    """What an unfinished checkpoint has written goes; complete ones stay (M15): returns where the newest lies."""
+    from heronpy.ckpt.catalogue import in_folder, missing_files, roots_of
     from heronpy.cli.checkpoint_removal import clear_leftovers
     from heronpy.common.settings import settings_for
 
+    whole = []
     with contextlib.suppress(HeronError, OSError):  # no launch file, or no store: nothing was written, either
         for root in roots_of([settings_for(session.launch_of(record), "checkpoint")]):
-            clear_leftovers(root / record.topology_id)
+            folder = root / record.topology_id
+            clear_leftovers(folder)
+            if folder.is_dir():
+                whole += [found for found in in_folder(folder) if not missing_files(found)]
+    newest = max(whole, key=lambda found: found.checkpoint, default=None)
+    return newest.location if newest is not None else ""
 
 
 def remove_sockets(session: Session, record: plans.ExecutionState) -> None:

@@ -30,7 +30,7 @@ def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool,
     Works also when the topology's scheduler is dead or a submit was cut short.
     """
     from heronpy.cli import cleanup
-    from heronpy.cli.checkpoint_view import View, newest_left, newest_location
+    from heronpy.cli.checkpoint_view import newest_location
     from heronpy.cli.session import Session
 
     session = Session(target, common)
@@ -39,9 +39,8 @@ def kill_command(target: Target, topology: str, timeout_s: float, as_json: bool,
         # Looked up again: another kill may have had the lock until now.
         record = session.find(topology)
         newest = newest_location(session, topology)
-        view = View(session, topology)
         outcome = cleanup.take_down(session, record, timeout_s)
-        newest = newest_left(view, record.topology_id) or newest
+        newest = outcome.checkpoint or newest
     if outcome.remains:
         raise exits.Failure(
             f"topology '{topology}' is not removed, because {', '.join(outcome.remains)} cannot be stopped;"
