@@ -6,10 +6,10 @@ JOBS ?= 3
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: help demo test check fuzz fault fault-report bench proto clean
+.PHONY: help demo test check fuzz fault fault-report bench sim audit sbom proto clean
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "heronpy needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -63,6 +63,24 @@ fault-report: $(VENV)/.dev  ## docs/fault-report.md: three short runs of every f
 
 sim: $(VENV)/.dev  ## N seeds of the deterministic simulation of a whole cluster; SEED=n replays one
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),1000))
+
+# In an environment of their own, so that what they need themselves is not part of what they look at.
+TOOLS := $(VENV)/audit
+$(TOOLS)/.done: $(BIN)/python pyproject.toml
+	@echo "installing pip-audit and cyclonedx-bom"
+	@$(BIN)/python -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --quiet --disable-pip-version-check install -e '.[audit]'
+	@touch $@
+
+audit: $(VENV)/.demo $(TOOLS)/.done  ## look up every installed package in the database of known weaknesses (needs the network)
+	@$(BIN)/python -m pip --disable-pip-version-check list --format=freeze --exclude-editable > $(TOOLS)/installed.txt
+	@# Strict: a package that could not be looked up is a failure, not a clean bill.
+	@$(TOOLS)/bin/pip-audit --strict --no-deps --disable-pip --requirement $(TOOLS)/installed.txt
+
+sbom: $(VENV)/.demo $(TOOLS)/.done  ## out/sbom.json: every installed package with its release and licence (CycloneDX)
+	@mkdir -p out
+	@$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON -o out/sbom.json
+	@echo "out/sbom.json"
 
 proto:  ## generate the protobuf code again (needs protoc 3.21: its code runs on every runtime from 4.25 on)
 	@protoc -I. --python_out=. --pyi_out=. heronpy/proto/*.proto

@@ -7,12 +7,14 @@ module, e.g. `heronpy.api.bolt.bolt.Bolt`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+# Not from typing, which takes longer to import than all that is here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from heronpy.api.api_constants import TopologyReliabilityMode as TopologyReliabilityMode
     from heronpy.api.bolt.async_bolt import AsyncBolt as AsyncBolt
+    from heronpy.api.bolt.base_bolt import NotReadyError as NotReadyError
     from heronpy.api.bolt.basic_bolt import BasicBolt as BasicBolt
     from heronpy.api.bolt.bolt import Bolt as Bolt
     from heronpy.api.bolt.window_bolt import SlidingWindowBolt as SlidingWindowBolt
@@ -36,12 +38,16 @@ if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext as TopologyContext
     from heronpy.api.tuple import Tuple as Tuple
     from heronpy.api.tuple import TupleHelper as TupleHelper
+    from heronpy.cli.embedded import RunningTopology as RunningTopology
+    from heronpy.cli.embedded import status as status
+    from heronpy.cli.embedded import submit as submit
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "TopologyReliabilityMode": "heronpy.api.api_constants",
     "AsyncBolt": "heronpy.api.bolt.async_bolt",
+    "NotReadyError": "heronpy.api.bolt.base_bolt",
     "BasicBolt": "heronpy.api.bolt.basic_bolt",
     "Bolt": "heronpy.api.bolt.bolt",
     "SlidingWindowBolt": "heronpy.api.bolt.window_bolt",
@@ -65,6 +71,9 @@ _HOMES = {
     "TopologyContext": "heronpy.api.topology_context",
     "Tuple": "heronpy.api.tuple",
     "TupleHelper": "heronpy.api.tuple",
+    "RunningTopology": "heronpy.cli.embedded",
+    "status": "heronpy.cli.embedded",
+    "submit": "heronpy.cli.embedded",
 }
 
 __all__ = ["__version__", *_HOMES]
@@ -74,6 +83,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'heronpy' has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value

@@ -104,12 +104,14 @@ class BoltAcks:
             if first_ack.get(id(tup), place) >= place
         ]
 
-    def fail_frame(self, envelope: Any) -> None:
-        """Fail all tuples of a frame that cannot be opened."""
+    def give_up(self, envelope: Any, kind: Kind) -> None:
+        """Ack or fail all tuples of a tracked frame that is not opened; its arrays fit (wire.frames.fits)."""
+        if not self._acking or not envelope.tracked:
+            return
         frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
         frame.track(envelope)
         frame.unpack()
-        self._send_roots(frame, np.arange(envelope.skip, frame.count), FAIL)
+        self._send_roots(frame, np.arange(envelope.skip, frame.count), kind)
 
     def _ack_whole(self, frame: InFrame) -> None:
         if frame.whole_done:

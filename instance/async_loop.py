@@ -25,8 +25,9 @@ from heronpy.proto import frame_pb2
 
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .link import drain
+from .readiness import ASK_S
 from .task import StopRequested, UserError
-from .tuples import HeronTuple, InFrame
+from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 
@@ -108,7 +109,8 @@ class AsyncBoltTask(BoltTask):
         self.acks.flush()
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
         self.emitter.flush()
-        if self._idle() and self.finish_requested and not self._finished and not self._cut_due():
+        wanted = self.finish_requested and not self._finished and not self.opener.strangers
+        if wanted and self._idle() and not self._cut_due():
             await self._finish_async()
         await self._sleep(now)
 
@@ -189,6 +191,9 @@ class AsyncBoltTask(BoltTask):
 
     async def _process_one(self, tup: HeronTuple) -> None:
         """Give a tuple to user code, for as long as it may take."""
+        if type(tup.values) is DamagedValues:
+            self.poison.bury_damaged(tup, tup.values)
+            return
         process = self.poison.careful or self.user.object.process
         limit_s = self.settings.execute_timeout_s
         if not limit_s:
@@ -271,6 +276,8 @@ class AsyncBoltTask(BoltTask):
             self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))
+        if self.readiness is not None:
+            deadline = min(deadline, ASK_S)
         # While a coroutine runs, it may block the loop.
         self.progress.resting = self._idle()
         try:
@@ -299,6 +306,8 @@ class AsyncBoltTask(BoltTask):
         if given_up:
             log.warning("%d tuples were in progress and are given up", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))
+            if not self.acking and self.checkpoints is None:
+                self.progress.lost += len(given_up)
             for tup in given_up:
                 self.acks.fail(tup)
         self.acks.flush()

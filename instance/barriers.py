@@ -159,11 +159,7 @@ class BoltCheckpoints(Checkpoints):
 
     def _release(self, held: list[Waiting]) -> None:
         """What was held back goes first."""
-        if held:
-            task = self.task
-            task.settle_opened()
-            task.queue.extendleft(reversed(held))
-            task.settled += len(held)
+        self.task.put_first(held)
 
     def held_bytes(self) -> int:
         """Bytes held back or recorded now."""

@@ -14,20 +14,20 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from heronpy.common.errors import TopologyError, WireError
+from heronpy.common.errors import TopologyError
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2
-from heronpy.wire import codec
-from heronpy.wire.frames import DATA, unpack16
+from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
 from .emitter import mark_of
 from .execute_watch import ExecuteWatch
+from .opening import FrameOpener
 from .poison import PoisonGuard
-from .routing import schemas_of
+from .readiness import begin_asking
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
-from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
+from .tuples import HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 
@@ -59,7 +59,7 @@ class BoltTask(Task):
         self._next_tick = 0.0
         self._flushed_at = 0.0
         self._finished = False
-        self.known_tasks: dict[int, str] = {}
+        self.opener = FrameOpener(self)
         self.poison = PoisonGuard(self)
         self._execute_watch: ExecuteWatch | None = None
 
@@ -67,7 +67,8 @@ class BoltTask(Task):
 
     def build(self, plan: Any) -> None:
         super().build(plan)
-        self.decode = codec.decoder(self.user.deserialize, self.settings.allow_pickle)
+        begin_asking(self, plan)
+        self.opener.use_serializer(self.user.deserialize, self.settings.allow_pickle)
 
     def take_part(self, plan: Any, region: Any, settings: Any) -> None:
         self.checkpoints = BoltCheckpoints(self, plan, region, settings)
@@ -159,6 +160,9 @@ class BoltTask(Task):
     # ---- frames ---------------------------------------------------------------------------------
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
+        if not fits(frame):
+            self._misfit(frame, size)
+            return
         checkpoints = self.checkpoints
         if checkpoints is not None and not checkpoints.admit(frame, size):
             return
@@ -174,6 +178,17 @@ class BoltTask(Task):
         self.progress.in_bytes += size
         if checkpoints is not None:
             checkpoints.queued(frame, size)
+
+    def _misfit(self, frame: frame_pb2.Frame, size: int) -> None:
+        """Refuse a frame whose arrays nobody may read; only its credit is returned."""
+        self.metrics.count("__malformed-frames", "", 1)
+        if frame.kind in (DATA, BARRIER):
+            tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
+            log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
+            self.opener.count_malformed(tuples)
+            self.link.received_bytes += size
+            self.link.received_tuples += tuples
+            self.link.consumed(size, tuples)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
@@ -208,6 +223,13 @@ class BoltTask(Task):
             self.link.consumed(size, frame.count - frame.skip)
         self.settled = opened + len(self.queue)
 
+    def put_first(self, frames: list[tuple[frame_pb2.Frame, int]]) -> None:
+        """Frames that were put aside go to the front of the queue; their credit has been returned."""
+        if frames:
+            self.settle_opened()
+            self.queue.extendleft(reversed(frames))
+            self.settled += len(frames)
+
     def rest_of_current(self) -> frame_pb2.Frame | None:
         """What is left of the frame in progress, as a frame."""
         if not self.current or self.current_frame is None:
@@ -226,41 +248,13 @@ class BoltTask(Task):
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
-        self._schemas = schemas_of(plan.topology)
-        # Frames of a task that a rescale removed may still be on their way.
-        self.known_tasks.update(self.components)
+        self.put_first(self.opener.take_plan(plan, self.components))
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
             if interval != self._tick_s:
                 self._tick_s = interval
                 self._next_tick = time.monotonic() + (interval or 0.0)
-
-    def open_frame(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
-        """The tuples of a frame."""
-        component = self.known_tasks.get(frame.source_task, "")
-        streams = self._schemas.get(component, ())
-        kinds = unpack16(frame.streams) if frame.streams else None
-        if (frame.stream if kinds is None else max(kinds)) >= len(streams):
-            raise WireError(f"frame of task {frame.source_task} has unknown stream number {frame.stream}")
-        name, width = streams[frame.stream]
-        flat = self.decode(frame.payload, frame.codec)
-        widths = None if kinds is None else [streams[kind][1] for kind in kinds]
-        expected = max(1, width) * frame.count if widths is None else sum(w or 1 for w in widths)
-        if len(flat) != expected or (widths is not None and len(widths) != frame.count):
-            raise WireError(
-                f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
-            )
-        inner = InFrame(component, name, frame.source_task, frame.count, now)
-        skip = frame.skip
-        if frame.tracked and self.acking:
-            inner.track(frame)
-        if kinds is None or widths is None:
-            tuples = make_tuples(flat, width, inner)
-        else:
-            inner.streams = [streams[kind][0] for kind in kinds]
-            tuples = make_mixed_tuples(flat, widths, inner)
-        return tuples[skip:] if skip else tuples
 
     def take_next(self, now: float) -> int:
         """Open the next frame of the queue as `current`; returns its size, 0 when it held nothing to do."""
@@ -270,17 +264,14 @@ class BoltTask(Task):
                 return 0
             self.current_frame = frame
         tuples = frame.count - frame.skip
+        if self.opener.waits(frame, size, now):
+            self.put_aside(size, tuples)
+            return 0
         self._place = 0
         try:
-            self.current = self.open_frame(frame, now)
+            self.current = self.opener.open(frame, now)
         except Exception as error:
-            # Also what a user's own deserializer or unpickled class raises: a restart would not help.
-            log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
-            if not isinstance(error, WireError):
-                self.report_exception(error, startup=False)
-            self.metrics.count("__malformed-tuples", "", tuples)
-            if frame.tracked:
-                self.acks.fail_frame(frame)
+            self.opener.refuse(frame, error)
         if self.current:
             return size
         self.progress.in_tuples -= tuples
@@ -323,7 +314,7 @@ class BoltTask(Task):
             else:
                 emitter.flush()
                 self._flushed_at = now
-                if self.finish_requested and not self._finished:
+                if self.finish_requested and not self._finished and not self.opener.strangers:
                     self._finish()
                 self._rest(now, busy=False)
 
@@ -359,6 +350,8 @@ class BoltTask(Task):
     def _process(self, part: list[HeronTuple]) -> int:
         """Process tuples; returns how many, fewer when a message arrived: user code may have become slow."""
         process, inbox = self.poison.careful or self.user.object.process, self.control.inbox
+        if self.opener.damaged:
+            process = self.poison.sparing(process)
         tup = part[0]
         try:
             if self.user.context.has_hooks:
@@ -450,11 +443,17 @@ class BoltTask(Task):
         self.publish_progress(now, resting=True)
         self.sleep(deadline)
 
+    def turn(self, now: float) -> None:
+        super().turn(now)
+        if self.opener.strangers:
+            self.opener.give_up_late(now)
+
     def last_word(self) -> frame_pb2.Frame:
         frame = super().last_word()
         if self.checkpoints is not None:
             # The successor starts from a checkpoint.
             return frame
+        self.opener.give_up_all()
         if self.settled:
             # The stream manager they came from is gone, so nobody can send them again.
             lost = len(self.current) - self._place
@@ -462,6 +461,8 @@ class BoltTask(Task):
                 lost += waiting.count - waiting.skip
             log.warning("%d tuples of an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
+            if not self.acking:
+                self.progress.lost += lost
         elif self.current:
             frame.skip = self._place + (self.current[0].frame.count - len(self.current))
         return frame

@@ -20,6 +20,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from heronpy.net.rpc import body_of, parse, seal, wrap
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2 as control
 
@@ -127,9 +128,9 @@ class ControlThread(threading.Thread):
         dealer = configure(context.socket(zmq.DEALER), identity=identity, heartbeat=False)
         dealer.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
         monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        dealer.connect(self._stmgr_endpoint)
+        connect(dealer, self._stmgr_endpoint)
         push = configure(context.socket(zmq.PUSH), heartbeat=False)
-        push.connect(self._metrics_endpoint)
+        connect(push, self._metrics_endpoint)
         try:
             self._serve(dealer, monitor, push)
         except Exception:

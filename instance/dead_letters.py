@@ -13,6 +13,7 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.storage.dead_letters import TRACEBACK_MAX_CHARS, DeadLetterFile, encode_payload
+from heronpy.wire.codec import Undecodable
 
 from .tuples import HeronTuple
 
@@ -40,7 +41,7 @@ class DeadLetters:
     def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
         """Give up a tuple; of one that is `known` there is a letter in the file already."""
         if not known:
-            payload, truncated = encode_payload(list(tup.values))
+            payload, truncated = encode_payload(_shown(tup))
             self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)
         if self._emits:
             self._emit(tup, why, tries)
@@ -75,16 +76,23 @@ class DeadLetters:
         log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, last)
         try:
             self._file.append(letter)
+            mine.progress.dead_letters += 1
         except OSError as error:
+            mine.progress.lost += 1
             log.error("the dead letter cannot be written to %s: %s", self._file.path, error.strerror or error)
 
     def _emit(self, tup: HeronTuple, why: str, tries: int) -> None:
         task = self._task
         text = why[-TRACEBACK_MAX_CHARS:]
-        for payload in (list(tup.values), ["too large, or of a type that cannot be sent"]):
+        for payload in (_shown(tup), ["too large, or of a type that cannot be sent"]):
             try:
                 task.user.delegate.emit([payload, text, task.task_id, tries], STREAM, [tup])
             except Exception as error:
                 log.warning("a dead letter cannot be emitted: %s", error)
             else:
                 return
+
+
+def _shown(tup: HeronTuple) -> list[Any]:
+    """The values; of one that cannot be decoded the bytes that came."""
+    return [value.data if type(value) is Undecodable else value for value in tup.values]

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import HeronError, RetryableError
+from heronpy.common.folders import read_own
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import open_state_of, paths
+from heronpy.statemgr.base import MAX_BYTES
 
 log = logging.getLogger("heron.instance")
 
@@ -68,6 +70,6 @@ def _keep(copy: Path, data: bytes) -> None:
 def _copies(launch: Any, error: RetryableError) -> tuple[bytes, bytes]:
     folder = Path(launch.sockets_dir)
     try:
-        return (folder / _TOPOLOGY_COPY).read_bytes(), (folder / _PACKING_COPY).read_bytes()
+        return read_own(folder / _TOPOLOGY_COPY, MAX_BYTES), read_own(folder / _PACKING_COPY, MAX_BYTES)
     except OSError:
         raise error from None

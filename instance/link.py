@@ -21,6 +21,7 @@ import zmq
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import RemoteWireError
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import CREDIT, LINK_HEADER, LINK_OPEN, Frame
@@ -81,7 +82,7 @@ class DataLink:
             identity=self._identity,
             heartbeat=False,
         )
-        sock.connect(self._endpoint)
+        connect(sock, self._endpoint)
         self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0

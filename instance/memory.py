@@ -46,6 +46,22 @@ def release_reserve() -> None:
         _reserve.pop().close()
 
 
+def explain(error: BaseException) -> str:
+    """The message of an exception; of a MemoryError under a limit with limit and peak, both of address space."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    text = str(error)
+    if not isinstance(error, MemoryError) or limit == resource.RLIM_INFINITY:
+        return text
+    figures = f"address space limit {format_bytes(limit)}, peak {format_bytes(_peak_bytes())}"
+    return f"{text} ({figures})" if text else figures
+
+
+def _peak_bytes() -> int:
+    """The most address space that this process ever had."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmPeak:"))
+
+
 def _mapped_bytes() -> int:
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[0]) * resource.getpagesize()

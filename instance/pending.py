@@ -57,7 +57,9 @@ class PendingRoots:
             self._trim()
             yield batch.ids, batch
             return
-        end = first + length
+        # Roots that are not pending need no look, however many a message names.
+        end = min(first + length, self.next_root)
+        first = max(first, self._bases[0] if self._bases else end)
         while first < end:
             batch = self._find(first)
             if batch is None:

@@ -2,13 +2,15 @@
 
 A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
 and a rewind to a checkpoint. Each failed try is charged to it in the journal; after
-`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on.
+`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on. Who may
+be blamed, and how a charge is taken back, is in poison_charges.py.
 
 How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
 execute_watch.py. A crash leaves nobody to say what was processed, so the successor of a crashed process
 works carefully: it writes down each tuple before it gives it to user code, and leaves out what has failed
 too often. That costs some microseconds per tuple and ends when as many tuples and as much time have
-passed as may lie between a crash and the return of its tuple. A healthy task pays nothing.
+passed as may lie between a crash and the return of its tuple. Where something was charged without a crash,
+passes are watched for as long, without writing tuples down. A healthy task pays nothing.
 """
 
 from __future__ import annotations
@@ -24,18 +26,15 @@ from heronpy.api.user_code import user_traceback
 
 from .dead_letters import DeadLetters
 from .memory import release_reserve
-from .poison_journal import Charge, Journal, Mark, key_of
-from .tuples import HeronTuple
+from .poison_charges import Charge, may_blame
+from .poison_journal import Journal, Mark, key_of
+from .tuples import DamagedValues, HeronTuple
 
 log = logging.getLogger("heron.instance")
 
 #: Careful work ends when both have passed.
 CAREFUL_TUPLES = 50_000
 CAREFUL_S = 60.0
-#: Ends of a predecessor that the tuple in its hands may have caused.
-_SUSPECT = frozenset({"crashed", "hung", "oom", "killed", "user_exception", "own_bug", "ok"})
-#: Of these a process may have told the reason itself.
-_MAY_SPEAK = frozenset({"user_exception", "oom"})
 
 
 class PoisonGuard:
@@ -50,7 +49,7 @@ class PoisonGuard:
         self._mark: Mark
         #: Tuples of this process that were given up, by content.
         self._given_up: Counter[str] = Counter()
-        #: Stands in for the user's `process` while work is careful; else None.
+        #: Stands in for the user's `process` while work is careful or watched; else None.
         self.careful: Callable[[HeronTuple], Any] | None = None
         self._careful_left = 0
         self._careful_until = 0.0
@@ -65,25 +64,26 @@ class PoisonGuard:
         self._mode = task.user.reliability
         self._letters = DeadLetters(task)
         place = Path(task.launch.sockets_dir)
-        self._journal = Journal(place / f"instance-{task.task_id}.poison")
+        self._journal = Journal(place / f"instance-{task.task_id}.poison", self.tries_max)
         self._mark = Mark(place / f"instance-{task.task_id}.mark")
         self._journal.load()
-        spoke = after in _MAY_SPEAK and self._journal.spoken >= task.epoch - 1
-        suspect = after in _SUSPECT and not spoke
+        now = time.monotonic()
+        suspect = may_blame(after, told=self._journal.spoken >= task.epoch - 1)
         found = self._mark.read()
         if found is not None and suspect:
             self._charge_marked(found, after)
-        if not (suspect or self._journal.careful or self._journal.has_deadly()):
+        if suspect or self._journal.careful or self._journal.charges.deadly(now):
+            try:
+                self._mark.open()
+            except OSError as error:
+                log.warning("tuples cannot be marked, so one that crashes the task stays unknown: %s", error)
+                return
+            self._look_for_it(True)
+            log.info("processing carefully for a while: a tuple may have ended the process before this one")
+        elif not self._journal.charges.open(now):
             return
-        try:
-            self._mark.open()
-        except OSError as error:
-            log.warning("tuples cannot be marked, so one that crashes the task stays unknown: %s", error)
-            return
-        self._look_for_it(True)
-        self._careful_left, self._careful_until = CAREFUL_TUPLES, time.monotonic() + CAREFUL_S
+        self._careful_left, self._careful_until = CAREFUL_TUPLES, now + CAREFUL_S
         self.careful = self._process_async if asynchronous else self._process
-        log.info("processing carefully for a while: a tuple may have ended the process before this one")
 
     def _look_for_it(self, careful: bool) -> None:
         if self._journal.careful != careful:
@@ -95,7 +95,7 @@ class PoisonGuard:
         if self._mode == "ATMOST_ONCE":
             self._letters.bury_unseen(mark, why, 1)
             return
-        self._journal.charge(str(mark["key"]), why, deadly=True)
+        self._journal.charges.charge(str(mark["key"]), why, time.monotonic(), deadly=True)
         self._journal.save()
 
     def end(self) -> None:
@@ -131,7 +131,7 @@ class PoisonGuard:
             self._journal.save()
             return False
         key = key_of(self._task.component, tup)
-        charge = self._journal.charge(key, why, deadly=deadly)
+        charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
             # The process ends with this; one that goes on may still end in a way that nobody tells.
@@ -143,44 +143,85 @@ class PoisonGuard:
             self._give_up(tup, charge, key)
         return True
 
-    def _give_up(self, tup: HeronTuple, charge: Charge, key: str) -> None:
-        # After a rewind, or when the process ended before its spout heard, the tuple comes again.
+    def _give_up(self, tup: HeronTuple, charge: Charge, key: str, why: str = "") -> None:
+        """Bury a tuple of the content that `charge` is of, and let it count as processed."""
         self._given_up[key] += 1
-        known = self._given_up[key] <= charge.letters
-        self._letters.bury(tup, charge.why, charge.tries, known)
+        # After a rewind the tuple comes again. At least once another one of this content does, or the same
+        # because its spout has not heard; two letters of one tuple are better than none of another.
+        known = self._mode == "EFFECTIVELY_ONCE" and self._given_up[key] <= charge.letters
+        self._letters.bury(tup, why or charge.why, max(1, charge.tries), known)
         if not known:
             charge.letters += 1
             self._journal.save()
-        if self._mode == "ATLEAST_ONCE":
-            # Also when user code failed it before it raised: its spout must not send it again.
-            self._task.acks.withdraw(tup)
-            self._task.acks.acked.append(tup)
+        self._settle(tup)
+
+    def _settle(self, tup: HeronTuple) -> None:
+        """Its spout must not send it again, also when user code failed it before it raised."""
+        if self._task.acking:
+            acks = self._task.acks
+            acks.withdraw(tup)
+            acks.acked.append(tup)
+            # At once: the next tuple may end the process.
+            acks.flush()
+            self._task.emitter.flush()
+
+    # ---- tuples that cannot be decoded --------------------------------------------------------
+
+    def sparing(self, process: Callable[[HeronTuple], Any]) -> Callable[[HeronTuple], Any]:
+        """`process`, but damaged tuples are buried instead."""
+
+        def given(tup: HeronTuple) -> None:
+            if type(tup.values) is DamagedValues:
+                self.bury_damaged(tup, tup.values)
+            else:
+                process(tup)
+
+        return given
+
+    def bury_damaged(self, tup: HeronTuple, values: DamagedValues) -> None:
+        """Give up a tuple with a value that cannot be decoded: no process could do better."""
+        task, error = self._task, values.error
+        why = f"a value of this tuple could not be decoded\n{user_traceback(error)}"
+        task.metrics.count("__malformed-tuples", "", 1)
+        if not self.tries_max:
+            log.error("gave up a tuple of %s/%s that cannot be decoded: %s", tup.component, tup.stream, error)
+            task.progress.lost += 1
+            self._settle(tup)
+            return
+        key = key_of(task.component, tup)
+        charge = self._journal.charges.by_key.pop(key, None) or Charge(at=time.monotonic())
+        self._journal.charges.keep(key, charge)
+        self._give_up(tup, charge, key, why)
 
     # ---- careful work -------------------------------------------------------------------------
 
     def _process(self, tup: HeronTuple) -> None:
-        if self._admit(tup):
+        key = self._admit(tup)
+        if key:
             self._task.user.object.process(tup)
-            self._passed()
+            self._passed(key)
 
     async def _process_async(self, tup: HeronTuple) -> None:
-        if self._admit(tup):
+        key = self._admit(tup)
+        if key:
             processing: Awaitable[None] = self._task.user.object.process(tup)
             await processing
-            self._passed()
+            self._passed(key)
 
-    def _admit(self, tup: HeronTuple) -> bool:
-        """Mark the tuple as the one in hand; False when it has failed too often and was given up."""
+    def _admit(self, tup: HeronTuple) -> str:
+        """Mark the tuple as the one in hand; its key, or nothing when it has failed too often and was given up."""
         key = key_of(self._task.component, tup)
-        charge = self._journal.charges.get(key)
-        if charge is not None and charge.deadly and charge.tries >= self.tries_max:
+        charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
+        if charge is not None:
             self._give_up(tup, charge, key)
-            return False
+            return ""
         self._mark.set(key, tup)
-        return True
+        return key
 
-    def _passed(self) -> None:
+    def _passed(self, key: str) -> None:
         self._mark.clear()
+        if self._journal.charges.acquit(key):
+            self._journal.save()
         self._careful_left -= 1
         if self._careful_left <= 0 and time.monotonic() >= self._careful_until:
             self.careful = None

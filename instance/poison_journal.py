@@ -2,8 +2,7 @@
 
 The journal is a small file in the folder of the topology's sockets, so it ends with the topology; the
 mark is a page of memory in a file beside it, which survives the death of the process at the cost of a
-memory write. Invariants: at most `TUPLES_MAX` tuples, those charged longest ago make room; a damaged
-file counts as empty; nothing here ever stops a task.
+memory write. Invariants: a damaged file counts as empty; nothing here ever stops a task.
 """
 
 from __future__ import annotations
@@ -12,50 +11,39 @@ import json
 import logging
 import mmap
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from heronpy.common.hashing import stable_hash_many
+from heronpy.wire.codec import Undecodable
 
+from .poison_charges import TERM_MAX, Charge, Charges
 from .tuples import HeronTuple
 
 log = logging.getLogger("heron.instance")
 
-TUPLES_MAX = 256
-WHY_MAX_CHARS = 16 * 1024
 _MARK_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
     """The same for the same content from the same place, after a restart, a replay and a rewind."""
     try:
-        values = format(stable_hash_many(tup.values), "x")
+        plain = [value.data if type(value) is Undecodable else value for value in tup.values]
+        values = format(stable_hash_many(plain), "x")
     except Exception:
         values = repr(tup.values)
     text = "\0".join((component, tup.component, tup.stream, values))
     return blake2b(text.encode(errors="backslashreplace"), digest_size=8).hexdigest()
 
 
-@dataclass(slots=True)
-class Charge:
-    """What a tuple has done."""
-
-    tries: int = 0
-    why: str = ""
-    #: It ends the process, or must not be given to user code again: look for it before it is processed.
-    deadly: bool = False
-    #: Dead letters written of it.
-    letters: int = 0
-
-
 class Journal:
-    """The charges of one task, by key. Pure but for `load` and `save`."""
+    """The charges of one task, and what its next process must know besides."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tries_max: int) -> None:
         self._path = path
-        self.charges: dict[str, Charge] = {}
+        self.charges = Charges(tries_max)
         #: The incarnation that knew why it ended.
         self.spoken = 0
         #: A tuple is looked for that ended a process; that goes on over ends of another kind.
@@ -65,20 +53,17 @@ class Journal:
         try:
             found = json.loads(self._path.read_bytes())
             self.spoken, self.careful = int(found["spoken"]), bool(found["careful"])
-            self.charges = {
-                str(key): Charge(
-                    int(charge["tries"]), str(charge["why"]), bool(charge["deadly"]), int(charge["letters"])
-                )
-                for key, charge in found["charges"].items()
-            }
+            for key, values in found["charges"].items():
+                self.charges.keep(str(key), _charge_of(values))
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError) as error:
+            self.charges.by_key.clear()
             log.warning("%s cannot be read, so tries of poison tuples are counted anew: %s", self._path, error)
 
     def save(self) -> None:
         draft = self._path.with_name(self._path.name + ".new")
-        charges = {key: asdict(charge) for key, charge in self.charges.items()}
+        charges = {key: asdict(charge) for key, charge in self.charges.by_key.items()}
         body = {"spoken": self.spoken, "careful": self.careful, "charges": charges}
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -88,19 +73,16 @@ class Journal:
         except OSError as error:
             log.warning("%s cannot be written, so tries of poison tuples are forgotten: %s", self._path, error)
 
-    def charge(self, key: str, why: str, *, deadly: bool) -> Charge:
-        """One more try has failed; the caller saves."""
-        charge = self.charges.pop(key, None) or Charge()
-        charge.tries += 1
-        charge.why = why[-WHY_MAX_CHARS:]
-        charge.deadly = charge.deadly or deadly
-        self.charges[key] = charge
-        while len(self.charges) > TUPLES_MAX:
-            del self.charges[next(iter(self.charges))]
-        return charge
 
-    def has_deadly(self) -> bool:
-        return any(charge.deadly for charge in self.charges.values())
+def _charge_of(values: Any) -> Charge:
+    return Charge(
+        tries=int(values["tries"]),
+        why=str(values["why"]),
+        deadly=bool(values["deadly"]),
+        letters=int(values["letters"]),
+        term=min(max(1, int(values["term"])), TERM_MAX),
+        at=float(values["at"]),
+    )
 
 
 class Mark:

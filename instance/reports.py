@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from heronpy.proto import control_pb2 as control
 
+from .memory import explain
+
 if TYPE_CHECKING:
     from .task import Task
 
@@ -20,7 +22,7 @@ def loop_age_s(task: Task) -> float:
 
 def status_of(task: Task) -> control.TaskStatus:
     """The heartbeat; called by the control thread."""
-    p, checkpoints = task.progress, task.checkpoints
+    p, checkpoints, readiness = task.progress, task.checkpoints, task.readiness
     return control.TaskStatus(
         task_id=task.task_id,
         component=task.component,
@@ -42,7 +44,17 @@ def status_of(task: Task) -> control.TaskStatus:
         error=task.error,
         attempt=checkpoints.attempt if checkpoints is not None and checkpoints.restored else 0,
         committed=checkpoints.committed if checkpoints is not None else 0,
+        dead_letters=p.dead_letters,
+        lost_tuples=lost_tuples(task),
+        waiting_for=readiness.waiting_for if readiness is not None else "",
+        waiting_s=time.monotonic() - readiness.since if readiness is not None else 0.0,
     )
+
+
+def lost_tuples(task: Task) -> int:
+    """Tuples given up for good; where they are acked, or gone back for, the link's losses are sent again."""
+    sent_again = task.acking or task.checkpoints is not None
+    return task.progress.lost + (0 if sent_again else max(0, task.link.lost_tuples))
 
 
 def report_of(task: Task) -> control.MetricsReport:
@@ -77,6 +89,7 @@ def report_of(task: Task) -> control.MetricsReport:
         pid=os.getpid(),
         loop_age_s=loop_age_s(task),
         state=task.state,
+        not_ready=task.readiness is not None,
     )
     metrics.fill(report)
     return report
@@ -92,7 +105,7 @@ def exception_report(task: Task, error: BaseException, traceback: str, startup: 
         instance_id=task.instance_id,
         container=task.container,
         type=type(error).__name__,
-        message=str(error)[:4096],
+        message=explain(error)[:4096],
         traceback=traceback[-65536:],
         first_at=now,
         last_at=now,

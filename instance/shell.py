@@ -22,11 +22,13 @@ from heronpy.procs import sampler
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2
 
+from . import forking
 from .async_loop import AsyncBoltTask
 from .bolt_loop import BoltTask
 from .definition import own_component
 from .joining import wait_for_plan
 from .memory import limit_address_space, release_reserve
+from .readiness import ReadyTimeoutError
 from .restoring import RestoreError, await_rewind
 from .routing import components_of
 from .spout_loop import SpoutTask
@@ -53,6 +55,7 @@ def run(launch: Any, container: int, task_id: int, epoch: int, after: str = "") 
     task.after = after
     task.connect(topology, component, settings_for(launch, "stmgr"))
     signalled = _install_signals(task)
+    forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
     try:
         code = _startup_failed(task, problem) if problem is not None else _run_task(task)
@@ -100,6 +103,8 @@ def _run_task(task: Task) -> int:
     except StopRequested:
         pass
     except (UserError, HeronError) as error:
+        if isinstance(error.__cause__, ReadyTimeoutError):
+            return _startup_failed(task, error.__cause__)
         if isinstance(error.__cause__, MemoryError):
             release_reserve()
         task.report_exception(error.__cause__ or error, startup=False)

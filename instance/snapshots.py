@@ -28,6 +28,8 @@ from heronpy.common.errors import HeronError
 from heronpy.procs.linux import die_with_parent
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
+from . import forking
+
 #: What a child says first: the snapshot follows, or why there is none.
 _DONE, _FAILED = b"+", b"!"
 #: Signals that the child takes as any program does; its handlers are the parent's.
@@ -126,7 +128,8 @@ class SnapshotWriter:
         read, write = os.pipe2(os.O_CLOEXEC)
         parent = os.getpid()
         try:
-            pid = os.fork()
+            with forking.by_the_runtime():
+                pid = os.fork()
         except OSError as error:
             os.close(read)
             os.close(write)

@@ -46,6 +46,8 @@ class SpoutTask(Task):
         self.pending = PendingRoots((self.epoch << ROOT_EPOCH_SHIFT) + 1)
         self.clamped = False
         self.exhausted = False
+        #: The plan says that a sink is not ready.
+        self.held = False
         self._activated = True
         self._completed: list[frame_pb2.Frame] = []
         #: Batches whose acker is gone.
@@ -61,6 +63,7 @@ class SpoutTask(Task):
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
+        self.held = self.plan is not None and self.plan.spouts_held
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             self._read_limits()
@@ -125,7 +128,10 @@ class SpoutTask(Task):
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         if frame.kind == COMPLETE:
-            self._completed.append(frame)
+            if len(frame.first) == len(frame.length):
+                self._completed.append(frame)
+            else:
+                self.metrics.count("__malformed-frames", "", 1)
         elif frame.kind == CLAMP:
             self.clamped = frame.on
 
@@ -287,7 +293,7 @@ class SpoutTask(Task):
 
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
-        if not self.active or self.clamped or self.exhausted or self.link.blocked():
+        if not self.active or self.held or self.clamped or self.exhausted or self.link.blocked():
             return 0
         if self.max_pending:
             return max(0, min(chunk, self.max_pending - self.pending.total - self.emitter.buffered()))

@@ -32,6 +32,7 @@ from .link import DataLink
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
+from .readiness import ASK_S, Readiness
 from .reports import exception_report, report_of, status_of
 from .restoring import RestoreError
 from .routing import choosers_for, component_of, output_streams
@@ -68,6 +69,9 @@ class Progress:
     out_tuples: int = 0
     out_bytes: int = 0
     pending: int = 0
+    #: Tuples given up: kept as dead letters, and neither processed nor kept nor sent again by anybody.
+    dead_letters: int = 0
+    lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
 
@@ -89,6 +93,8 @@ class Task:
     after = ""
     #: Its part in EFFECTIVELY_ONCE; None in any other mode.
     checkpoints: Checkpoints | None = None
+    #: While it is asked whether it is ready.
+    readiness: Readiness | None = None
 
     def __init__(self, launch: Any, settings: Any, metrics_s: float, container: int, task_id: int, epoch: int) -> None:
         self.launch = launch
@@ -362,6 +368,8 @@ class Task:
             self.publish_progress(now)
             if self.checkpoints is not None:
                 self.checkpoints.check(now)
+            if self.readiness is not None:
+                self.readiness.ask(now)
 
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
@@ -393,6 +401,8 @@ class Task:
             return
         if self.checkpoints is not None and self.checkpoints.ready and not self._waiting:
             return
+        if self.readiness is not None:
+            timeout_s = min(timeout_s, ASK_S)
         self.progress.resting = True
         self.link.wait(timeout_s)
         self.progress.resting = False

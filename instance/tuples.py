@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from heronpy.proto import frame_pb2
+from heronpy.wire.codec import Undecodable
 from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
 
 _numbers = count(1)
@@ -156,6 +157,22 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
             f"Tuple(id={self.id!r}, component={self.component!r}, stream={self.stream!r}, "
             f"task={self.task!r}, values={self.values!r})"
         )
+
+
+class DamagedValues(list[Any]):
+    """The values of a tuple of which one could not be decoded: it has its place, and user code never sees it."""
+
+    @property
+    def error(self) -> BaseException:
+        """What decoding the first such value raised."""
+        return next(value.error for value in self if type(value) is Undecodable)
+
+
+def mark_damaged(tuples: list[HeronTuple]) -> None:
+    """Give those that hold an undecodable value DamagedValues."""
+    for tup in tuples:
+        if any(type(value) is Undecodable for value in tup.values):
+            tup.values = DamagedValues(tup.values)
 
 
 def make_mixed_tuples(flat: list[Any], widths: list[int], frame: InFrame) -> list[HeronTuple]:

@@ -53,8 +53,9 @@ class Delegate:
     fail: Callable[[Any], None]
     end_of_input: Callable[[], None]
 
-    def __init__(self, instance_id: str) -> None:
-        self.logger = logging.getLogger(instance_id)
+    def __init__(self) -> None:
+        # Beside "stdout" and "stderr"; each record names its process already.
+        self.logger = logging.getLogger("log")
 
     def log(self, message: str, level: str | None = None) -> None:
         """Log a message; the level is trace, debug, info (default), warn or error."""
@@ -79,9 +80,9 @@ class UserCode:
             task.task_id,
             task.component,
             task.user_metrics,
-            task.launch.package_dir,
+            task.launch.package_archive or task.launch.package_dir,
         )
-        self.delegate = Delegate(task.instance_id)
+        self.delegate = Delegate()
         self.object: Any = None
         self.initialized = False
         self._plain = {**_plain(plan.topology.topology_config), **_plain(self._part.comp.config)}

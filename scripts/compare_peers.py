@@ -41,6 +41,7 @@ except ModuleNotFoundError as missing:
     )
 
 from heronpy.common.errors import HeronError  # noqa: E402
+from heronpy.common.folders import make_folders, make_output  # noqa: E402
 from heronpy.loadtest import calibration, plots, profiles  # noqa: E402
 from heronpy.loadtest.cluster import cluster  # noqa: E402
 from heronpy.loadtest.processes import Tree  # noqa: E402
@@ -302,7 +303,7 @@ def main() -> int:
     options = parser.parse_args()
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     cache = (options.cache or home / "heronpy" / "peers").absolute()
-    cache.mkdir(parents=True, exist_ok=True)
+    make_folders(cache)
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
         found = contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch)))
         wanted = [part for part in options.only.split(",") if part]
@@ -314,7 +315,7 @@ def main() -> int:
     table = markdown(found, verdict, options.rounds)
     print(table)
     for path in filter(None, (options.markdown, options.plot, options.json)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_output(path.parent)
     if options.markdown:
         options.markdown.write_text(table, encoding="utf-8")
     if options.plot:

@@ -1,7 +1,7 @@
 """The main job: real flights through a topology into a table that PySpark writes.
 
-Submits topologies/flight_delays.py to the local cluster, follows it until it ends by itself, and prints
-the answer from the table, where the logs are and how to look further.
+Submits topologies/flight_delays.py to the local cluster, follows it until it ends by itself, checks the table
+against the file that the flights came from, and prints the answer, where the logs are and how to look further.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from heronpy.cli.target import unix_user
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGY = ROOT / "topologies" / "flight_delays.py"
@@ -26,14 +28,14 @@ def main() -> int:
     home = Path(os.environ.get("HERON_HOME") or Path.home() / ".herondata")
     table = home / "output" / f"{NAME}-{time.strftime('%Y%m%d-%H%M%S')}"
     heron = Path(sys.executable).with_name("heron")
-    submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait"]
+    submit = [heron, "submit", "local", TOPOLOGY, NAME, "--output", table, "--wait", "--kill-on-interrupt"]
     code = subprocess.call([str(part) for part in submit])
     if code:
         return code
     print("\nHow late do flights leave New York? (minutes; from the table that Spark wrote)\n", flush=True)
+    # It prints no numbers that it has not checked.
     code = subprocess.call([sys.executable, str(TOPOLOGY), "--report", str(table)])
-    user = os.environ.get("USER") or Path.home().name
-    logs = home / "topologies" / "local" / user / NAME / "log-files"
+    logs = home / "topologies" / "local" / unix_user() / NAME / "log-files"
     print(f"the table  {table}")
     print(f"the logs   {logs if logs.exists() else home / 'topologies'}")
     print(f"the code   {TOPOLOGY.relative_to(ROOT)}")

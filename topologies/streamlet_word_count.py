@@ -53,12 +53,10 @@ def word_count(window_s: int = 10) -> Builder:
 
 
 def at_least_once() -> Config:
-    """Replay what fails. Elements stay pending until they have left their window, so both limits
-    allow for one: the time-out is longer, and all of a window's elements may be pending."""
+    """Replay what fails. Elements stay pending until they have left their window, so the runner makes
+    the message timeout longer than the windows, and lets as many be pending."""
     config = Config()
     config.set_delivery_semantics(Config.ATLEAST_ONCE)
-    config.set_user_config("topology.message.timeout.secs", 60)
-    config.set_user_config("topology.max.spout.pending", 1000)
     return config
 
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from heronpy.api import api_constants
 from heronpy.api.component.component_spec import GlobalStreamId, HeronComponentSpec, check_name
 from heronpy.api.config_values import encode_config, sanitize_config
+from heronpy.api.errors import SpecValueError
 from heronpy.api.stream import FieldGrouping, Grouping, Stream
 from heronpy.proto import components_of, topology_pb2
 
@@ -51,27 +52,6 @@ def heron_options() -> dict[str, str]:
             raise ValueError(f"Invalid {_OPTIONS_VARIABLE} part {part!r}; it must be key=value.")
         options[key] = value
     return options
-
-
-def build_topology(name: str, specs: Iterable[HeronComponentSpec], config: dict[str, Any],
-                   initial_state: str = "RUNNING") -> topology_pb2.Topology:
-    """The message of a topology; ValueError or TypeError when it is wrong."""
-    check_name("Topology name", name)
-    if initial_state not in topology_pb2.TopologyState.keys():
-        raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; "
-                         "use RUNNING or PAUSED.")
-    components = list(specs)
-    validate_components(components)
-    topology = topology_pb2.Topology()
-    topology.id = name + str(uuid.uuid4())
-    topology.name = name
-    topology.state = topology_pb2.PAUSED if initial_state == "PAUSED" else topology_pb2.RUNNING
-    full_config = {**DEFAULT_TOPOLOGY_CONFIG, **sanitize_config(config, f"topology {name}")}
-    topology.topology_config.CopyFrom(encode_config(full_config, f"topology {name}"))
-    for spec in components:
-        target: Any = topology.spouts if spec.is_spout else topology.bolts
-        target.add().CopyFrom(spec.get_protobuf())
-    return topology
 
 
 def validate_components(specs: list[HeronComponentSpec]) -> None:
@@ -122,6 +102,11 @@ def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Str
 _submissions_ignored = False
 
 
+def are_submissions_ignored() -> bool:
+    """Whether a task loads the file that described the topology at this moment."""
+    return _submissions_ignored
+
+
 @contextlib.contextmanager
 def submissions_ignored() -> Iterator[None]:
     """While a task loads the file that described the topology, submitting it again does nothing.
@@ -164,6 +149,7 @@ class TopologyType(type):
 
     _heron_specs: list[HeronComponentSpec]
     _topo_config: dict[str, Any]
+    _own_config: dict[str, Any]
     _built: topology_pb2.Topology | None
 
     def __new__(mcs, classname: str, bases: tuple[type, ...], class_dict: dict[str, Any]
@@ -172,14 +158,15 @@ class TopologyType(type):
         config: dict[str, Any] = {}
         for base in reversed(bases):
             specs.update({str(spec.name): spec for spec in getattr(base, "_heron_specs", ())})
-            config.update(getattr(base, "_topo_config", {}))
+            config.update(getattr(base, "_own_config", {}))
         specs.update(mcs.class_dict_to_specs(class_dict))
-        config.update(mcs.class_dict_to_topo_config(class_dict, classname))
+        config.update(_own_config(class_dict, classname))
         is_base = not any(isinstance(base, TopologyType) for base in bases)
         if not is_base:
             validate_components(list(specs.values()))
         class_dict["_heron_specs"] = list(specs.values())
-        class_dict["_topo_config"] = config
+        class_dict["_own_config"] = config
+        class_dict["_topo_config"] = {**mcs.DEFAULT_TOPOLOGY_CONFIG, **config}
         class_dict["_built"] = None
         return super().__new__(mcs, classname, bases, class_dict)
 
@@ -201,10 +188,80 @@ class TopologyType(type):
         return specs
 
     @classmethod
-    def class_dict_to_topo_config(mcs, class_dict: dict[str, Any], classname: str = "Topology"
-                                  ) -> dict[str, Any]:
-        """The configuration with strings for all values that travel as strings."""
-        return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
+    def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
+        """The defaults with the attribute `config` over them; strings for values that travel as strings."""
+        return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
+
+    @staticmethod
+    def _sanitize_config(custom_config: Any) -> dict[str, Any]:
+        """A copy of a configuration, with strings for all values that travel as strings."""
+        return sanitize_config(custom_config, "the topology")
+
+    @classmethod
+    def add_spout_specs(mcs, spec: HeronComponentSpec, spout_specs: dict[str, Any]) -> None:
+        """Adds the message of a spout; ValueError when it emits nothing."""
+        spec.check_streams()
+        spout_specs[str(spec.name)] = spec.get_protobuf()
+
+    @classmethod
+    def add_bolt_specs(mcs, spec: HeronComponentSpec, bolt_specs: dict[str, Any]) -> None:
+        """Adds the message of a bolt; ValueError when it takes nothing."""
+        spec.check_streams()
+        bolt_specs[str(spec.name)] = spec.get_protobuf()
+
+    @classmethod
+    def get_topology_config_protobuf(mcs, class_dict: dict[str, Any]) -> topology_pb2.Config:
+        """The message of the entry `_topo_config`."""
+        return encode_config(class_dict["_topo_config"])
+
+    @classmethod
+    def add_bolts_and_spouts(mcs, topology: topology_pb2.Topology, class_dict: dict[str, Any]) -> None:
+        """Puts the messages of the entries `_protobuf_spouts` and `_protobuf_bolts` into a topology."""
+        for spout in class_dict["_protobuf_spouts"].values():
+            topology.spouts.add().CopyFrom(spout)
+        for bolt in class_dict["_protobuf_bolts"].values():
+            topology.bolts.add().CopyFrom(bolt)
+
+    @classmethod
+    def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
+        """Builds the message of a topology, with a fresh id, from what the two methods above read.
+
+        It and what the heron command said (name, initial state, folder) become entries of `class_dict`.
+        """
+        if classname == "Topology" and not class_dict.get("_protobuf_spouts"):
+            return  # the base class
+        options = heron_options()
+        name = options.get(_NAME, classname)
+        check_name("Topology name", name)
+        initial_state = options.get(_INITIAL_STATE, "RUNNING")
+        if initial_state not in topology_pb2.TopologyState.keys():
+            raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; "
+                             "use RUNNING or PAUSED.")
+        topology = topology_pb2.Topology()
+        topology.id = name + str(uuid.uuid4())
+        topology.name = name
+        topology.state = topology_pb2.PAUSED if initial_state == "PAUSED" else topology_pb2.RUNNING
+        topology.topology_config.CopyFrom(mcs.get_topology_config_protobuf(class_dict))
+        mcs.add_bolts_and_spouts(topology, class_dict)
+        class_dict.update(topology_name=name, topology_id=topology.id, protobuf_topology=topology,
+                          topologydefn_tmpdir=options.get(_TMP_DIRECTORY), heron_runtime_options=options)
+
+    @classmethod
+    def message_of(mcs, classname: str, specs: list[HeronComponentSpec], config: dict[str, Any]
+                   ) -> topology_pb2.Topology:
+        """The message of a topology of these components and this full configuration, with a fresh id."""
+        validate_components(specs)
+        spouts: dict[str, Any] = {}
+        bolts: dict[str, Any] = {}
+        for spec in specs:
+            if spec.is_spout:
+                mcs.add_spout_specs(spec, spouts)
+            else:
+                mcs.add_bolt_specs(spec, bolts)
+        entries = {"_topo_config": config, "_protobuf_spouts": spouts, "_protobuf_bolts": bolts}
+        mcs.init_topology(classname, entries)
+        message: topology_pb2.Topology = entries["protobuf_topology"]  # type: ignore[assignment]
+        return message
 
     @staticmethod
     def get_heron_options_from_env() -> dict[str, str]:
@@ -241,12 +298,31 @@ class TopologyType(type):
         """All options that the heron command passed."""
         return heron_options()
 
+    @property
+    def _protobuf_spouts(cls) -> dict[str, topology_pb2.Spout]:
+        """The messages of the spouts by component name."""
+        return {spout.comp.name: spout for spout in cls.protobuf_topology.spouts}
+
+    @property
+    def _protobuf_bolts(cls) -> dict[str, topology_pb2.Bolt]:
+        """The messages of the bolts by component name."""
+        return {bolt.comp.name: bolt for bolt in cls.protobuf_topology.bolts}
+
     def to_proto(cls, name: str | None = None) -> topology_pb2.Topology:
         """The message of this topology, with a fresh id."""
         if not cls._heron_specs:
             raise ValueError("The base Topology class has no components; write a subclass.")
-        state = heron_options().get(_INITIAL_STATE, "RUNNING")
-        return build_topology(name or cls.topology_name, cls._heron_specs, cls._topo_config, state)
+        message = type(cls).message_of(cls.__name__, cls._heron_specs, cls._topo_config)
+        if name is not None:
+            check_name("Topology name", name)
+            message.id = name + message.id.removeprefix(message.name)
+            message.name = name
+        return message
+
+
+def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
+    """What the attribute `config` says, with strings for all values that travel as strings."""
+    return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
 
 
 class Topology(metaclass=TopologyType):
@@ -280,7 +356,7 @@ class TopologyBuilder:
     def __init__(self, name: str) -> None:
         check_name("Topology name", name)
         if name == "Topology":
-            raise ValueError("A topology cannot be named 'Topology'; choose another name.")
+            raise SpecValueError("A topology cannot be named 'Topology'; choose another name.")
         self.topology_name = name
         self._specs: dict[str, HeronComponentSpec] = {}
         self._topology_config: dict[str, Any] = {}
@@ -323,11 +399,19 @@ class TopologyBuilder:
             raise TypeError(f"Argument to set_config needs to be dict, given: {config!r}")
         self._topology_config = config
 
+    def _construct_topo_class_dict(self) -> dict[str, Any]:
+        """The attributes of a `Topology` subclass that is this topology; subclasses may change them.
+
+        `TopologyType(name, (Topology,), attributes)` makes the class.
+        """
+        return {**self._specs, "config": self._topology_config}
+
     def build(self) -> topology_pb2.Topology:
         """The message of the topology, with a fresh id."""
-        options = heron_options()
-        return build_topology(options.get(_NAME, self.topology_name), self._specs.values(),
-                              self._topology_config, options.get(_INITIAL_STATE, "RUNNING"))
+        attributes = self._construct_topo_class_dict()
+        specs = list(TopologyType.class_dict_to_specs(attributes).values())
+        return TopologyType.message_of(self.topology_name, specs,
+                                       TopologyType.class_dict_to_topo_config(attributes))
 
     def build_and_submit(self) -> None:
         """Builds the topology and writes its definition file for the heron command."""

@@ -127,7 +127,10 @@ class TopologyContext:
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """Where the user's package lies on this machine."""
+        """The user's package on this machine, with its content unpacked beside it; None without a package.
+
+        A file that `zipfile` and `zipimport` open, or the folder where a folder was submitted.
+        """
         return self._package_path
 
     def get_metrics_collector(self) -> Any:

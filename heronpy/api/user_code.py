@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
+from heronpy.api import arguments
 from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
@@ -30,6 +31,8 @@ _T = TypeVar("_T")
 #: The folders of the runtime, each with its separator.
 _HOME = Path(__file__).parents[2]
 _RUNTIME = tuple(str(_HOME / name) + os.sep for name in ("heronpy", "instance", "stmgr"))
+#: Folder of the unpacked package to what the user submitted: tracebacks name the user's own files.
+_SUBMITTED_AS: dict[str, str] = {}
 
 
 class UserPackageError(PackageError):
@@ -60,10 +63,14 @@ def prepare_path(package_dir: str | None) -> None:
 
 
 def prepare(launch: Any) -> None:
-    """Makes the user's code of a `LaunchSpec` importable: path first, then its main file."""
+    """Makes the user's code of a `LaunchSpec` importable: path and arguments first, then its main file."""
     if launch is None:
         return
     prepare_path(launch.package_dir)
+    if launch.package_dir and launch.source:
+        _SUBMITTED_AS[launch.package_dir] = launch.source
+    if launch.argv:
+        arguments.use(launch.argv, launch.argv_names_topology)
     if launch.main_file:
         load_main(launch.main_file)
 
@@ -240,7 +247,10 @@ def user_traceback(error: BaseException) -> str:
     while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     # All frames are ours when a connector of ours fails: then they are what there is to say.
-    return "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
+    text = "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
+    for package, source in _SUBMITTED_AS.items():
+        text = text.replace(f'File "{package}{os.sep}', f'File "{source}{os.sep}')
+    return text
 
 
 def is_runtime_frame(file: str) -> bool:

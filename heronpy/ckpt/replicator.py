@@ -27,6 +27,7 @@ from heronpy.common.exit_codes import FAILURE, OK, USAGE
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.rpc import seal, wrap
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2 as control
@@ -51,7 +52,7 @@ class ReplicaReports:
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
         self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
-        self._sock.connect(f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
+        connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
 
     def send(self, replicator: Replicator) -> None:
         """All figures."""

@@ -130,8 +130,3 @@ class Loader:
                 f"{what} of {owner.component} in checkpoint {self._number} cannot be read"
                 f" ({type(error).__name__}: {error}); submit the code that its values belong to."
             ) from error
-
-
-def plain_components(metadata: Metadata) -> set[str]:
-    """Components whose plain State holds something: their parallelism cannot change."""
-    return {task.component for task in metadata.tasks if task.stateful}

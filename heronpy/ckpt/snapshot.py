@@ -27,7 +27,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
 from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
-from heronpy.storage.checkpoints import CheckpointStore, StoreError, check_trusted, open_location
+from heronpy.storage.checkpoints import CheckpointStore, StoreError, open_location
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
@@ -88,7 +88,6 @@ class TaskState:
         self.attempt = attempt
         if not location:
             return []
-        check_trusted(location)
         store, metadata = open_location(location)
         loader = Loader(store, metadata, self.owner, self.allow_pickle)
         self.restored = loader.mine

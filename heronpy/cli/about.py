@@ -46,7 +46,7 @@ def version_command(target: object, as_json: bool) -> None:
 @click.pass_context
 def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show help for a verb."""
-    from heronpy.cli.main import heron
+    from heronpy.cli.main import heron, no_such_verb
 
     parent = click.Context(heron, info_name="heron", help_option_names=["-h", "--help"], max_content_width=100)
     command: click.Command = heron
@@ -57,8 +57,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
             )
         found = command.get_command(parent, word)
         if found is None:
-            hint = exits.nearest(word, command.list_commands(parent), "; run 'heron --help' to see all verbs")
-            raise exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
+            raise no_such_verb(word, command.list_commands(parent))
         command, parent = found, click.Context(found, info_name=word, parent=parent)
     say(command.get_help(parent))
 

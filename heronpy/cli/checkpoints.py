@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
 from heronpy.cli.output import clean, counted, print_json, say, warn
+from heronpy.cli.reading import Reading, reading_target
 from heronpy.cli.target import (
     Common,
     Target,
@@ -76,8 +77,8 @@ def checkpoints_command() -> None:
     """
 
 
-@checkpoints_command.command("list")
-@target_argument
+@checkpoints_command.command("list", cls=Reading)
+@reading_target
 @topology_argument
 @click.option("--store", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
               help="List those in this store or replica instead.")  # fmt: skip
@@ -101,10 +102,10 @@ def list_command(target: Target, topology: str, store: Path | None, as_json: boo
         render_checkpoints.show_list(topology, view.mode, rows, view.reply)
 
 
-@checkpoints_command.command("show")
-@target_argument
+@checkpoints_command.command("show", cls=Reading)
+@reading_target
 @topology_argument
-@click.argument("checkpoint", metavar="ID|PATH")
+@click.argument("checkpoint", metavar="ID|PATH", shell_complete=complete.checkpoints)
 @click.option("--files", is_flag=True, help="List every file that the checkpoint needs; they are all it needs.")
 @json_flag
 @common_flags
@@ -191,7 +192,8 @@ def _stateful(session: Session, topology: str) -> LaunchSpec:
 @checkpoints_command.command("restore")
 @target_argument
 @topology_argument
-@click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest one.")
+@click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest one.",
+              shell_complete=complete.checkpoints)  # fmt: skip
 @click.option(
     "--timeout",
     "timeout_s",
@@ -220,7 +222,7 @@ def restore_command(
 @checkpoints_command.command("delete")
 @target_argument
 @topology_argument
-@click.argument("checkpoint", required=False, metavar="[ID|PATH]")
+@click.argument("checkpoint", required=False, metavar="[ID|PATH]", shell_complete=complete.checkpoints)
 @click.option("--all", "everything", is_flag=True, help="Delete all of them, savepoints, too.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
 @json_flag
@@ -270,8 +272,8 @@ def delete_command(
     say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
 
 
-@checkpoints_command.command("verify")
-@target_argument
+@checkpoints_command.command("verify", cls=Reading)
+@reading_target
 @source_argument
 @click.argument("checkpoint", required=False, metavar="[ID]")
 @json_flag

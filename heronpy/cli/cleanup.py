@@ -1,8 +1,9 @@
 """Taking a topology down: through its scheduler, or by hand when the scheduler is dead.
 
 Used by `kill` and by a `submit` that fails. Safe to repeat. A process counts as the topology's only
-when its command line or environment names this topology's launch file, and it is signalled by pid
-and start time together, so a reused pid is never hit. Log files stay.
+when it is this user's, and either runs one of our modules on this topology's launch file or was started
+by one that does (see `belongs`); it is signalled by pid and start time together, so a reused pid is never
+hit. Log files stay.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
 LAUNCH_VARIABLE = "HERON_LAUNCH"
+#: What a topology consists of.
+_CONTROL = ("heronpy.scheduler", "heronpy.executor", "heronpy.tmaster", "heronpy.spark", "heronpy.ckpt.replicator")
+OUR_MODULES = frozenset((*_CONTROL, "stmgr", "instance"))
 TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
 ASK_AGAIN_S = 2.0
@@ -130,6 +136,37 @@ def _wait_gone(launch_file: str, timeout_s: float) -> None:
         time.sleep(0.05)
 
 
+def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file: str) -> bool:
+    """Whether a process with this command line belongs to the topology of a launch file. Pure.
+
+    Either it runs one of our modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
+    with the file in its environment (`inherited`) and without a terminal: a forked process, whose command
+    line is a title, a JVM, what user code has started. Who has a terminal is a person, with an editor on
+    the file or a shell that knows the variable.
+    """
+    if inherited == launch_file and not terminal:
+        return True
+    if not argv or not _is_python(argv[0]):
+        return False
+    module, rest = _module_of(argv[1:])
+    return module in OUR_MODULES and (
+        f"--launch={launch_file}" in rest or ("--launch", launch_file) in pairwise(rest)
+    )
+
+
+def _is_python(program: str) -> bool:
+    return program == sys.executable or os.path.basename(program).startswith(("python", "pypy"))
+
+
+def _module_of(words: list[str]) -> tuple[str, list[str]]:
+    """The module that these arguments make Python run, and the arguments behind it."""
+    while words and words[0].startswith("-") and words[0] not in ("-", "--"):
+        if words[0] == "-m":
+            return (words[1] if len(words) > 1 else ""), words[2:]
+        words = words[2 if words[0] in ("-X", "-W") else 1 :]
+    return "", []
+
+
 def leftovers(launch_file: str) -> list[psutil.Process]:
     """Live processes of this user that belong to the launch file, without this one and its parents."""
     import psutil
@@ -144,7 +181,8 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
         try:
             if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            if launch_file in process.cmdline() or process.environ().get(LAUNCH_VARIABLE) == launch_file:
+            inherited = process.environ().get(LAUNCH_VARIABLE)
+            if belongs(process.cmdline(), inherited, process.terminal() is not None, launch_file):
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             continue

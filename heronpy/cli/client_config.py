@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from heronpy.cli import exits
+from heronpy.common.folders import make_folders
 
 CLIENT_KEYS = {
     "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
@@ -56,9 +57,11 @@ class ClientConfig:
         """The settings among the values, as `--config-property` would have them."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
-    def set(self, key: str, value: str) -> None:
-        check(key, value)
+    def set(self, key: str, value: str) -> list[str]:
+        """Remember a value; what the user should know about it."""
+        warnings = check(key, value)
         self._write({**self.values, key: value})
+        return warnings
 
     def unset(self, key: str) -> bool:
         """Forget a key; False when it was not set."""
@@ -70,7 +73,7 @@ class ClientConfig:
     def _write(self, values: dict[str, str]) -> None:
         import yaml
 
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".cli.yaml.")
         try:
             with open(handle, "w", encoding="utf-8") as file:
@@ -82,25 +85,23 @@ class ClientConfig:
         self.values = values
 
 
-def check(key: str, value: str) -> None:
-    """Refuse a key that nothing reads, or a value that its setting does not accept."""
+def check(key: str, value: str) -> list[str]:
+    """Refuse a key that nothing reads, or a value that its setting does not accept; warn about Apache's keys."""
     if key == "service_url":
-        raise exits.Failure(
-            "service_url is not used: heron talks to the cluster directly; set heron.statemgr.root instead", exits.USAGE
-        )
+        return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root says where it is"]
     if key in CLIENT_KEYS:
         from heronpy.cli.target import NAME, NAME_RULE
 
         if key != "config-path" and not NAME.fullmatch(value):
             raise exits.Failure(f"'{value}' is no {key}; {NAME_RULE}", exits.USAGE)
-        return
+        return []
     if not key.startswith("heron."):
         known = [*CLIENT_KEYS, "heron.<room>.<field>"]
         hint = exits.nearest(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
         raise exits.Failure(f"'{key}' is no key of the client's configuration{hint}", exits.USAGE)
     from heronpy.common import settings
 
-    settings.resolve("local", [], {}, {}, [f"{key}={value}"])
+    return settings.resolve("local", [], {}, {}, [f"{key}={value}"]).ignored
 
 
 def _text(value: object) -> str:

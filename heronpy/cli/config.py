@@ -7,23 +7,42 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heronpy.cli import exits
-from heronpy.cli.output import print_json, print_table, say
+from heronpy.cli import complete, exits
+from heronpy.cli.output import print_json, print_table, say, warn
+from heronpy.cli.reading import Reading, reading_target
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
 
 
-@click.group("config")
+class _ConfigGroup(click.Group):
+    """Takes the cluster before the subcommand, too, as Apache's command does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [word for word in args if not word.startswith("-")]
+        if words and words[0] not in self.commands:
+            if len(words) > 1 and words[1] in self.commands:
+                first, second = args.index(words[0]), args.index(words[1], args.index(words[0]) + 1)
+                args[first], args[second] = words[1], words[0]
+            elif args == words and len(words) == 1:
+                args = ["list", *words]
+        return super().parse_args(ctx, args)
+
+
+@click.group("config", cls=_ConfigGroup)
 def config_command() -> None:
-    """Show settings and their origin; list, set and unset client defaults of a cluster."""
+    """Show settings and their origin; list, set and unset client defaults of a cluster.
+
+    Apache's order of words works as well: heron config CLUSTER set KEY VALUE.
+    """
 
 
-@config_command.command("show")
-@target_argument
-@click.argument("room", required=False)
-@click.option("--topology", metavar="NAME", help="Show what a running topology was launched with.")
+@config_command.command("show", cls=Reading)
+@reading_target
+@click.argument("room", required=False, shell_complete=complete.rooms)
+@click.option("--topology", metavar="NAME", help="Show what a running topology was launched with.",
+              shell_complete=complete.topologies)  # fmt: skip
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @json_flag
 @common_flags
@@ -87,8 +106,8 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-@config_command.command("list")
-@target_argument
+@config_command.command("list", cls=Reading)
+@reading_target
 @json_flag
 def list_command(target: Target, as_json: bool) -> None:
     """List the client's defaults of a cluster."""
@@ -106,20 +125,21 @@ def list_command(target: Target, as_json: bool) -> None:
 
 @config_command.command("set")
 @target_argument
-@click.argument("key")
+@click.argument("key", shell_complete=complete.client_keys)
 @click.argument("value")
 def set_command(target: Target, key: str, value: str) -> None:
     """Set a client default of a cluster: config-path, role, environ or heron.<room>.<field>."""
     from heronpy.cli.client_config import ClientConfig
 
     config = ClientConfig(target.cluster)
-    config.set(key, value)
+    for text in config.set(key, value):
+        warn(text)
     say(f"Set {key} = {value} for cluster {target.cluster} in {config.path}")
 
 
 @config_command.command("unset")
 @target_argument
-@click.argument("key")
+@click.argument("key", shell_complete=complete.client_keys)
 def unset_command(target: Target, key: str) -> None:
     """Forget a client default of a cluster."""
     from heronpy.cli.client_config import ClientConfig

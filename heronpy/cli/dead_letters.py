@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heronpy.cli import complete
 from heronpy.cli.output import clean, clean_block, print_json, say
-from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +24,12 @@ FOLLOW_POLL_S = 0.2
 PAYLOAD_SHOWN_CHARS = 400
 
 
-@click.command("dead-letters")
-@target_argument
+@click.command("dead-letters", cls=Reading)
+@reading_target
 @topology_argument
-@click.argument("what", required=False, metavar="[COMPONENT]")
-@click.option("--component", metavar="NAME", help="Only tuples that this component gave up.")
+@click.argument("what", required=False, metavar="[COMPONENT]", shell_complete=complete.components)
+@click.option("--component", metavar="NAME", help="Only tuples that this component gave up.",
+              shell_complete=complete.components)  # fmt: skip
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with those to come; Ctrl-C ends it.")
 @json_flag

@@ -17,6 +17,7 @@ NOT_FOUND = 3
 EXISTS = 4
 TIMED_OUT = 5
 PARTIAL = 6
+LOSSES = 7
 INTERRUPTED = 130
 
 MEANINGS = {
@@ -27,6 +28,7 @@ MEANINGS = {
     EXISTS: "a topology of that name exists already",
     TIMED_OUT: "not done before its deadline",
     PARTIAL: "partly done; stderr says what is left",
+    LOSSES: "'submit --wait': the topology has finished and lost tuples; stdout and stderr say how many",
     INTERRUPTED: "interrupted by Ctrl-C",
 }
 

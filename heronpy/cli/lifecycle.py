@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
+from heronpy.cli.metrics import check_component
 from heronpy.cli.output import say
 from heronpy.cli.target import Common, Target, common_flags, target_argument, topology_argument
 
@@ -58,19 +59,30 @@ def _set_state(target: Target, topology: str, active: bool, timeout_s: float, co
 @click.command("restart", context_settings={"ignore_unknown_options": True})
 @target_argument
 @topology_argument
-@click.argument("what", required=False, metavar="[CONTAINER|INSTANCE]")
-@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Restart the task with this id only.")
+@click.argument("what", required=False, metavar="[CONTAINER|COMPONENT|INSTANCE]",
+                shell_complete=complete.restartable)  # fmt: skip
+@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Restart the task with this id only.",
+              shell_complete=complete.tasks)  # fmt: skip
+@click.option("--component", metavar="NAME", help="Restart all tasks of this component only.",
+              shell_complete=complete.components)  # fmt: skip
 @_timeout
 @common_flags
 def restart_command(
-    target: Target, topology: str, what: str | None, task: int | None, timeout_s: float, common: Common
+    target: Target,
+    topology: str,
+    what: str | None,
+    task: int | None,
+    component: str | None,
+    timeout_s: float,
+    common: Common,
 ) -> None:
-    """Restart a topology, or one container (its number) or one task (its instance id).
+    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (its id).
 
-    -1 stands for all containers, as no argument does; container 0 holds the topology master.
+    -1 stands for all containers, as no argument does; container 0 holds the topology master. The tasks of a
+    component restart at once, and their stream managers keep what was on its way to them.
     """
-    if what is not None and task is not None:
-        raise click.UsageError("name a container or instance, or give --task, not both")
+    if sum(one is not None for one in (what, task, component)) > 1:
+        raise click.UsageError("name a container, component or instance, or give --task or --component, not two")
     from heronpy.cli.session import Session
     from heronpy.proto import control_pb2 as control
 
@@ -78,11 +90,15 @@ def restart_command(
     record = session.find(topology)
     if task is not None:
         _check_task(session, topology, task)
-    container, task_id = (ALL_CONTAINERS, task or 0) if what is None else _target_of(session, topology, what)
+    if component is not None:
+        check_component(session, topology, component)
+    container, task_id = ALL_CONTAINERS, task or 0
+    if what is not None:
+        container, task_id, component = _target_of(session, topology, what)
     if session.tmaster_location(topology) is None and container >= 0:
         say(_by_scheduler(session, record, container, timeout_s))
         return
-    request = control.RestartTarget(container=container, task_id=task_id)
+    request = control.RestartTarget(container=container, task_id=task_id, component=component or "")
     with session.tmaster(topology) as client:
         answer = client.call(request, timeout_s)
     what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
@@ -114,8 +130,8 @@ def _check_task(session: Session, topology: str, task: int) -> None:
         )
 
 
-def _target_of(session: Session, topology: str, what: str) -> tuple[int, int]:
-    """(container, task) of a container's number or an instance's id."""
+def _target_of(session: Session, topology: str, what: str) -> tuple[int, int, str | None]:
+    """(container, task, component) of a container's number, an instance's id or a component's name."""
     from heronpy.common.ids import instance_id
 
     if re.fullmatch(r"-1|\d{1,9}", what):
@@ -125,13 +141,19 @@ def _target_of(session: Session, topology: str, what: str) -> tuple[int, int]:
             raise exits.Failure(
                 f"topology '{topology}' has no container {number}; it has 0 to {max(known, default=0)}", exits.USAGE
             )
-        return number, 0
-    names = {
-        instance_id(container.id, instance.component, instance.task_id): instance.task_id
+        return number, 0, None
+    placed = [
+        (container.id, instance)
         for container in session.packing_plan(topology).containers
         for instance in container.instances
-    }
-    if what not in names:
-        hint = exits.nearest(what, names, f"; see 'heron plan {session.target} {topology} physical'")
-        raise exits.Failure(f"topology '{topology}' has no container or instance '{what}'{hint}", exits.USAGE)
-    return ALL_CONTAINERS, names[what]
+    ]
+    names = {instance_id(place, one.component, one.task_id): one.task_id for place, one in placed}
+    if what in names:
+        return ALL_CONTAINERS, names[what], None
+    components = {one.component for _, one in placed}
+    if what not in components:
+        hint = exits.nearest(what, {*names, *components}, f"; see 'heron plan {session.target} {topology} physical'")
+        raise exits.Failure(
+            f"topology '{topology}' has no container, component or instance '{what}'{hint}", exits.USAGE
+        )
+    return ALL_CONTAINERS, 0, what

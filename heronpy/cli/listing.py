@@ -8,7 +8,8 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, print_json, print_table, say
-from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 ASK_S = 1.0
 ASKED_AT_ONCE = 16
 DEAD = "DEAD"
+STARTING = "STARTING"
 NO_MASTER = "NO MASTER"
 NO_ANSWER = "NO ANSWER"
 
 
-@click.command("list")
-@target_argument
+@click.command("list", cls=Reading)
+@reading_target
 @json_flag
 @common_flags
 def list_command(target: Target, as_json: bool, common: Common) -> None:
@@ -43,7 +45,7 @@ def list_command(target: Target, as_json: bool, common: Common) -> None:
         say(f"No topology runs in {session.target}")
         return
     rows = [
-        (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
+        (row["name"], row["text"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
         for row in found
     ]
     print_table(("topology", "state", "role", "environ", "tasks", "submitted"), rows, right=("tasks",))
@@ -56,9 +58,11 @@ def list_command(target: Target, as_json: bool, common: Common) -> None:
 def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
     from heronpy.cli import summary, waiting
 
-    status = waiting.poll(session, record.topology, ASK_S)
+    status, cause = waiting.poll(session, record.topology, ASK_S), ""
     if status is not None:
-        state = summary.lifecycle_name(status)
+        state, cause = summary.lifecycle_name(status), status.cause
+    elif cause := session.starting(record):
+        state = STARTING
     elif session.tmaster_location(record.topology) is not None:
         state = NO_ANSWER
     else:
@@ -70,6 +74,8 @@ def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
         "role": record.role,
         "environ": record.environ,
         "state": state,
+        "cause": cause,
+        "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
         "tasks": len(status.tasks) if status is not None else None,
         "uptime_s": round(status.uptime_s, 3) if status is not None else None,
         "submitted_at": record.submitted_at,
@@ -78,8 +84,8 @@ def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
     }
 
 
-@click.command("status")
-@target_argument
+@click.command("status", cls=Reading)
+@reading_target
 @topology_argument
 @json_flag
 @common_flags
@@ -93,20 +99,43 @@ def status_command(target: Target, topology: str, as_json: bool, common: Common)
 
     session = Session(target, common)
     record = session.find(topology)
+    waits_for = session.starting(record) if session.tmaster_location(topology) is None else ""
+    if waits_for:
+        _show_starting(record, waits_for, as_json)
+        return
     status = session.status(topology)
     if as_json:
-        print_json({**_status_json(record, status), **stateful.as_json(session, status)})
+        print_json({**status_json(record, status), **stateful.as_json(session, status)})
     else:
         _show_status(session, record, status)
     if summary.lifecycle_name(status) == "FAILED":
         raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
 
 
-def _status_json(record: plans.ExecutionState, status: control.StatusReply) -> dict[str, Any]:
-    from heronpy.cli import summary
+def _show_starting(record: plans.ExecutionState, waits_for: str, as_json: bool) -> None:
+    """The state of a topology of which only its submit knows something."""
+    if as_json:
+        print_json(
+            {
+                "topology": record.topology,
+                "topology_id": record.topology_id,
+                "lifecycle": STARTING,
+                "cause": waits_for,
+                **_record_json(record),
+                "components": [],
+                "tasks": [],
+                "containers": [],
+            }
+        )
+        return
+    say(f"Topology '{clean(record.topology)}' in {record.cluster}/{record.role}/{record.environ}")
+    say(f"  state      {STARTING}: {waits_for}")
+    say(f"  submitted  {moment(record.submitted_at)}")
 
+
+def _record_json(record: plans.ExecutionState) -> dict[str, Any]:
+    """Who submitted it, when, and where it lives."""
     return {
-        **summary.as_json(status, summary.components(status)),
         "cluster": record.cluster,
         "role": record.role,
         "environ": record.environ,
@@ -114,6 +143,15 @@ def _status_json(record: plans.ExecutionState, status: control.StatusReply) -> d
         "submission_user": record.submission_user,
         "release": record.release,
         "log_dir": f"{record.working_dir}/log-files",
+    }
+
+
+def status_json(record: plans.ExecutionState, status: control.StatusReply) -> dict[str, Any]:
+    from heronpy.cli import summary
+
+    return {
+        **summary.as_json(status, summary.components(status)),
+        **_record_json(record),
         "tasks": [
             {
                 "task_id": task.task_id,
@@ -158,16 +196,20 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
 
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
-    cause = f": {clean(status.cause)}" if status.cause else ""
-    say(f"  state      {summary.lifecycle_name(status)}{cause}")
+    say(f"  state      {clean(summary.state_text(status))}")
     say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
     say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
     say(f"  mode       {clean(reliability_mode(status.plan.topology))}")
     for text in stateful.current_lines(session, status):
         say(f"             {clean(text)}")
+    say(f"  tuples     {summary.totals_text(status)}")
     if status.discarded_tuples:
-        say(f"  discarded  {status.discarded_tuples:,} tuples")
+        again = reliability_mode(status.plan.topology) != "ATMOST_ONCE"
+        what = "tuples at most, which the spouts send again" if again else "tuples"
+        say(f"  discarded  {status.discarded_tuples:,} {what}")
+    if status.exceptions:
+        say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
     _show_containers(status)

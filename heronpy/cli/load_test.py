@@ -13,6 +13,7 @@ from heronpy.cli import exits
 from heronpy.cli.cleanup import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.cli.target import TargetType
+from heronpy.common.folders import make_output
 
 if TYPE_CHECKING:
     from heronpy.loadtest.profiles import Load
@@ -200,7 +201,7 @@ def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out
     tables.print_result(console(), result, before)
     stem = re.sub(r"[^0-9T]", "", result["date"].partition("+")[0])
     path = out / f"{result['profile']}-{stem}.json"
-    out.mkdir(parents=True, exist_ok=True)
+    make_output(out)
     _write(path, result, page.render(result, before))
     if not result["ok"]:
         failed = [check["name"] for run in result["runs"] for check in run["checks"] if not check["ok"]]

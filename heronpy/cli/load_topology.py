@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from heronpy.api import arguments
+
 SENTENCE = 3
 
 
@@ -39,10 +41,10 @@ def main(argv: list[str] | None = None) -> int:
     path = Path((sys.argv[1:] if argv is None else argv)[0])
     request = json.loads(path.read_text(encoding="utf-8"))
     report = path.with_name("report.json")
+    # First, as in a task: a .pex may bring other releases of heronpy and of the libraries that it needs.
+    importlib.import_module("heronpy.api.user_code")
     sys.path[0:0] = request["sys_path"]
-    sys.argv = [request["program"], *request["args"]]
-    if request["name_argument"]:
-        _hide_name_from_argparse(request["args"][0])
+    arguments.use([request["program"], *request["args"]], request["name_argument"])
     try:
         _run(request)
     except (Unusable, Failed) as error:
@@ -245,25 +247,6 @@ def _loaded_files(root: str) -> list[str]:
         if isinstance(path, str) and os.path.abspath(path).startswith(root + os.sep):
             found.add(os.path.abspath(path))
     return sorted(found)
-
-
-def _hide_name_from_argparse(name: str) -> None:
-    """Let a program whose argparse parser takes no positional argument ignore the topology's name.
-
-    `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, which
-    is where Apache's programs look for it; a parser that has no place for it would refuse it.
-    """
-    import argparse
-
-    original = argparse.ArgumentParser.parse_known_args
-
-    def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
-        takes_words = any(not action.option_strings for action in self._actions)
-        if args is None and not takes_words and sys.argv[1:2] == [name]:
-            args = sys.argv[2:]
-        return original(self, args, namespace)
-
-    argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from heronpy.cli import exits, package_files
 from heronpy.cli.output import warn
 from heronpy.cli.program import Program
 from heronpy.cli.target import Target, topology_name_problem, unix_user
+from heronpy.common.absolute import absolute
 
 if TYPE_CHECKING:
     from heronpy.proto import topology_pb2 as api
@@ -37,6 +38,13 @@ class Loaded:
     """Folder or archive to store; None when everything is installed."""
     main_file: str | None
     """Path in the package of the file that ran as `__main__` and whose classes the topology uses."""
+    source: str = ""
+    """Folder or archive that the package was made of."""
+    is_folder: bool = False
+    """Whether the user submitted a folder; tasks of anything else also get the package as one archive."""
+    argv: tuple[str, ...] = ()
+    """The program and its arguments."""
+    argv_names_topology: bool = False
 
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
@@ -44,10 +52,12 @@ def child_environment(extra: dict[str, str]) -> dict[str, str]:
     import heronpy
 
     home = str(Path(heronpy.__file__).absolute().parent.parent)
-    inherited = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home
     path = [*inherited] if installed or home in inherited else [home, *inherited]
     environment = {**os.environ, **extra}
+    if environment.get("HERON_HOME"):
+        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
     if path:
         environment["PYTHONPATH"] = os.pathsep.join(path)
     return environment
@@ -80,7 +90,16 @@ def load(
     for text in report["warnings"]:
         warn(text)
     package = _package(program, report, scratch)
-    return Loaded(topology, package, _main_file(program, topology, report, package))
+    source = str(program.archive or program.root) if package is not None else ""
+    return Loaded(
+        topology,
+        package,
+        _main_file(program, topology, report, package),
+        source=source,
+        is_folder=program.needs_whole_root and program.archive is None,
+        argv=(program.shown, *program.args),
+        argv_names_topology=program.name_argument,
+    )
 
 
 def _write_request(program: Program, scratch: Path, out: Path) -> None:

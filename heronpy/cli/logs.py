@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
 from heronpy.cli.output import clean_block
-from heronpy.cli.target import Common, Target, common_flags, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, topology_argument
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
@@ -26,10 +27,11 @@ FOLLOW_POLL_S = 0.1
 FOLLOWED_MAX = 200
 
 
-@click.command("logs")
-@target_argument
+@click.command("logs", cls=Reading)
+@reading_target
 @topology_argument
-@click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...")
+@click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...",
+                shell_complete=complete.logged)  # fmt: skip
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on; Ctrl-C ends it.")
 @click.option("--since", metavar="TIME", help="Only what is newer: an age such as 5m, or an ISO time.")
 @click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")

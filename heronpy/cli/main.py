@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import apache_flags, exits, start
 
 #: section -> verb -> (module, short help). The command object in the module is named `<verb>_command`,
 #: with '_' for '-'.
@@ -21,6 +21,7 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
     "Run": {
         "submit": ("submit", "Start a topology and wait until every task runs."),
         "kill": ("kill", "Stop a topology and remove it from the cluster."),
+        "stop": ("stop", "End a topology in order: drained, or with a savepoint."),
         "activate": ("lifecycle", "Let the spouts of a topology emit."),
         "deactivate": ("lifecycle", "Pause the spouts of a topology."),
         "restart": ("lifecycle", "Restart a topology, one container or one task."),
@@ -51,6 +52,42 @@ VERBS: dict[str, dict[str, tuple[str, str]]] = {
 }
 
 
+#: Words of other tools, and what they are here.
+MEANT = {
+    "ps": "heron list",
+    "ls": "heron list",
+    "describe": "heron status' or 'heron plan",
+    "info": "heron status",
+    "explain": "heron plan",
+    "scale": "heron update --component-parallelism",
+    "rescale": "heron update --component-parallelism",
+    "run": "heron submit",
+    "deploy": "heron submit",
+    "start": "heron submit' or 'heron activate",
+    "cancel": "heron stop",
+    "delete": "heron kill",
+    "rm": "heron kill",
+    "pause": "heron deactivate",
+    "resume": "heron activate",
+    "tail": "heron logs -f",
+    "log": "heron logs",
+    "errors": "heron exceptions",
+    "savepoint": "heron checkpoints savepoint",
+    "restore": "heron submit --restore' or 'heron checkpoints restore",
+    "rebalance": "heron update",
+}
+
+
+def no_such_verb(word: str, known: list[str]) -> exits.Failure:
+    """The Failure for a word that is no verb: with the verb that it may stand for."""
+    meant = MEANT.get(word.lower())
+    if meant is not None:
+        hint = f"; use '{meant}'"
+    else:
+        hint = exits.nearest(word, known, "; run 'heron --help' to see all verbs")
+    return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
@@ -69,8 +106,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None:
-            hint = exits.nearest(args[0], self.list_commands(ctx), "; run 'heron --help' to see all verbs")
-            raise exits.Failure(f"heron has no verb '{args[0]}'{hint}", exits.USAGE)
+            raise no_such_verb(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -98,7 +134,10 @@ def heron(ctx: click.Context, version: bool) -> None:
     heron submit local word_count.py
     heron status local word_count
     heron kill local word_count
+
+    Verbs that only read take the one cluster that is configured when none is named: heron status word_count.
     """
+    start.begin()
     if version:
         from heronpy.cli.about import version_text
 
@@ -110,7 +149,10 @@ def heron(ctx: click.Context, version: bool) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `heron` with these arguments (default: those of the process); returns the exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    args, warnings = apache_flags.translate(args)
     verbose = "--verbose" in args
+    for text in warnings:
+        click.echo(text, err=True)
     try:
         # _HERON_COMPLETE makes click answer the shell's completion request here.
         result = heron.main(args=args, prog_name="heron", standalone_mode=False)

@@ -8,29 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
 from heronpy.cli.output import clean, clean_block, moment, print_json, print_table, say
-from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
 from heronpy.proto import components_of
 
 if TYPE_CHECKING:
+    from heronpy.cli.exception_groups import Group
     from heronpy.cli.session import Session
     from heronpy.proto import control_pb2 as control
 
 QUANTILES = (0.5, 0.99)
 
-component_argument = click.argument("what", required=False, metavar="[COMPONENT]")
+component_argument = click.argument("what", required=False, metavar="[COMPONENT]", shell_complete=complete.components)
 
 
-@click.command("metrics")
-@target_argument
+@click.command("metrics", cls=Reading)
+@reading_target
 @topology_argument
 @component_argument
-@click.option("--component", metavar="NAME", help="Only this component.")
-@click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.")
-@click.option("--name", "names", multiple=True, metavar="METRIC", help="This metric or NAME/LABEL only; repeatable.")
+@click.option("--component", metavar="NAME", help="Only this component.", shell_complete=complete.components)
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="Only this instance or process; repeatable.",
+              shell_complete=complete.instances)  # fmt: skip
+@click.option("--name", "names", multiple=True, metavar="METRIC", help="This metric or NAME/LABEL only; repeatable.",
+              shell_complete=complete.metrics)  # fmt: skip
 @click.option("--interval", "interval", metavar="TIME", help="Count what was added in the last so long, such as 5m.")
 @click.option("--by-instance", is_flag=True, help="A row per instance instead of per component.")
+@click.option("--all", "everything", is_flag=True, help="Every metric of every process, a row each.")
 @json_flag
 @common_flags
 def metrics_command(
@@ -42,14 +47,18 @@ def metrics_command(
     names: tuple[str, ...],
     interval: str | None,
     by_instance: bool,
+    everything: bool,
     as_json: bool,
     common: Common,
 ) -> None:
     """Show metrics, summed by component or for each instance.
 
-    Counters and distributions are totals since the start unless --interval is given.
+    Without --all, --name and --instance it is what one looks at first: counts, latency, queue, CPU and memory.
+    Latency is that of whole tuple trees at an acking spout, else that of one call of process or next_tuple.
+    Counters and distributions are totals since the start unless --interval is given; --json has every metric.
     """
     from heronpy.cli.session import Session
+    from heronpy.cli.silent_tasks import add_zeros
     from heronpy.common.units import format_duration, parse_duration_s
     from heronpy.proto import control_pb2 as control
 
@@ -63,8 +72,12 @@ def metrics_command(
         interval_s=parse_duration_s(interval) if interval else 0.0,
     )
     reply = session.ask(topology, request)
+    add_zeros(reply, session.packing_plan(topology), component or "", instances)
     if as_json:
         print_json(_metrics_json(topology, reply))
+        return
+    over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
+    if not (everything or names or instances) and _show_short(topology, reply, by_instance, over):
         return
     rows = combine(reply, by_instance or bool(instances))
     if not rows:
@@ -75,8 +88,47 @@ def metrics_command(
         (row.owner, row.name, row.label or None, _shown(row), *(_time(row, row.quantile(q)) for q in QUANTILES))
         for row in rows
     ]
-    over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
+
+
+def _show_short(topology: str, reply: control.MetricsReply, by_instance: bool, over: str) -> bool:
+    """The table of first figures; False when no task has reported any."""
+    from heronpy.cli.metrics_short import COLUMNS, figures
+    from heronpy.common.units import format_bytes
+
+    rows = []
+    for row in figures(reply.reports, by_instance):
+        latency = _merged(row.latency())
+        rows.append(
+            (
+                row.owner,
+                *map(_whole, (row.emitted, row.executed, row.acked, row.failed)),
+                _time(latency, latency.sum / latency.count) if latency is not None else None,
+                _time(latency, latency.quantile(0.99)) if latency is not None else None,
+                _whole(row.queue),
+                None if row.cpu_s is None else f"{row.cpu_s:,.1f}s",
+                None if row.memory_bytes is None else format_bytes(int(row.memory_bytes)),
+            )
+        )
+    if rows:
+        columns = ("instance" if by_instance else "component", *COLUMNS)
+        print_table(columns, rows, f"Metrics of '{clean(topology)}'{over}", right=COLUMNS)
+        say("'--all' shows every metric")
+    return bool(rows)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else int(count)
+
+
+def _merged(samples: list[control.Sample]) -> Combined | None:
+    """One distribution of several; None for none."""
+    if not samples:
+        return None
+    merged = Combined("", samples[0].name, "", samples[0].type)
+    for sample in samples:
+        merged.add(sample)
+    return merged
 
 
 def one_component(argument: str | None, option: str | None) -> str | None:
@@ -223,13 +275,15 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
     }
 
 
-@click.command("exceptions")
-@target_argument
+@click.command("exceptions", cls=Reading)
+@reading_target
 @topology_argument
 @component_argument
-@click.option("--component", metavar="NAME", help="Only this component.")
-@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.")
+@click.option("--component", metavar="NAME", help="Only this component.", shell_complete=complete.components)
+@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
+              shell_complete=complete.tasks)  # fmt: skip
 @click.option("--summary", is_flag=True, help="A table without tracebacks.")
+@click.option("--all", "everything", is_flag=True, help="Each kind of each task by itself, with its whole traceback.")
 @json_flag
 @common_flags
 def exceptions_command(
@@ -239,10 +293,12 @@ def exceptions_command(
     component: str | None,
     task: int | None,
     summary: bool,
+    everything: bool,
     as_json: bool,
     common: Common,
 ) -> None:
-    """Show the exceptions that user code raised, each once with its count and whole traceback."""
+    """Show the exceptions that user code raised, grouped by type and line, each with one whole traceback."""
+    from heronpy.cli.exception_groups import groups_of
     from heronpy.cli.session import Session
     from heronpy.proto import control_pb2 as control
 
@@ -250,28 +306,53 @@ def exceptions_command(
     component = one_component(what, component)
     check_component(session, topology, component)
     reply = session.ask(topology, control.GetExceptions(component=component or "", task_id=task or 0))
+    groups = groups_of(reply.exceptions)
     if as_json:
-        print_json(_exceptions_json(topology, reply))
+        print_json({**_exceptions_json(topology, reply), "groups": [group.as_json() for group in groups]})
         return
     if not reply.exceptions:
         say(f"No exceptions in topology '{topology}'")
     elif summary:
         rows = [
             (
-                item.instance_id or item.process,
-                item.type,
-                (item.message.splitlines() or [""])[0][:200],
-                item.count,
-                moment(item.first_at),
-                moment(item.last_at),
+                group.type,
+                group.where or None,
+                group.messages[0][:200],
+                group.count,
+                len(group.tasks),
+                moment(group.first_at),
+                moment(group.last_at),
             )
-            for item in reply.exceptions
+            for group in groups
         ]
-        print_table(("instance", "type", "message", "count", "first", "last"), rows, right=("count",))
-    else:
+        print_table(("type", "where", "message", "count", "tasks", "first", "last"), rows, right=("count", "tasks"))
+    elif everything:
         say("\n\n".join(exception_text(item) for item in reply.exceptions))
+    else:
+        say("\n\n".join(group_text(group) for group in groups))
     if reply.discarded:
         say(f"\n{reply.discarded:,} further kinds of exceptions were not kept; see the logs")
+
+
+def group_text(group: Group) -> str:
+    """One group for people: what, where, how often, which tasks, and the newest traceback whole."""
+    from heronpy.cli.exception_groups import MESSAGES_MAX
+    from heronpy.cli.waiting import listed
+
+    times = "once" if group.count == 1 else f"{group.count:,} times"
+    where = f" at {clean(group.where)}" if group.where else ""
+    phase = " while it started" if group.startup else ""
+    lines = [f"{clean(group.type)}{where}{phase}: {times}"]
+    lines.append(f"  tasks     {clean(listed(sorted(group.tasks)))}")
+    when = moment(group.last_at) if group.count == 1 else f"{moment(group.first_at)} to {moment(group.last_at)}"
+    lines.append(f"  seen      {when}")
+    others = [clean(message[:200]) for message in group.messages[1 : MESSAGES_MAX + 1]]
+    if others:
+        left = len(group.messages) - 1 - len(others)
+        lines += [f"  {'also' if number == 0 else '':<9} {message}" for number, message in enumerate(others)]
+        lines += [f"            and {left:,} more messages"] if left else []
+    body = group.newest.traceback or f"{group.type}: {group.newest.message}"
+    return "\n".join(lines) + f"\n{clean_block(body).rstrip()}"
 
 
 def exception_text(item: control.ExceptionReport) -> str:

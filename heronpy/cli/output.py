@@ -37,6 +37,13 @@ def warn(text: str) -> None:
     click.echo(clean_block(text), err=True)
 
 
+def command(*words: object) -> str:
+    """A command line that can be pasted into a shell as it is."""
+    import shlex
+
+    return shlex.join([str(word) for word in words])
+
+
 def print_json(value: Any) -> None:
     import json
 

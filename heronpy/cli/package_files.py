@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import heronpy
+from heronpy.common.folders import make_folders
 
 _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".venv", ".mypy_cache", ".pytest_cache")
 
 
 def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
     """Copy the loaded files under root, and what they import from there, to the destination."""
-    waiting = [path for path in loaded if path.is_relative_to(root) and not _installed(root, path)]
+    waiting = [path for path in loaded if path.is_relative_to(root) and not is_installed(root, path)]
     done: set[Path] = set()
     while waiting:
         top = root / waiting.pop().relative_to(root).parts[0]
@@ -31,14 +32,14 @@ def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
             shutil.copytree(top, destination / top.name, ignore=_SKIPPED, dirs_exist_ok=True)
             sources = [path for path in top.rglob("*.py") if "__pycache__" not in path.parts]
         else:
-            destination.mkdir(parents=True, exist_ok=True)
+            make_folders(destination)
             shutil.copy2(top, destination / top.name)
             sources = [top] if top.suffix == ".py" else []
         for source in sources:
             waiting.extend(_imported(root, source))
 
 
-def _installed(root: Path, path: Path) -> bool:
+def is_installed(root: Path, path: Path) -> bool:
     """Whether a file belongs to the interpreter, a virtual environment or heronpy itself: those stay where they are."""
     ours = Path(heronpy.__file__).parent.parent
     return (
@@ -64,6 +65,6 @@ def _imported(root: Path, source: Path) -> list[Path]:
     found = []
     for name in sorted(names):
         for candidate in (root / f"{name}.py", root / name / "__init__.py"):
-            if candidate.is_file() and not _installed(root, candidate):
+            if candidate.is_file() and not is_installed(root, candidate):
                 found.append(candidate)
     return found

@@ -6,13 +6,14 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import print_json, say
-from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
 
 WHICH = ("logical", "packing", "physical")
 
 
-@click.command("plan")
-@target_argument
+@click.command("plan", cls=Reading)
+@reading_target
 @topology_argument
 @click.argument("which", type=click.Choice(WHICH), default="logical")
 @click.option(

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
 from heronpy.cli.output import clean, counted, say
-from heronpy.cli.target import Common, Target, common_flags, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, topology_argument
+from heronpy.common.folders import make_output
 
 if TYPE_CHECKING:
     from heronpy.proto import control_pb2 as control
@@ -36,10 +38,10 @@ SLACK_S = 30.0
 LOOK_S = 0.05
 
 
-@click.command("profile")
-@target_argument
+@click.command("profile", cls=Reading)
+@reading_target
 @topology_argument
-@click.argument("what", metavar="TASK|PROCESS")
+@click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
 @click.option("--duration", "duration_s", type=click.IntRange(min=1), default=5, show_default=True, metavar="S",
               help="Seconds to sample; py-spy does it for each format.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 1000), default=200, show_default=True, help="Samples a second.")
@@ -73,7 +75,7 @@ def profile_command(
     program = _py_spy()
     if native and program is None:
         raise exits.Failure("--native needs py-spy, which is not installed; run 'pip install py-spy'")
-    out.mkdir(parents=True, exist_ok=True)
+    make_output(out)
     files = {name: out / f"{topology}-{process.name}{FORMATS[name]}" for name in FORMATS if form in (name, "both")}
     about = f"Sampling {clean(process.name)} (pid {process.pid}) for {counted(duration_s, 'second')}"
     if program is None:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from heronpy.cli import exits
 from heronpy.cli.target import topology_name_problem
+from heronpy.common.absolute import absolute
 
 ARCHIVES = (".zip", ".pex", ".pyz", ".tar.gz", ".tgz", ".tar")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -57,14 +58,16 @@ class Program:
 
 def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
     """The Program for `heron submit cluster WORD REST...`."""
-    path = Path(word).expanduser()
+    path = absolute(word)
     if path.is_dir():
-        return _folder(word, path.absolute(), rest)
+        return _folder(word, path, rest)
     if path.is_file():
+        # What a script imports lies beside the file itself, as it does for Python, not beside a link to it.
+        path = path.resolve() if path.is_symlink() else path
         if path.name.endswith(ARCHIVES):
-            return _archive(word, path.absolute(), rest, scratch)
+            return _archive(word, path, rest, scratch)
         if path.suffix == ".py":
-            return _file(word, path.absolute(), rest)
+            return _file(word, path, rest)
         raise exits.Failure(
             f"{word} is neither a .py file, a folder nor one of {', '.join(ARCHIVES)}; rename or repack it", exits.USAGE
         )
@@ -212,10 +215,10 @@ def _module(word: str, rest: tuple[str, ...]) -> Program:
     module, _, cls = word.partition(":")
     top = module.partition(".")[0]
     search = [os.getcwd(), *(path for path in sys.path if path)]
-    for folder in dict.fromkeys(os.path.abspath(path) for path in search):
-        candidate = Path(folder) / top
+    for folder in dict.fromkeys(absolute(path) for path in search):
+        candidate = folder / top
         if candidate.is_dir() or candidate.with_suffix(".py").is_file():
-            program = Program(word, Path(folder), "class", needs_whole_root=False)
+            program = Program(word, folder, "class", needs_whole_root=False)
             return _with_class(program, module, cls, rest)
     raise exits.Failure(
         f"module {top} is neither in the current folder nor on PYTHONPATH; go to its folder or name a file", exits.USAGE

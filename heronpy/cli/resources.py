@@ -171,9 +171,8 @@ def check_ports(plan: plans.PackingPlan, host: str, base: int) -> None:
                 ) from None
 
 
-def raise_fd_limit(plan: plans.PackingPlan) -> None:
-    """Lift this process's soft limit of files as far as the plan needs; the children inherit it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = need_of(plan).fds
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+def raise_fd_limit() -> None:
+    """Lift this process's soft limit of files to the hard one; the processes of the topology inherit it."""
+    from heronpy.executor.limits import lift_files
+
+    lift_files()

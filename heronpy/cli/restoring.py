@@ -73,28 +73,59 @@ def _refuse_conflicts(topology: api.Topology) -> None:
 
 
 def _latest(name: str, settings: CheckpointSettings) -> Found | None:
-    """The newest whole checkpoint; damaged ones are named."""
+    """The newest whole checkpoint, from the replica when the stores have none; what is passed over is named."""
     from heronpy.ckpt import catalogue
 
-    everything = catalogue.of_topology(catalogue.roots_of([settings]), name)
+    everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
     for found in everything:
         wrong = catalogue.missing_files(found)
         if not wrong:
             return found
         warn(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
+        twin = _whole_twin(found, copies)
+        if twin is not None:
+            warn(f"taking its copy from the replica {clean(settings.replica)} instead")
+            return twin
+    for found in copies:
+        wrong = catalogue.missing_files(found)
+        if not wrong:
+            has = "only damaged checkpoints" if everything else "no checkpoint"
+            warn(
+                f"{clean(_listed(settings))} holds {has} of '{name}';"
+                f" taking {clean(found.name)} of the replica, the newest that is whole there"
+            )
+            return found
+        warn(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
     if settings.allow_empty:
         warn(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
         return None
-    if everything:
+    if everything or copies:
         raise exits.Failure(
             f"every checkpoint of '{name}' is damaged; give --restore the path of a copy, or leave it out to start"
             " empty"
         )
+    also = f" nor in the replica {settings.replica}" if settings.replica else ""
     raise exits.Failure(
-        f"there is no checkpoint of '{name}' in {_listed(settings)}; leave out --restore to start empty, or give it"
-        " a path",
+        f"there is no checkpoint of '{name}' in {_listed(settings)}{also}; leave out --restore to start empty, or"
+        " give it a path",
         exits.NOT_FOUND,
     )
+
+
+def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
+    """The checkpoints of a topology in the configured replica, newest first; none where none is configured."""
+    from heronpy.ckpt import catalogue
+
+    return catalogue.of_topology([Path(settings.replica).expanduser()], name) if settings.replica else []
+
+
+def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
+    """The copy of one checkpoint when it is there and whole."""
+    from heronpy.ckpt import catalogue
+
+    key = (found.folder.name, found.checkpoint)
+    twins = (copy for copy in copies if (copy.folder.name, copy.checkpoint) == key)
+    return next((copy for copy in twins if not catalogue.missing_files(copy)), None)
 
 
 def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
@@ -102,7 +133,15 @@ def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
     from heronpy.ckpt import catalogue
 
     if wanted.isascii() and wanted.isdigit():
-        found = by_id(catalogue.of_topology(catalogue.roots_of([settings]), name), int(wanted), name)
+        everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
+        here = any(found.checkpoint == int(wanted) for found in everything)
+        if not here and any(copy.checkpoint == int(wanted) for copy in copies):
+            warn(
+                f"{clean(_listed(settings))} holds no checkpoint {wanted} of '{name}';"
+                f" taking it from the replica {clean(settings.replica)}"
+            )
+            everything = copies
+        found = by_id(everything, int(wanted), name)
     else:
         listed = catalogue.at_path(Path(wanted), name)
         if not listed:

@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from heronpy.cli import client_config, exits
+from heronpy.cli import client_config, exits, output
 from heronpy.cli.target import Common, Target
+from heronpy.common.absolute import absolute
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -34,11 +35,11 @@ M = TypeVar("M", bound="Message")
 
 def heron_home() -> Path:
     """Where heron keeps state, packages and working directories."""
-    return Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
+    return absolute(os.environ.get("HERON_HOME") or "~/.herondata")
 
 
 def _absolute(folder: str) -> str:
-    return str(Path(folder).expanduser().absolute())
+    return str(absolute(folder))
 
 
 def _pinned(store: Any) -> Any:
@@ -48,26 +49,52 @@ def _pinned(store: Any) -> Any:
     return _absolute(str(store))
 
 
-def known_clusters() -> list[str]:
-    """Clusters that have state, configuration of the client, or settings files, for completion."""
-    found = {"local"}
-    for folder in (heron_home() / "state", client_config.config_home()):
-        if folder.is_dir():
-            found.update(entry.name for entry in folder.iterdir() if entry.is_dir())
-    return sorted(found)
+def known_clusters(config_path: str | None = None) -> list[str]:
+    """Clusters that have settings files, in the folders that a command reads, or that of the client's own file."""
+    from heronpy.common import settings
+    from heronpy.common.errors import ConfigError
+
+    try:
+        found = set(settings.clusters_of(settings.find_conf(config_path)))
+    except ConfigError:  # a folder that is not there, which the command says
+        found = {"local"}
+    home = client_config.config_home()
+    named = [entry.name for entry in home.iterdir() if entry.is_dir()] if home.is_dir() else []
+    return sorted(found.union(name for name in named if client_config.ClientConfig(name).get("config-path")))
+
+
+def _taken_for_clusters() -> list[str]:
+    """What a first word that is no topology may have been meant for: a cluster, where none was named."""
+    import click
+
+    from heronpy.cli.reading import LEFT_OUT
+
+    ctx = click.get_current_context(silent=True)
+    return known_clusters() if ctx is not None and ctx.meta.get(LEFT_OUT) else []
 
 
 class Session:
     """One command's view of one cluster."""
 
-    def __init__(self, target: Target, common: Common | None = None) -> None:
+    def __init__(self, target: Target, common: Common | None = None, lenient: bool = False) -> None:
         self.common = common or Common()
+        self._lenient = lenient
+        self._told: set[str] = set()
         self.client = client_config.ClientConfig(target.cluster)
+        if lenient:
+            self._leave_out_broken_client_file()
         self.target = Target(
             target.cluster,
             target.role or self.client.get("role"),
             target.environ or self.client.get("environ"),
         )
+
+    def _leave_out_broken_client_file(self) -> None:
+        try:
+            _ = self.client.values
+        except exits.Failure as error:
+            output.warn(f"left out: {error}")
+            self.client.values = {}
 
     # ---- settings -------------------------------------------------------------------------
 
@@ -86,24 +113,38 @@ class Session:
             )
         return list(settings.find_conf(Path(path).expanduser() if path else None))
 
+    def check_cluster(self) -> None:
+        """A ConfigError that names the nearest cluster when there are no settings of this one."""
+        from heronpy.common import settings
+
+        settings.check_cluster(self.target.cluster, self.conf_dirs())
+
     def resolve(
         self,
         topology_config: dict[str, Any] | None = None,
         component_configs: dict[str, dict[str, Any]] | None = None,
     ) -> Resolved:
-        """Settings of the cluster with those of a topology on top; a bad one is a ConfigError."""
+        """Settings of the cluster with those of a topology on top.
+
+        A bad one is a ConfigError; a lenient session leaves it out and says so once.
+        """
         from heronpy.common import settings
 
-        return settings.resolve(
-            self.target.cluster, self.conf_dirs(), topology_config or {}, component_configs or {}, self.overrides
-        )
+        given = (topology_config or {}, component_configs or {}, self.overrides)
+        resolved = settings.resolve(self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient)
+        if self._lenient:
+            for text in resolved.ignored:
+                if text not in self._told:
+                    output.warn(text)
+            self._told.update(resolved.ignored)
+        return resolved
 
     def state_place(self, resolved: Resolved) -> tuple[str, str]:
         """Type and root of the state manager."""
         room = resolved.settings["statemgr"]
         kind, root = str(room.get("type") or "local"), str(room.get("root") or "")
         if kind == "local":
-            root = os.path.expanduser(root or str(heron_home() / "state" / self.target.cluster))
+            root = _absolute(root or str(heron_home() / "state" / self.target.cluster))
         return kind, root
 
     def pin_stores(self, resolved: Resolved) -> None:
@@ -117,9 +158,16 @@ class Session:
 
     @cached_property
     def state(self) -> StateManager:
+        return self.open_state()
+
+    def open_state(self) -> StateManager:
+        """A state manager of the caller's own, to be closed by it."""
+        from heronpy.common.folders import check_root
         from heronpy.common.rooms import StatemgrSettings
         from heronpy.statemgr import open_state
 
+        # Before anything below it is believed: records name the files that the other verbs act on.
+        check_root(heron_home(), "HERON_HOME")
         resolved = self.resolve()
         kind, root = self.state_place(resolved)
         return open_state(kind, root, StatemgrSettings(**resolved.settings["statemgr"]))
@@ -152,7 +200,8 @@ class Session:
         record = self.record(topology)
         if record is None:
             cluster = self.target.cluster
-            hint = exits.nearest(topology, self.names(), f"; run 'heron list {cluster}' to see what runs")
+            known = [*self.names(), *_taken_for_clusters()]
+            hint = exits.nearest(topology, known, f"; run 'heron list {cluster}' to see what runs")
             raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
         if not self._mine(record):
             raise exits.Failure(
@@ -180,6 +229,15 @@ class Session:
 
         what = "packing plan"
         return self._parsed(plans.PackingPlan, self._must_get(paths.packing_plan(name), name, what), name, what)
+
+    def update_intent(self, name: str) -> plans.UpdateIntent | None:
+        """The update that is under way; None when there is none."""
+        from heronpy.proto import plan_pb2 as plans
+        from heronpy.statemgr import paths
+
+        found = self.state.get(paths.update_intent(name))
+        # An empty node is one that was removed.
+        return self._parsed(plans.UpdateIntent, found[0], name, "update") if found and found[0] else None
 
     def physical_plan(self, name: str) -> plans.PhysicalPlan | None:
         from heronpy.proto import plan_pb2 as plans
@@ -231,6 +289,17 @@ class Session:
         found = self.state.get(paths.scheduler(name))
         return plans.SchedulerLocation.FromString(found[0]) if found else None
 
+    def starting(self, record: plans.ExecutionState) -> str:
+        """What a topology waits for that is being submitted and whose master cannot be asked; empty for others."""
+        from heronpy.statemgr import paths
+
+        name = record.topology
+        if self.scheduler_location(name) is None:
+            return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
+        plan = self.physical_plan(name)
+        begun = plan is not None and plan.topology.id == record.topology_id
+        return "" if begun or self._failure_of_container_0(name) else "its topology master has not started yet"
+
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
         """A client of the topology master; a Failure when it does not run."""
@@ -245,7 +314,7 @@ class Session:
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a topology's TCP links; None when they are plain."""
-        from heronpy.net.curve import keys_of
+        from heronpy.net.transport import keys_of
 
         record = self.record(name)
         if record is None or not os.path.exists(record.launch_file):

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from heronpy.cli import exits
+from heronpy.cli.output import counted
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
@@ -34,7 +35,7 @@ def lines(reply: control.CheckpointsReply, now: float) -> list[str]:
     if reply.pending:
         found.append(
             f"checkpoint {reply.pending} under way for {format_duration(reply.pending_s)},"
-            f" {reply.pending_tasks} tasks to come"
+            f" {counted(reply.pending_tasks, 'task')} to come"
         )
     restoring = [region for region in reply.regions if not region.started]
     why = f": {reply.last_restore}" if reply.last_restore else ""

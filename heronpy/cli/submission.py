@@ -8,11 +8,12 @@ scheduler's location is published the CLI owns what it made; from then on `clean
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from heronpy.cli.loader import Loaded, child_environment
 from heronpy.cli.session import Session, heron_home
 from heronpy.cli.target import unix_user
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders, open_private
 from heronpy.proto import components_of
 
 if TYPE_CHECKING:
@@ -53,18 +55,23 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
     from heronpy.common.errors import TopologyError
     from heronpy.common.rooms import CheckpointSettings, PackingSettings, SecuritySettings
-    from heronpy.net import curve
+    from heronpy.net import transport
     from heronpy.packing import pack
-    from heronpy.plan.component_config import config_of, reliability_mode
+    from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
     from heronpy.plan.logical import LogicalPlan
     from heronpy.plan.validation import key_group_problems
     from heronpy.storage.stores import check_stores
 
+    add_our_names(topology)
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
+    for text in logical.warnings():
+        output.warn(f"warning: {text[:1].lower()}{text[1:]}")
     _check_support(topology)
     configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
     resolved = session.resolve(config_of(topology), configs)
+    for text in resolved.ignored:
+        output.warn(text)
     session.pin_stores(resolved)
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, resolved.settings["checkpoint"]["key_groups"])
@@ -73,14 +80,13 @@ def plan(session: Session, topology: api.Topology) -> Planned:
         check_stores(CheckpointSettings(**resolved.settings["checkpoint"]))
     else:
         resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process that would
-    curve.check(SecuritySettings(**resolved.settings["security"]))
+    transport.check(SecuritySettings(**resolved.settings["security"]))
     settings = PackingSettings(**resolved.settings["packing"])
     return Planned(topology, logical, pack(topology, settings, None), resolved, _needs_spark(topology))
 
 
 def _check_support(topology: api.Topology) -> None:
-    """Refuse what this release does not do, and say once what has no effect: never pretend."""
-    from heronpy.common.errors import TopologyError
+    """Say once what this release does not do, and what has no effect: never pretend."""
     from heronpy.plan.component_config import (
         config_of,
         keys_without_effect,
@@ -90,9 +96,9 @@ def _check_support(topology: api.Topology) -> None:
 
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
-    problems = [problem for owner, config in owners for problem in unsupported_problems(config, owner)]
-    if problems:
-        raise TopologyError("\n".join(problems))
+    for owner, config in owners:
+        for problem in unsupported_problems(config, owner):
+            output.warn(f"warning: {problem}")
     mode = reliability_mode(topology)
     ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
     if ignored:
@@ -111,7 +117,7 @@ def check_host(planned: Planned) -> None:
     resources.check(planned.packing_plan, limits)
     executor = planned.resolved.settings["executor"]
     resources.check_ports(planned.packing_plan, executor["metrics_host"], executor["metrics_port"])
-    resources.raise_fd_limit(planned.packing_plan)
+    resources.raise_fd_limit()
     if planned.needs_spark:
         from heronpy.connectors.spark import check_spark
 
@@ -131,9 +137,10 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
     """Make the topology's state and start its scheduler; undoes everything when that fails."""
     from heronpy.common.errors import NodeExistsError
     from heronpy.statemgr import paths
+    from heronpy.storage.roots import check_folders
 
     topology, state = planned.topology, session.state
-    with session.operation(topology.name), _undone_on_failure() as undo:
+    with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
         # Nobody else submits or kills it now, so what is found here is final.
         refuse_taken(session, topology.name)
         package_dir = _store(loaded)
@@ -146,8 +153,8 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
             raise
         # Registered before the first step that could leave something behind.
         undo.callback(cleanup.remove_state, session, record)
-        for folder in (Path(spec.working_dir), spec.log_dir):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_folders(spec)
+        make_folders(spec.log_dir)
         make_private(Path(spec.sockets_dir))
         undo.callback(cleanup.remove_sockets, session, record)
         _make_keys(spec)
@@ -164,6 +171,16 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         scheduler = _spawn_scheduler(spec, record.launch_file)
         _wait_scheduler(session, record, spec, scheduler)
     return Started(record, spec, scheduler)
+
+
+@contextmanager
+def _marked(session: Session, name: str) -> Iterator[None]:
+    """Tell others that a submit is under way: without a scheduler the topology would look dead."""
+    from heronpy.statemgr import paths
+
+    with closing(session.open_state()) as state:  # its ephemerals end with it
+        state.create(paths.submission(name), b"", ephemeral=True)
+        yield
 
 
 @contextmanager
@@ -186,8 +203,8 @@ def refuse_taken(session: Session, name: str) -> None:
     cluster = session.target.cluster
     if session.scheduler_location(name) is None:
         raise exits.Failure(
-            f"topology '{name}' in cluster {cluster} is dead but not removed;"
-            f" run 'heron kill {cluster} {name}' and submit again",
+            f"topology '{name}' in cluster {cluster} is dead but not removed; submit again after"
+            f" {output.command('heron', 'kill', cluster, name)}",
             exits.EXISTS,
         )
     raise exits.Failure(
@@ -210,12 +227,12 @@ def make_private(folder: Path) -> None:
 
 
 def _make_keys(spec: LaunchSpec) -> None:
-    """New keys for each submit; none where links are plain."""
+    """New keys for each submit; none where nothing listens on the network."""
     from heronpy.common.settings import settings_for
-    from heronpy.net import curve
+    from heronpy.net import curve, transport
 
     curve.remove(spec.working_dir)
-    if curve.wanted(settings_for(spec, "security")):
+    if transport.choose(settings_for(spec, "security")) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
 
 
@@ -241,12 +258,13 @@ def _store(loaded: Loaded) -> Path | None:
 
     if loaded.package is None:
         return None
-    return Path(PackageStore(heron_home() / "packages").add(loaded.package).dir)
+    return Path(PackageStore(heron_home() / "packages").add(loaded.package, archived=not loaded.is_folder).dir)
 
 
 def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> LaunchSpec:
     from heronpy.cli.about import release
     from heronpy.plan.launch import LaunchSpec
+    from heronpy.storage.archives import archive_in
 
     target, topology, resolved = session.target, planned.topology, planned.resolved
     kind, root = session.state_place(resolved)
@@ -265,12 +283,16 @@ def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir
         state_root=root,
         state_type=kind,
         package_dir=str(package_dir) if package_dir else None,
+        package_archive=str(archive_in(package_dir)) if package_dir and not loaded.is_folder else None,
         main_file=main_file,
         python=sys.executable,
         needs_spark=planned.needs_spark,
         settings=resolved.settings,
         origins=resolved.origins,
         component_settings=resolved.component_settings,
+        source=loaded.source,
+        argv=list(loaded.argv),
+        argv_names_topology=loaded.argv_names_topology,
     )
 
 
@@ -294,7 +316,7 @@ def _execution_state(spec: LaunchSpec) -> plans.ExecutionState:
 def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
     """Start the scheduler as a daemon: own session, own log, no terminal."""
     argv = [spec.python, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
-    with open(spec.log_dir / "scheduler.log", "ab") as log:
+    with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
         return subprocess.Popen(
             argv,
             env=child_environment({cleanup.LAUNCH_VARIABLE: launch_file}),

@@ -8,18 +8,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli import exits
-from heronpy.cli.output import say, warn
+from heronpy.cli import complete, exits
+from heronpy.cli.output import command, say, warn
 from heronpy.cli.target import Common, Target, common_flags, target_argument
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
     from heronpy.cli.submission import Planned, Started
+    from heronpy.proto import control_pb2 as control
 
 FORMATS = ("table", "colored_table", "json", "raw")
 CLEAN_UP_S = 15.0
@@ -32,6 +34,7 @@ CLEAN_UP_S = 15.0
 @click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
 @click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
 @click.option("--wait", is_flag=True, help="Stay until a bounded topology has finished, then remove it.")
+@click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the waiting.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -39,11 +42,12 @@ CLEAN_UP_S = 15.0
     default=60.0,
     show_default=True,
     metavar="S",
-    help="Seconds that it may take until every task runs.",
+    help="Seconds that it may take until every task runs; what its sinks wait for then has a limit of its own.",
 )
 @click.option(
     "--restore",
     metavar="latest|ID|PATH",
+    shell_complete=complete.restores,
     help="Start from a checkpoint of an earlier run: the newest one, the one of this id, or the one at this path.",
 )
 @click.option(
@@ -59,6 +63,7 @@ def submit_command(
     deploy_deactivated: bool,
     detach: bool,
     wait: bool,
+    kill_on_interrupt: bool,
     timeout_s: float,
     restore: str | None,
     allow_dropped_state: bool,
@@ -86,6 +91,8 @@ def submit_command(
     """
     if detach and wait:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+    if kill_on_interrupt and not wait:
+        raise click.UsageError("--kill-on-interrupt says what Ctrl-C does while --wait waits; give --wait, too")
     if allow_dropped_state and restore is None:
         raise click.UsageError("--allow-dropped-state says what --restore may do; give --restore, too")
     from heronpy.cli import cleanup
@@ -93,11 +100,34 @@ def submit_command(
 
     _refuse_early_option(program)
     session = Session(target, common)
+    session.check_cluster()
     form = dry_run_format if dry_run else None
     with cleanup.interruptible():
         _submit(
-            session, program, words, deploy_deactivated, detach, wait, timeout_s, form, (restore, allow_dropped_state)
+            session,
+            program,
+            words,
+            deploy_deactivated,
+            detach,
+            _Wait(wait, kill_on_interrupt),
+            timeout_s,
+            form,
+            (restore, allow_dropped_state),
         )
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Whether a submit stays until the topology has finished, and whether an interrupt then ends that as well."""
+
+    wanted: bool
+    kill_on_interrupt: bool
+    #: The topology runs: from now on an interrupt ends the waiting alone, unless it is to kill.
+    began: bool = False
+
+    @property
+    def outlived(self) -> bool:
+        return self.began and not self.kill_on_interrupt
 
 
 def _submit(
@@ -106,7 +136,7 @@ def _submit(
     words: tuple[str, ...],
     deploy_deactivated: bool,
     detach: bool,
-    wait: bool,
+    wait: _Wait,
     timeout_s: float,
     form: str | None,
     restore: tuple[str | None, bool],
@@ -122,25 +152,43 @@ def _submit(
         return
     name = planned.topology.name
     tasks = sum(len(container.instances) for container in planned.packing_plan.containers)
-    with _taken_down_on_failure(session, started):
+    with _taken_down_on_failure(session, started, wait):
         if not detach:
             from heronpy.cli import waiting
 
             waiting.until_running(session, started, tasks, max(deadline - time.monotonic(), 1.0))
         say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if detach else ""))
         say(f"  logs:   {started.spec.log_dir}")
-        say(f"  status: heron status {session.target} {name}")
+        say(f"  status: {command('heron', 'status', session.target, name)}")
         if planned.restore is not None:
             say(f"  state:  of checkpoint {planned.restore.checkpoint}, {planned.restore.location}")
             for component in planned.restore.starting_empty:
                 say(f"          component '{component}' is new and starts empty")
-        if wait:
+        if wait.wanted:
             from heronpy.cli.top import watch_until_finished
 
-            watch_until_finished(session, name)
-    if wait:
+            wait.began = True
+            last = watch_until_finished(session, name)
+    if wait.wanted:
         _take_down(session, started)
+        _say_how_it_ended(session, name, last)
+
+
+def _say_how_it_ended(session: Session, name: str, last: control.StatusReply) -> None:
+    """The end of --wait: what became of all tuples; a Failure when some are missing from the result."""
+    from heronpy.cli import summary
+
+    say(f"  tuples: {summary.totals_text(last)}")
+    lost = summary.losses_text(last.totals)
+    if not lost:
         say(f"Topology '{name}' has finished and is removed")
+        return
+    say(f"Topology '{name}' FINISHED WITH LOSSES: {lost}; it is removed")
+    where = f"; 'heron dead-letters {session.target} {name}' shows those given up" if last.totals.dead_letters else ""
+    raise exits.Failure(
+        f"topology '{name}' gave up tuples ({summary.given_up_text(last.totals)}): its results are not complete{where}",
+        exits.LOSSES,
+    )
 
 
 @contextmanager
@@ -218,18 +266,29 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 
 @contextmanager
-def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """A submit that fails, is late or is interrupted leaves nothing behind."""
+def _taken_down_on_failure(session: Session, started: Started, wait: _Wait) -> Iterator[None]:
+    """A submit that fails, is late or is interrupted leaves nothing behind; but who only waited can go."""
     try:
         yield
     except BaseException as error:
         from heronpy.cli import cleanup
+
+        if isinstance(error, KeyboardInterrupt) and wait.outlived:
+            _say_detached(session, started.record.topology)
+            raise click.exceptions.Exit(exits.INTERRUPTED) from None
 
         with cleanup.uninterrupted():
             if isinstance(error, KeyboardInterrupt):
                 warn(f"interrupted: removing topology '{started.record.topology}'")
             _take_down(session, started)
         raise
+
+
+def _say_detached(session: Session, name: str) -> None:
+    """How to come back to a topology that runs on, in words and commands."""
+    warn(f"interrupted: topology '{name}' runs on, and stays when it has finished")
+    for what, verb in (("look:  ", "status"), ("watch: ", "top"), ("end:   ", "kill")):
+        warn(f"  {what} {command('heron', verb, session.target, name)}")
 
 
 def _take_down(session: Session, started: Started) -> None:
@@ -243,4 +302,5 @@ def _take_down(session: Session, started: Started) -> None:
         outcome = cleanup.take_down(session, started.record, CLEAN_UP_S)
     started.scheduler.poll()
     if outcome.remains:
-        warn(f"warning: not removed: {', '.join(outcome.remains)}; run 'heron kill {session.target} {name}'")
+        again = command("heron", "kill", session.target, name)
+        warn(f"warning: not removed: {', '.join(outcome.remains)}; run: {again}")

@@ -1,7 +1,7 @@
 """A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
 
-Counters belong to an incarnation of a task; a restarted task counts from 0 again, so a rate is only
-taken between two samples of the same epoch and never negative.
+All numbers of a view are of one reply. Counters are totals over all processes of a task, so a rate is never
+negative: one that a topology master could not take over from its predecessor shows as 0.
 """
 
 from __future__ import annotations
@@ -21,6 +21,54 @@ UP = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control
 def lifecycle_name(status: control.StatusReply) -> str:
     """RUNNING, PAUSED, ..."""
     return control.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
+
+
+def state_text(status: control.StatusReply) -> str:
+    """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may hold what users wrote."""
+    name = lifecycle_name(status)
+    lost = losses_text(status.totals)
+    if status.lifecycle == control.LIFE_FINISHED and lost:
+        name = f"{name} WITH LOSSES: {lost}"
+        return f"{name}; {status.cause}" if status.cause else name
+    return f"{name}: {status.cause}" if status.cause else name
+
+
+def losses_text(totals: control.TupleTotals) -> str:
+    """How many tuples are missing from the result: `12`, `at least 12`, `an unknown number`; empty when none are."""
+    count = totals.dead_letters + totals.lost
+    if not totals.lost_at_least:
+        return f"{count:,}" if count else ""
+    return f"at least {count:,}" if count else "an unknown number"
+
+
+def given_up_text(totals: control.TupleTotals) -> str:
+    """How the missing tuples were given up: `2 dead letters, at least 3 lost`."""
+    from heronpy.cli.output import counted
+
+    lost = f"{'at least ' if totals.lost_at_least else ''}{totals.lost:,} lost"
+    return f"{counted(totals.dead_letters, 'dead letter')}, {lost}"
+
+
+def totals_text(status: control.StatusReply) -> str:
+    """What became of all tuples, in one line."""
+    from heronpy.plan.component_config import reliability_mode
+
+    totals = status.totals
+    replayed = f"replayed {totals.replayed:,}" + (" (may be counted twice)" if totals.replayed else "")
+    if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE" and totals.restores:
+        times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
+        replayed = f"restored {times} (what was replayed counts once)"
+    return (
+        f"acked {totals.acked:,}, failed {totals.failed:,}, {replayed}, dead letters {totals.dead_letters:,},"
+        f" lost {'at least ' if totals.lost_at_least else ''}{totals.lost:,}"
+    )
+
+
+def trouble_texts(status: control.StatusReply) -> list[str]:
+    """The totals when something of them should worry, for views that are short otherwise."""
+    totals = status.totals
+    worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
+    return [totals_text(status)] if worries else []
 
 
 def task_state_name(state: int) -> str:
@@ -63,7 +111,7 @@ def components(
     topology = status.plan.topology
     rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
     rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
-    earlier = {(task.task_id, task.epoch): task for task in before.tasks} if before is not None else {}
+    earlier = {task.task_id: task for task in before.tasks} if before is not None else {}
     down = {task.task_id for task in down_tasks(status)}
     for task in status.tasks:
         row = rows.setdefault(task.component, ComponentRow(task.component, False))
@@ -78,7 +126,7 @@ def components(
         row.out_queue_tuples += task.out_queue_tuples
         row.pending += task.pending
         row.loop_age_s = max(row.loop_age_s, task.loop_age_s)
-        old = earlier.get((task.task_id, task.epoch))
+        old = earlier.get(task.task_id)
         if old is not None and elapsed_s > 0:
             row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
             row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
@@ -145,6 +193,16 @@ def as_json(status: control.StatusReply, rows: list[ComponentRow]) -> dict[str, 
         "uptime_s": round(status.uptime_s, 3),
         "plan_version": status.plan_version,
         "discarded_tuples": status.discarded_tuples,
+        "exceptions": status.exceptions,
+        "totals": {
+            "acked": status.totals.acked,
+            "failed": status.totals.failed,
+            "replayed": status.totals.replayed,
+            "dead_letters": status.totals.dead_letters,
+            "lost": status.totals.lost,
+            "lost_at_least": status.totals.lost_at_least,
+            "restores": status.totals.restores,
+        },
         "components": [row.as_json() for row in rows],
         "backpressure": [
             {

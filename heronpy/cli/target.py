@@ -10,6 +10,13 @@ from typing import Any, TypeVar
 
 import click
 
+
+def _settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from heronpy.cli.complete import settings  # which needs this module
+
+    return settings(ctx, param, incomplete)
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Clusters, roles and environs.
@@ -18,10 +25,10 @@ NAME_RULE = "use 1 to 100 letters, digits, '_', '-' and '.', not starting with '
 
 
 def topology_name_problem(name: str) -> str | None:
-    """What is wrong with a topology's name, as the end of a sentence."""
+    """What is wrong with the name of a topology to submit, as the end of a sentence."""
     from heronpy.common import ids
 
-    return "starts with '-'" if name.startswith("-") else ids.name_problem(name)
+    return ids.topology_name_problem(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +52,19 @@ class Target:
 
 
 def unix_user() -> str:
-    """Name of the user who runs the command, also where the user has no passwd entry (containers)."""
-    import getpass
+    """Name of the user who runs the command, as the system knows it: never what $USER or $LOGNAME say.
+
+    It becomes the role, a folder's name and part of commands, so a name that is none of those, and a user
+    without an entry (containers), become uid<number>.
+    """
     import os
+    import pwd
 
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid{os.getuid()}"
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = ""
+    return name if NAME.fullmatch(name) else f"uid{os.getuid()}"
 
 
 class TargetType(click.ParamType):  # type: ignore[type-arg]
@@ -84,7 +96,10 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
     name = "topology"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        problem = topology_name_problem(str(value))
+        from heronpy.common.ids import name_problem
+
+        # Not the rule for new names: what an older release has submitted can still be killed.
+        problem = name_problem(str(value))
         if problem:
             self.fail(f"topology name '{value}' {problem}; use letters, digits, '_', '-' and '.'", param, ctx)
         return str(value)
@@ -117,7 +132,8 @@ def common_flags(function: F) -> F:
     """--config-path, --config-property and --verbose, collected into one `common` argument."""
 
     @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
-    @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.")
+    @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
+                  shell_complete=_settings)  # fmt: skip
     @click.option("--verbose", is_flag=True, help="Say more; show heron's own traceback when it fails.")
     @functools.wraps(function)
     def collect(

@@ -16,7 +16,8 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.output import clean, console, say, table
-from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.reading import Reading, reading_target
+from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -36,8 +37,8 @@ WIDE = 150
 SILENCE_MAX_S = 30.0
 
 
-@click.command("top")
-@target_argument
+@click.command("top", cls=Reading)
+@reading_target
 @topology_argument
 @click.option(
     "--interval",
@@ -123,11 +124,11 @@ def header(status: control.StatusReply, checkpoints: Sequence[str] = ()) -> str:
     from heronpy.cli import summary
     from heronpy.common.units import format_duration
 
-    cause = f": {clean(status.cause)}" if status.cause else ""
     lines = [
-        f"{clean(status.topology)}  {summary.lifecycle_name(status)}{cause}  up {format_duration(status.uptime_s)}"
+        f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  plan version {status.plan_version}"
     ]
+    lines += summary.trouble_texts(status)
     lines += [clean(text) for text in checkpoints]
     lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     lines += [clean(text) for text in summary.down_texts(status)]
@@ -225,11 +226,12 @@ def _print_json_lines(session: Session, looks: Iterator[tuple[control.StatusRepl
         click.echo(json.dumps({**summary.as_json(status, rows), **stateful.as_json(session, status)}))
 
 
-def watch_until_finished(session: Session, topology: str) -> None:
-    """Show a bounded topology until it has finished; a Failure with its exceptions when it fails."""
+def watch_until_finished(session: Session, topology: str) -> control.StatusReply:
+    """Show a bounded topology until it has finished; the last status, or a Failure with its exceptions."""
     from heronpy.cli import summary, waiting
 
     terminal = sys.stdout.isatty()
+    last: list[control.StatusReply] = []
 
     def over(status: control.StatusReply) -> bool:
         return waiting.failed(status) or summary.lifecycle_name(status) == "FINISHED"
@@ -237,6 +239,7 @@ def watch_until_finished(session: Session, topology: str) -> None:
     def until_end() -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
         interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
         for status, rows in samples(session, topology, interval_s, ended=over):
+            last[:] = [status]
             yield status, rows
             if waiting.failed(status):
                 raise exits.Failure(
@@ -248,9 +251,10 @@ def watch_until_finished(session: Session, topology: str) -> None:
 
     if terminal:
         _live(session, until_end())
-        return
-    for status, rows in until_end():
-        say(_line(status, rows))
+    else:
+        for status, rows in until_end():
+            say(_line(status, rows))
+    return last[0]
 
 
 def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
@@ -258,7 +262,7 @@ def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
     from heronpy.cli import summary
     from heronpy.common.units import format_duration
 
-    parts = [f"{format_duration(status.uptime_s)} {summary.lifecycle_name(status)}"]
+    parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
         rate = row.emitted_per_s if row.is_spout else row.executed_per_s
@@ -266,4 +270,5 @@ def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
         parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
     parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     parts += [clean(text) for text in summary.down_texts(status)]
+    parts += summary.trouble_texts(status)
     return " | ".join(parts)

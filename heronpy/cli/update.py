@@ -7,13 +7,15 @@ so of two updates at once the later is refused and not half applied.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits, update_outcome
 from heronpy.cli.output import counted, print_json, say
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
+from heronpy.cli.update_outcome import moves
 from heronpy.proto import components_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ CONTAINERS = "topology.stmgrs"
     multiple=True,
     metavar="NAME:N",
     help="New number of tasks of a component; may be repeated.",
+    shell_complete=complete.parallelism,
 )
 @click.option("--container-number", type=click.IntRange(min=1), metavar="N", help="New number of containers.")
 @click.option(
@@ -160,16 +163,20 @@ def _scale(
     request = control.UpdateTopology(
         topology=topology, packing_plan=new, expected_version=old.version, drain_timeout_s=drain_timeout_s
     )
-    reply = session.ask(name, request, timeout_s)
-    places = {**moves(old), **moves(new)}
-    added, removed = (
-        [places.get(task, f"task {task}") for task in sorted(tasks)] for tasks in (reply.added, reply.removed)
-    )
-    _report(name, added, removed, moved_tasks(old, new), reply.discarded_tuples, as_json)
+    reply = update_outcome.ask(session, name, request, old, timeout_s)
+    before, after = moves(old), moves(new)
+    places = {**before, **after}
+    if reply is not None:
+        changed: tuple[Iterable[int], Iterable[int]] = reply.added, reply.removed
+    else:
+        changed = after.keys() - before.keys(), before.keys() - after.keys()
+    added, removed = ([places.get(task, f"task {task}") for task in sorted(tasks)] for tasks in changed)
+    discarded = reply.discarded_tuples if reply is not None else None
+    _report(name, added, removed, moved_tasks(old, new), discarded, as_json)
 
 
 def _report(
-    name: str, added: list[str], removed: list[str], moved: list[str], discarded: int, as_json: bool
+    name: str, added: list[str], removed: list[str], moved: list[str], discarded: int | None, as_json: bool
 ) -> None:
     if as_json:
         changes = {"added": added, "removed": removed, "moved": moved}
@@ -179,6 +186,8 @@ def _report(
         say(f"Topology '{name}' already is as asked for; nothing changed")
         return
     _list_changes(added, removed, moved)
+    if discarded is None and removed:
+        say("  the topology master was replaced: its log says what was discarded with removed tasks")
     if discarded:
         say(f"  discarded {counted(discarded, 'tuple')} that were queued in removed tasks")
     counts = f"{counted(len(added), 'task')} added, {len(removed)} removed, {len(moved)} moved"
@@ -249,17 +258,6 @@ def set_key(config: api.Config, key: str, value: str) -> None:
     fresh = api.Config(kvs=kept)
     fresh.kvs.add(key=key, value=value, type=api.STRING_VALUE)
     config.CopyFrom(fresh)
-
-
-def moves(plan: plans.PackingPlan) -> dict[int, str]:
-    """Task to instance id: what an update may change."""
-    from heronpy.common.ids import instance_id
-
-    return {
-        instance.task_id: instance_id(container.id, instance.component, instance.task_id)
-        for container in plan.containers
-        for instance in container.instances
-    }
 
 
 def _show_dry_run(name: str, old: plans.PackingPlan, new: plans.PackingPlan, form: str) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heronpy.cli import exits
+from heronpy.cli import complete, exits
 from heronpy.cli.cleanup import interruptible
 from heronpy.cli.output import counted, print_json, print_table, say, warn
 from heronpy.cli.target import TargetType
+from heronpy.common.folders import make_output
 
 if TYPE_CHECKING:
     from heronpy.verify.oracle import Verdict
@@ -36,6 +37,10 @@ def _run_flags(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Different keys."),
             click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
                          metavar="BYTES", help="Size of a payload."),
+            click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
+                         help="All tuples together have so many contents.  [default: each its own]"),
+            click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
+                         help="What the bolt works for each tuple."),
             click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
             click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
                          help="Tasks of each component; as many partitions."),
@@ -79,7 +84,8 @@ def list_command() -> None:
 @verify_command.command("run")
 @click.option("--mode", type=_MODE, default="ATLEAST_ONCE", show_default=True, help="Guarantee.")
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
-              help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.")  # fmt: skip
+              help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
+              shell_complete=complete.faults)  # fmt: skip
 @click.option("--together", "as_one", is_flag=True, help="Do all faults in one run, one after the other.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_run_flags
@@ -110,15 +116,19 @@ def run_command(
 
 
 def _run_of(
-    mode: str, scenario: Scenario, *, rate: float, keys: int, payload_bytes: int, seed: int, tasks: int,
-    times: int | None, full: bool, baseline_s: float | None, settings: tuple[str, ...], **flags: Any,
+    mode: str, scenario: Scenario, *, rate: float, keys: int, payload_bytes: int, distinct: int, work_ms: float,
+    seed: int, tasks: int, times: int | None, full: bool, baseline_s: float | None, settings: tuple[str, ...],
+    **flags: Any,
 ) -> Run:  # fmt: skip
     """The run that the flags describe."""
     from heronpy.verify.run import Run
     from heronpy.verify.stream import InputSpec
 
     pairs = dict(_pair(text) for text in settings)
-    source = InputSpec(seed=seed, partitions=tasks, keys=keys, payload_bytes=payload_bytes, rate=rate)
+    source = InputSpec(
+        seed=seed, partitions=tasks, keys=keys, payload_bytes=payload_bytes, rate=rate, distinct=distinct,
+        work_ms=work_ms,
+    )  # fmt: skip
     made = Run(
         mode=mode,
         tasks=tasks,
@@ -219,7 +229,8 @@ def _print_verdict(verdict: Verdict) -> None:
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each fault and mode.")
 @click.option("--mode", "modes", type=_MODE, multiple=True,
               help="Guarantee; repeatable.  [default: those that matter for a fault]")  # fmt: skip
-@click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.")
+@click.option("--fault", "faults", multiple=True, metavar="NAME", default=("all",), help="Fault; repeatable.",
+              shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE",
               help="JSON file for all that was measured; the runs that it holds are reported, too.")  # fmt: skip
@@ -245,7 +256,7 @@ def report_command(
     say(f"{counted(runs * len(planned), 'run')}, about {format_duration(total)} in all")
     documents: list[dict[str, Any]] = json.loads(data.read_text(encoding="utf-8")) if data and data.exists() else []
     before = len(documents)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_output(out.parent)
     seed = flags.pop("seed")
     for scenario, mode in planned:
         for number in range(runs):

@@ -6,12 +6,14 @@ first, because a small topology is up within a few hundred milliseconds.
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+import unicodedata
 from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
-from heronpy.cli.output import clean, clean_block
+from heronpy.cli.output import clean, clean_block, say
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.proto import control_pb2 as control
 
@@ -25,6 +27,10 @@ TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: How often the scheduler is asked whether a container has failed for good.
 CONTAINERS_LOOK_S = 1.0
+#: Where a line cannot be overwritten, what is waited for is printed this often.
+SAY_WAITING_S = 10.0
+#: What is over sooner is not worth a line.
+SAY_WAITING_AFTER_S = 2.0
 
 
 def failed(status: control.StatusReply) -> bool:
@@ -35,6 +41,7 @@ def ready(status: control.StatusReply) -> bool:
     """Whether every task has initialised; a bounded topology may be past RUNNING already."""
     return status.lifecycle in (
         control.LIFE_RUNNING,
+        control.LIFE_DEGRADED,
         control.LIFE_PAUSED,
         control.LIFE_FINISHING,
         control.LIFE_FINISHED,
@@ -106,11 +113,31 @@ def failure(session: Session, name: str, status: control.StatusReply) -> exits.F
     return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
 
 
+def cut(text: str, columns: int) -> str:
+    """The begin of a line that takes no more columns than these on a terminal, with … where something is left out."""
+    used, fitting = 0, 0
+    for index, letter in enumerate(text):
+        used += _columns_of(letter)
+        if used > columns:
+            return text[:fitting] + "…" if columns > 0 else ""
+        if used < columns:  # so many letters leave a column for the …
+            fitting = index + 1
+    return text
+
+
+def _columns_of(letter: str) -> int:
+    """Columns that a letter takes: none for marks on the one before, two for wide ones."""
+    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
+
+
 class Progress:
-    """One line that is overwritten, on a terminal only; nothing elsewhere."""
+    """One line that is overwritten, on a terminal only; elsewhere now and then a line of what is waited for."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()
+        self._say_at: float | None = None
         self._shown = ""
         self._frames = 0
 
@@ -118,9 +145,19 @@ class Progress:
         if self._on:
             self._frames += 1
             wheel = "|/-\\"[self._frames // 3 % 4]
-            self._shown = f"{wheel} {text}"[:120]
+            # A line that wraps cannot be overwritten. The last column stays free, for terminals that wrap there.
+            self._shown = cut(f"{wheel} {text}", shutil.get_terminal_size().columns - 1)
             sys.stderr.write(f"\r\x1b[K{self._shown}")
             sys.stderr.flush()
+
+    def show_waiting(self, text: str, now: float) -> None:
+        """Everything runs but for something outside, which may take long: said on any output."""
+        self.show(text)
+        if self._say_at is None:
+            self._say_at = now + SAY_WAITING_AFTER_S
+        if not self._on and now >= self._say_at:
+            self._say_at = now + SAY_WAITING_S
+            say(text)
 
     def clear(self) -> None:
         if self._shown:
@@ -130,7 +167,11 @@ class Progress:
 
 
 def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control.StatusReply:
-    """The first status that is ready; a Failure when the topology fails, vanishes or is late."""
+    """The first status that is ready; a Failure when the topology fails, vanishes or is late.
+
+    The time in which it is WAITING does not count: what it waits for has a limit of its own, after which the
+    topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`).
+    """
     name, deadline = started.record.topology, time.monotonic() + timeout_s
     pause, status, progress = 0.01, None, Progress()
     look_at = time.monotonic() + CONTAINERS_LOOK_S
@@ -147,16 +188,29 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
             if time.monotonic() > look_at:
                 _refuse_failed_container(session, name)
                 look_at = time.monotonic() + CONTAINERS_LOOK_S
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if latest is not None and latest.lifecycle == control.LIFE_WAITING:
+                deadline = max(deadline, now + timeout_s)
+                progress.show_waiting(f"WAITING: {clean(latest.cause)}", now)
+            elif now > deadline:
                 raise exits.Failure(
                     f"topology '{name}' was not running after {timeout_s:g} s: {missing(status, tasks)}",
                     exits.TIMED_OUT,
                 )
-            progress.show(f"starting: {missing(status, tasks)}")
+            else:
+                progress.show(_progress_text(status, tasks))
             time.sleep(pause)
             pause = min(pause * 1.3, 0.1)
     finally:
         progress.clear()
+
+
+def _progress_text(status: control.StatusReply | None, tasks: int) -> str:
+    from heronpy.cli import summary
+
+    if status is None or status.lifecycle == control.LIFE_STARTING:
+        return f"STARTING: {missing(status, tasks)}"
+    return clean(summary.state_text(status))
 
 
 def _with_tracebacks(session: Session, name: str, status: control.StatusReply) -> control.StatusReply:

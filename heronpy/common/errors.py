@@ -54,6 +54,10 @@ class VersionMismatchError(StateError):
     """Somebody else wrote the node since it was read."""
 
 
+class NoSpaceError(StateError):
+    """The disk of the state manager is full."""
+
+
 class DamagedStateError(StateError):
     """What a node holds cannot be read; trying again does not help (F24)."""
 
@@ -76,6 +80,10 @@ class RpcError(HeronError):
 
 class DeadlineError(HeronError):
     """Something did not happen before its deadline."""
+
+
+class LostReplyError(DeadlineError):
+    """The peer ended before it answered: what was asked for may be done or not."""
 
 
 class FencedError(HeronError):

@@ -7,9 +7,10 @@ that a user chose becomes part of file names and state paths; `name_problem` is 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import NewType
 
-from heronpy.common.log_format import escape
+from heronpy.common.log_format import is_plain
 
 TaskId = NewType("TaskId", int)
 ContainerId = NewType("ContainerId", int)
@@ -19,6 +20,9 @@ Epoch = NewType("Epoch", int)
 NAME_BYTES_MAX = 200
 
 _STARTS_BITS = 16
+#: What a shell acts upon. Names stand in paths and commands that people paste.
+_FOR_SHELLS = frozenset("\"'`$;|&*?~<>")
+_TOPOLOGY = re.compile(r"\w[\w.-]*")
 
 
 def stmgr_id(container: int) -> str:
@@ -34,16 +38,6 @@ def executor_id(container: int) -> str:
 def instance_id(container: int, component: str, task: int) -> str:
     """The name of an instance, as Heron writes it."""
     return f"container_{container}_{component}_{task}"
-
-
-def parse_stmgr_id(name: str) -> ContainerId:
-    """The container of a stream manager's name; ValueError for any other name."""
-    kind, separator, number = name.partition("-")
-    if kind != "stmgr" or not separator or not (number.isascii() and number.isdigit()):
-        raise ValueError(
-            f"'{name}' is not the name of a stream manager; it must be stmgr-<number>."
-        )
-    return ContainerId(int(number))
 
 
 def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
@@ -78,6 +72,14 @@ def short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def topology_name_problem(name: str) -> str | None:
+    """What is wrong with the name of a new topology: commands name it, so it is one plain word for every shell."""
+    problem = name_problem(name)
+    if problem is None and not _TOPOLOGY.fullmatch(name):
+        return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter or digit"
+    return problem
+
+
 def name_problem(name: str) -> str | None:
     """What is wrong with a user-chosen name, as the end of a sentence; None when it is fine."""
     if not name.strip():
@@ -85,8 +87,13 @@ def name_problem(name: str) -> str | None:
     if "/" in name or "\\" in name:
         return "contains a slash"
     # A name reaches terminals and logs: whatever they would have to escape is no part of one (S02).
-    if escape(name) != name or "\n" in name or "\t" in name:
+    if not is_plain(name):
         return "contains a control character"
+    if name.startswith("-"):
+        return "starts with '-'"
+    found = next((character for character in name if character in _FOR_SHELLS), None)
+    if found:
+        return f"contains {found}, which shells act upon"
     if ".." in name:
         return "contains '..'"
     if name == ".":

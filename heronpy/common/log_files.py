@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders
 from heronpy.common.log_format import (
     CONTINUATION,
     LEVEL_NAMES,
     MESSAGE_MAX,
+    RAW,
+    RAW_LOGGER,
     Record,
     escape,
     format_record,
@@ -120,7 +123,7 @@ class RotatingLog:
         try:
             self._descriptor = os.open(self.path, flags, 0o600)
         except FileNotFoundError:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(self.path.parent)
             self._descriptor = os.open(self.path, flags, 0o600)
         status = os.fstat(self._descriptor)
         self._identity = (status.st_dev, status.st_ino)
@@ -182,7 +185,7 @@ def read_logs(
         known = ", ".join(log_processes(directory)) or "none"
         raise ConfigError(f"There is no log of {process!r} in {directory}; there are: {known}.")
     lowest = _level_number(level) if level else 0
-    for record in _records(_lines(path, follow, stop or (lambda: False), poll_s)):
+    for record in _records(_lines(path, follow, stop or (lambda: False), poll_s), process):
         if since is not None and record.when < since:
             continue
         if not record.level or _LEVEL_NUMBERS.get(record.level, 20) >= lowest:
@@ -198,7 +201,14 @@ def _level_number(level: str) -> int:
     return _LEVEL_NUMBERS[name]
 
 
-def _records(lines: Iterator[str | None]) -> Iterator[Record]:
+def _other(line: str, when: float, process: str) -> Record:
+    """What stands in a log without being a record."""
+    if line.startswith(RAW):
+        return Record(when, "", process, RAW_LOGGER, escape(line.removeprefix(RAW)))
+    return Record(when, "", "", "", escape(line))
+
+
+def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
     """Join lines to records; None means that no more lines are there at the moment."""
     current: Record | None = None
     more: list[str] = []
@@ -218,7 +228,7 @@ def _records(lines: Iterator[str | None]) -> Iterator[Record]:
             more.append(escape(line.removeprefix(CONTINUATION)))
         else:
             yield from complete()
-            current = parse_line(line) or Record(when, "", "", "", escape(line))
+            current = parse_line(line) or _other(line, when, process)
             when = current.when
     yield from complete()
 
@@ -254,7 +264,7 @@ def _lines(
             yield line.decode("utf-8", "backslashreplace")
         if len(rest) > MESSAGE_MAX * 4:
             yield rest.decode("utf-8", "backslashreplace")
-            rest = b""
+            rest = RAW.encode()  # what follows begins no line, so it is no record whatever it looks like
     if rest:
         yield rest.decode("utf-8", "backslashreplace")
 

@@ -4,9 +4,10 @@ A record is one line, in UTC,
 
     2026-11-21T00:10:21.123+0000 INFO  container_1_word_3 [logger] message
 
-and each further line of its message starts with "  | ".  Invariants: no text that a user or a tuple
-supplies can forge a record or drive a terminal, because line breaks and control characters are
-escaped; a record is bounded.
+and each further line of its message starts with "  | ".  What a process printed past its logging, such
+as the last words of C code, stands in lines that begin with "raw | ".  Invariants: no text that a user
+or a tuple supplies can forge a record or drive a terminal, because line breaks and control characters
+are escaped and the begin of a line is never theirs; a record is bounded.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from functools import lru_cache
 from typing import Final
 
 CONTINUATION: Final = "  | "
+RAW: Final = "raw | "
+RAW_LOGGER: Final = "raw"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
 LEVEL_NAMES: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
@@ -36,6 +39,11 @@ _HEAD: Final = re.compile(
 def escape(text: str) -> str:
     """The text with control characters made visible; tabs and newlines stay."""
     return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+
+
+def is_plain(text: str) -> bool:
+    """Whether a name is one line without anything that drives a terminal, or that hides or reorders text."""
+    return not (_UNSAFE.search(text) or "\n" in text or "\t" in text)
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -64,7 +72,10 @@ def format_record(when: float, level: str, process: str, logger: str, message: s
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump."""
+    """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump.
+
+    Its `logger` is "raw" where the log says so, and its message goes without the mark.
+    """
 
     when: float
     level: str
@@ -76,7 +87,7 @@ class Record:
     def text(self) -> str:
         """The record as it is shown to people."""
         if not self.level:
-            return self.message
+            return RAW + self.message if self.logger == RAW_LOGGER else self.message
         return format_record(self.when, self.level, self.process, self.logger, self.message)
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from typing import Any, Final
 
+from heronpy.common import log_seal
 from heronpy.common.errors import ConfigError
 from heronpy.common.log_files import RotatingLog, log_processes, read_logs
 from heronpy.common.log_format import LEVEL_NAMES, Record, escape, format_record, parse_line, word
@@ -66,10 +67,11 @@ class _DescriptorHandler(logging.Handler):
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
+        self._seal = log_seal.current()
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):
-            data = (self.format(record) + "\n").encode("utf-8", "backslashreplace")
+            data = log_seal.sealed(self.format(record), self._seal).encode("utf-8", "backslashreplace")
             view = memoryview(data)
             while view:
                 try:

@@ -118,6 +118,10 @@ class InstanceSettings:
     hang_timeout_s: float = _setting(
         60.0, "User code that does not return for this long is restarted; 0 switches this off."
     )
+    ready_timeout_s: float = _setting(
+        600.0,
+        "A bolt with is_ready() that is not ready this long after it has initialised fails; 0 waits for ever.",
+    )
     execute_timeout_s: float = _setting(
         0.0,
         "A bolt's process() that takes longer for one tuple ends the task, and counts as one of the tuple's"
@@ -126,7 +130,8 @@ class InstanceSettings:
     poison_tries: int = _setting(
         3,
         "A tuple whose processing raised, hung or crashed the task this often goes to the dead letters"
-        " instead of being tried again; 0 tries for ever and writes no dead letters.",
+        " instead of being tried again; 0 tries for ever and writes no dead letters. A kill from outside is no try,"
+        " and tries are forgotten when a tuple of the same values passes.",
         high=1000,
     )
     dead_letters_max_bytes: int = _setting(
@@ -205,6 +210,12 @@ class ExecutorSettings:
     )
     restart_window_s: float = _setting(
         300.0, "Length of the window in which restarts are counted.", low=1
+    )
+    restart_exception_budget_s: float = _setting(
+        600.0,
+        "How long the user code of a task that has run once may go on raising before the task is given up; the pauses"
+        " between its restarts double up to restart_backoff_max_s. 0 counts its exceptions, as restart_budget says;"
+        " so does a number for user_exception in restart_budgets.",
     )
     stop_grace_s: float = _setting(
         2.0, "Time that a process has to stop by itself before it is killed."
@@ -308,6 +319,9 @@ class SparkSettings:
         1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001
     )
     max_retries: int = _setting(3, "Attempts at one micro-batch after the first one failed.")
+    start_timeout_s: float = _setting(
+        300.0, "Spark that has no session after this long is given up, with what its JVM said last.", low=1
+    )
     conf: dict[str, Any] = field(
         default_factory=dict,
         metadata={"doc": "Further Spark properties, a map of name to value."},
@@ -421,16 +435,17 @@ class LoggingSettings:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """The TCP links between a topology's processes: where they listen, and who may connect."""
+    """How a topology's processes reach each other, and where they listen."""
 
-    curve: str = _setting(
+    transport: str = _setting(
         "auto",
-        "Encrypt TCP links and admit only this topology's keys; auto does as soon as bind_host is not loopback.",
-        choices=("auto", "on", "off"),
+        "How processes of one topology reach each other. With ipc: sockets that only your user can reach, on one"
+        " machine; with tcp: CurveZMQ with keys of the topology; auto is ipc while bind_host is loopback.",
+        choices=("auto", "ipc", "tcp"),
     )
     bind_host: str = _setting(
         "127.0.0.1",
-        "IPv4 address on which stream managers and the topology master listen; others than loopback need curve.",
+        "IPv4 address on which stream managers and the topology master listen when the transport is TCP.",
     )
 
 

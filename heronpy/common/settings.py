@@ -4,12 +4,13 @@ Later wins: defaults in `rooms`, `<conf>/<cluster>/<room>.yaml`, the topology's 
 config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
 `heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its
 range; the origin of each is known; an unknown `heron.*` or `topology.*` key is an error that names
-the nearest one; every other key is the user's own and passes untouched.
+the nearest one, unless Apache Heron has it; every other key is the user's own and passes untouched.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from heronpy.common import apache_keys
 from heronpy.common.errors import ConfigError
 from heronpy.common.rooms import ALIASES, OPERATORS_KEYS, ORDERED, ROOMS, TOPOLOGY_KEYS
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
@@ -94,6 +96,8 @@ class Resolved:
     """`room.field`, or `instance.field@component`, to where the value came from."""
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Component to the fields of the instance room that it overrides."""
+    ignored: list[str] = field(default_factory=list)
+    """A sentence for each key or file that has no effect, for people."""
 
 
 class HasSettings(Protocol):
@@ -183,23 +187,30 @@ def resolve(
     topology_config: Mapping[str, Any],
     component_configs: Mapping[str, Mapping[str, Any]],
     overrides: Sequence[str],
+    lenient: bool = False,
 ) -> Resolved:
-    """Merge all layers into the settings of one topology, checking each value on the way."""
+    """Merge all layers into the settings of one topology, checking each value on the way.
+
+    With `lenient` a wrong key or value is left out and told in `ignored`: for commands that must work
+    whatever the configuration says.
+    """
     result = Resolved()
+    put = _leniently if lenient else _apply
     for item in _SETTINGS.values():
         default = dict(item.default) if isinstance(item.default, dict) else item.default
         result.settings.setdefault(item.room, {})[item.name] = default
         result.origins[f"{item.room}.{item.name}"] = DEFAULT
     for file in _conf_files(cluster, [Path(path) for path in conf_dirs]):
-        for name, (value, line) in _read_yaml(file).items():
-            _apply(result, f"heron.{file.stem}.{name}", value, f"{file}:{line}")
+        for name, (value, line) in _fields_of(file, result, lenient).items():
+            key = name if name.startswith("heron.") else f"heron.{file.stem}.{name}"
+            put(result, key, value, f"{file}:{line}")
     for key, value in topology_config.items():
-        _apply(result, key, value, TOPOLOGY)
+        put(result, key, value, TOPOLOGY)
     for component, config in component_configs.items():
         for key, value in config.items():
             _apply_component(result, component, key, value)
     for key, value in split_overrides(overrides).items():
-        _apply(result, key, value, COMMAND_LINE)
+        put(result, key, value, COMMAND_LINE)
         for component, values in result.component_settings.items():
             name = key.removeprefix("heron.instance.")
             if name != key and name in values:
@@ -207,7 +218,8 @@ def resolve(
                 del result.origins[f"instance.{name}@{component}"]
     for component in [name for name, values in result.component_settings.items() if not values]:
         del result.component_settings[component]
-    _check_order(result)
+    if not lenient:
+        _check_order(result)
     return result
 
 
@@ -283,7 +295,17 @@ def _number(value: str | int | float) -> int | float | None:
     return None
 
 
+def _leniently(result: Resolved, key: str, value: Any, origin: str) -> None:
+    try:
+        _apply(result, key, value, origin)
+    except ConfigError as error:
+        result.ignored.append(f"left out: {error}")
+
+
 def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
+    if isinstance(key, str) and key not in _SETTINGS and apache_keys.is_system_key(key):
+        result.ignored.append(apache_keys.without_effect(key, origin))
+        return
     item = _known(key, origin)
     if item is not None:
         result.settings[item.room][item.name] = parse_value(item, value, origin)
@@ -292,6 +314,9 @@ def _apply(result: Resolved, key: str, value: Any, origin: str) -> None:
 
 def _apply_component(result: Resolved, component: str, key: str, value: Any) -> None:
     origin = f"config of component {component!r}"
+    if isinstance(key, str) and key not in _SETTINGS and apache_keys.is_system_key(key):
+        result.ignored.append(apache_keys.without_effect(key, origin))
+        return
     item = _known(key, origin)
     if item is None:
         return
@@ -319,7 +344,7 @@ def _known(key: str, origin: str) -> Setting | None:
         return _SETTINGS[key]
     if key.startswith("heron."):
         raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, _SETTINGS)}")
-    if key.startswith("topology.") and key not in TOPOLOGY_KEYS:
+    if key.startswith("topology.") and key not in TOPOLOGY_KEYS | apache_keys.TOPOLOGY_KEYS:
         raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, TOPOLOGY_KEYS)}")
     return None
 
@@ -348,30 +373,50 @@ def _check_order(result: Resolved) -> None:
                 raise ConfigError(f"{named[0]} must not exceed {named[1]}.")
 
 
+def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
+    """The clusters that have a folder of settings in one of these."""
+    return sorted(
+        {entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()}
+    )
+
+
+def check_cluster(cluster: str, conf_dirs: Sequence[Path]) -> None:
+    """ConfigError, with the nearest name, when no folder has settings of the cluster."""
+    if not conf_dirs or any((path / cluster).is_dir() for path in conf_dirs):
+        return
+    known = clusters_of(conf_dirs)
+    near = difflib.get_close_matches(cluster.lower(), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    raise ConfigError(
+        f"There is no configuration directory for cluster {cluster!r} in"
+        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}{hint}"
+    )
+
+
 def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
     """The YAML files of the cluster, least important first."""
     if not cluster or "/" in cluster or cluster in (".", ".."):
         raise ConfigError(f"{cluster!r} is not the name of a cluster.")
+    check_cluster(cluster, conf_dirs)
     directories = [path / cluster for path in conf_dirs if (path / cluster).is_dir()]
-    if conf_dirs and not directories:
-        known = {
-            entry.name
-            for path in conf_dirs
-            if path.is_dir()
-            for entry in path.iterdir()
-            if entry.is_dir()
-        }
-        clusters = ", ".join(sorted(known)) or "none"
-        raise ConfigError(
-            f"There is no configuration directory for cluster {cluster!r} in"
-            f" {', '.join(map(str, conf_dirs))}; clusters are: {clusters}."
-        )
     for directory in directories:
-        for file in sorted(directory.glob("*.yaml")):
-            if file.stem not in ROOMS:
-                rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
-                raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}.")
-            yield file
+        yield from sorted(directory.glob("*.yaml"))
+
+
+def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[Any, int]]:
+    """Field to value and line of one YAML file; nothing of a file that is left out."""
+    try:
+        if file.stem in ROOMS:
+            return _read_yaml(file)
+        if file.stem not in apache_keys.FILES:
+            rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
+            raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}.")
+        result.ignored.append(f"{file} is a file of Apache Heron without effect here")
+    except ConfigError as error:
+        if not lenient:
+            raise
+        result.ignored.append(f"left out: {error}")
+    return {}
 
 
 def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import StateError
+from heronpy.common.folders import open_private
 
 
 def safe_name(name: str) -> str:
@@ -51,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def write_record(path: Path, data: bytes) -> None:
     """Write a small file so that it is whole or absent, also after a power failure."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as out:
+    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as out:
         out.write(data)
         out.flush()
         os.fsync(out.fileno())

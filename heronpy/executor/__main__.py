@@ -8,6 +8,7 @@ import sys
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
+from heronpy.common.folders import make_folders
 from heronpy.common.ids import executor_id
 from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         logging_settings = settings_for(launch, "logging")
         preload = settings_for(launch, "executor").preload
         name = executor_id(arguments.container)
-        os.makedirs(launch.log_dir, mode=0o700, exist_ok=True)
+        make_folders(launch.log_dir)
         own_log = OwnLog(
             str(launch.log_dir / f"{name}.log"), logging_settings.file_max_bytes, logging_settings.files_max
         )
@@ -46,6 +47,9 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
         server = ForkServer.start(
             f"fork-server-{arguments.container}", (*PRELOAD, module_of(launch.state_type)) if preload else ()
         )
+        from heronpy.storage.roots import check_folders
+
+        check_folders(launch)
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE

@@ -14,6 +14,8 @@ from heronpy.proto import plan_pb2 as plans
 
 FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
+#: Where there is no hard limit; the kernel's own for a process (fs.nr_open) is the same by default.
+FILES_MAX = 1 << 20
 
 
 def files_needed(plan: plans.PackingPlan | None, container: int) -> tuple[int, str]:
@@ -25,15 +27,24 @@ def files_needed(plan: plans.PackingPlan | None, container: int) -> tuple[int, s
     return FDS_PER_PROCESS + FDS_PER_LINK * links, stmgr_id(container)
 
 
-def check_files(plan: plans.PackingPlan | None, container: int) -> None:
-    """Lift the soft limit as far as is needed; ConfigError when the hard limit forbids it."""
-    needed, name = files_needed(plan, container)
+def lift_files() -> int:
+    """Lift the soft limit of this process, and of those it starts, to the hard one, which is returned.
+
+    What is needed is not enough: who connects and says nothing takes a descriptor, too, for a moment.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return hard
+
+
+def check_files(plan: plans.PackingPlan | None, container: int) -> None:
+    """Lift the soft limit; ConfigError when the hard limit is below what is needed."""
+    needed, name = files_needed(plan, container)
+    hard = lift_files()
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
             f"container {container} may open {hard} files per process, but {name} needs {needed};"
             " raise 'ulimit -n' for the user that runs it, or use more containers"
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import zmq
 
-from heronpy.net.rpc import bind, body_of, parse
+from heronpy.net.rpc import body_of, parse
+from heronpy.net.transport import bind
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2 as control
 

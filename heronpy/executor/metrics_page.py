@@ -1,8 +1,9 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
 Read only, loopback unless the settings name another address. Invariants: a request has at most
-`REQUEST_MAX_BYTES` and `REQUEST_MAX_S`; at most `CONNECTIONS_MAX` at a time; a page on loopback answers
-only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+`REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` at a time, and
+one more makes the oldest go that has not even asked, so who is slow keeps nobody out; a page on loopback
+answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from heronpy.common.errors import ConfigError
 
@@ -23,6 +25,8 @@ log = logging.getLogger("heronpy.executor")
 REQUEST_MAX_BYTES = 8192
 REQUEST_MAX_S = 5.0
 CONNECTIONS_MAX = 32
+#: Who means it has asked within this.
+ASK_S = 0.25
 
 #: path -> (content type, body)
 Pages = dict[str, Callable[[], tuple[str, str]]]
@@ -46,6 +50,17 @@ def check_host(host: str, explicit: bool) -> None:
         )
 
 
+@dataclass(eq=False, slots=True)
+class _Visit:
+    """One connection."""
+
+    task: asyncio.Task[None]
+    writer: asyncio.StreamWriter
+    since: float
+    asked: bool = False
+    """Its whole request is here."""
+
+
 class MetricsPage:
     """Serves pages; `await start()` first."""
 
@@ -54,7 +69,10 @@ class MetricsPage:
         self._wanted_port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        #: In the order of their arrival.
+        self._visits: dict[_Visit, None] = {}
+        #: Connections that had to go because others came.
+        self.evicted = 0
         self.port = 0
 
     async def start(self) -> None:
@@ -89,23 +107,38 @@ class MetricsPage:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._connections.add(task)
+        visit = _Visit(task, writer, asyncio.get_running_loop().time())
+        self._visits[visit] = None
+        if len(self._visits) > CONNECTIONS_MAX:
+            self._evict()
+        # `drain` returns when the kernel has all of it: what is written lately belongs to the visit, too.
+        writer.transport.set_write_buffer_limits(0)
         try:
-            if len(self._connections) > CONNECTIONS_MAX:
-                await self._reply(writer, 503, "text/plain", "too many connections\n")
-                return
             async with asyncio.timeout(REQUEST_MAX_S):
-                try:
-                    head = await reader.readuntil(b"\r\n\r\n")
-                except asyncio.LimitOverrunError:
-                    await self._reply(writer, 431, "text/plain", "the request is too large\n")
-                    return
-                await self._reply(writer, *self._answer(head))
-        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._connections.discard(task)
+                await self._converse(visit, reader)
             writer.close()
+        except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            self._visits.pop(visit, None)
+
+    async def _converse(self, visit: _Visit, reader: asyncio.StreamReader) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            await self._reply(visit.writer, 431, "text/plain", "the request is too large\n")
+            return
+        visit.asked = True
+        await self._reply(visit.writer, *self._answer(head))
+
+    def _evict(self) -> None:
+        """The oldest that should have asked by now goes; where all have, the oldest: it does not read its answer."""
+        due = asyncio.get_running_loop().time() - ASK_S
+        silent = (visit for visit in self._visits if not visit.asked and visit.since < due)
+        oldest = next(silent, next(iter(self._visits)))
+        del self._visits[oldest]
+        self.evicted += 1
+        oldest.task.cancel()
 
     def _answer(self, head: bytes) -> tuple[int, str, str]:
         lines = head.decode("latin-1").split("\r\n")
@@ -154,10 +187,10 @@ class MetricsPage:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for task in list(self._connections):
+        tasks = [visit.task for visit in self._visits]
+        for task in tasks:
             task.cancel()
-        if self._connections:
-            await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._server is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):

@@ -23,8 +23,10 @@ STATES = {
 
 
 def process_record(
-    view: ProcessView, usage: Usage, started_at: float, epoch: int
+    view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
 ) -> control.ProcessRecord:
+    """`now` is of the clock that the supervisor's deadlines are of."""
+    outlook = view.outlook
     return control.ProcessRecord(
         name=view.spec.name,
         pid=view.pid,
@@ -39,6 +41,11 @@ def process_record(
         uss_bytes=usage.uss_bytes,
         epoch=epoch,
         peak_rss_bytes=view.peak_bytes,
+        restarts_charged=outlook.charged,
+        restart_budget=outlook.budget,
+        failing_s=outlook.failing_s,
+        failing_max_s=outlook.failing_max_s,
+        next_restart_s=max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0,
     )
 
 

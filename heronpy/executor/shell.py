@@ -22,6 +22,7 @@ from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, HeronError, RetryableError
+from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.common.rooms import (
     ExecutorSettings,
@@ -46,8 +47,8 @@ from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.executor.tmaster_link import TmasterLink
 from heronpy.metrics import prometheus
-from heronpy.net.curve import keys_of
 from heronpy.net.rpc import body_of
+from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import ChildLog, OwnLog
 from heronpy.procs.exit_reason import ExitReason
@@ -74,6 +75,8 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
+#: A task that says so has initialised.
+READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
 #: In what faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
@@ -112,6 +115,7 @@ class Executor:
                 self._settings.restart_budget,
                 self._settings.restart_window_s,
                 budgets_of(self._settings.restart_budgets),
+                self._settings.restart_exception_budget_s,
             )
         )
         self._logs: dict[str, ChildLog] = {}
@@ -161,7 +165,7 @@ class Executor:
             {"/metrics": self._metrics_text, "/health": self._health_text},
         )
         await self._page.start()
-        os.makedirs(launch.sockets_dir, mode=0o700, exist_ok=True)
+        make_folders(launch.sockets_dir)
         self._inbox = MetricsInbox(
             f"ipc://{launch.sockets_dir}/executor-{container}.metrics",
             container,
@@ -281,6 +285,7 @@ class Executor:
             # A JVM and its threads must not be started from a forked copy of the runtime.
             fresh=spec.role == SPARK_GATEWAY or not self._settings.preload,
             python=place.launch.python,
+            sealed=True,
         )
 
     def open_output(self, name: str) -> int:
@@ -350,7 +355,8 @@ class Executor:
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
             # Initialising may take long (a model is loaded); the master's start timeout judges that.
             starting = report.state == control.TASK_STARTING
-            self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s)
+            ready = report.task_id > 0 and report.state in READY and not report.not_ready
+            self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s, ready)
 
     def _on_exception(self) -> None:
         # People wait for these; a burst shares one message.
@@ -404,12 +410,14 @@ class Executor:
 
     # ---- the topology master ----------------------------------------------------------------
     def _records(self) -> list[control.ProcessRecord]:
+        now = time.monotonic()
         return [
             process_record(
                 view,
                 self._usage.of(view.pid),
                 self._host.started_at.get(view.spec.name, 0.0),
                 child_epoch(self._place.epoch, view.number),
+                now,
             )
             for view in self._supervisor.views()
         ]

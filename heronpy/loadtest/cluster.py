@@ -21,8 +21,10 @@ from typing import Any
 import psutil
 
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
-from heronpy.net.curve import Keys, keys_of
+from heronpy.common.folders import make_folders
+from heronpy.net.curve import Keys
 from heronpy.net.rpc import RpcClient
+from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
@@ -185,7 +187,7 @@ class Topology:
 def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
     """Submit a load topology and kill it in the end; what `spec["out"]` names is made."""
     out = Path(spec["out"])
-    out.mkdir(parents=True)
+    make_folders(out)
     (out / "spec").write_text(json.dumps(spec), encoding="utf-8")
     # Where a user's program would be: `heron submit` leaves what is installed where it is.
     shutil.copy(program, out / program.name)

@@ -39,7 +39,7 @@ class Variant:
 VARIANTS = (
     Variant("without metrics", "cost_metrics", {"heron.metrics.export_interval_s": "3600"}, without=True),
     Variant("log level ERROR", "cost_info_log", {"heron.logging.level": "ERROR"}, without=True),
-    Variant("CurveZMQ", "cost_curve", {"heron.security.curve": "on"}),
+    Variant("TCP with CurveZMQ", "cost_curve", {"heron.security.transport": "tcp"}),
     Variant("at least once", "cost_at_least_once", mode="ATLEAST_ONCE"),
     Variant(
         "effectively once",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -31,6 +32,10 @@ th:first-child, td:first-child { text-align: left; } .scroll { overflow-x: auto;
 ul.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 6px 0 0;
   padding: 0; font-size: 12px; }
 ul.legend i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
+.headline { font-size: 18px; margin: 10px 0 12px; } .headline b { margin-right: 6px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 0 0 16px; }
+.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 16px; }
+.tiles b { display: block; font-size: 22px; font-variant-numeric: tabular-nums; } .tiles span { color: var(--muted); }
 ul.checks { list-style: none; margin: 0; padding: 0; }
 """
 
@@ -68,7 +73,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     calibration = result["calibration"]
     host = result["host"]
     head = (
-        f"<h1>{escape(title)}</h1><p class='muted'>{escape(result['about'])}</p>"
+        f"<h1>{escape(title)}</h1><p class='muted'>{escape(result['about'])}</p>{_headline(result)}"
         f"<p class='muted'>heronpy {escape(result['heronpy'])}, Python {escape(result['python'])},"
         f" {host['cores']} cores, {escape(host['cpu'])}"
         f", {escape(result['date'])}<br>{escape(_options(result['options']))}<br>"
@@ -86,6 +91,49 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
         f"<title>{escape(title)}</title><style>{_CSS}{plots.STYLE}</style></head>"
         f"<body>{head}{body}<script>{_SCRIPT}</script></body></html>"
     )
+
+
+#: What the tiles under the headline show, of what the result has; each with the words for people in a hurry.
+_KEY_FIGURES = (
+    ("rate", "rate"),
+    ("latency_p50_ms", "latency, median"),
+    ("latency_p99_ms", "latency, 99 %"),
+    ("cpu_s_per_million", "CPU-s per million"),
+    ("cpu_cores", "cores used"),
+    ("uss_bytes", "memory"),
+    ("first_tuple_s", "submit to first tuple"),
+    ("kill_s", "kill"),
+    ("pack_s", "packing plan"),
+    ("state_bytes", "saved state"),
+    ("restore_s", "restore"),
+)
+_TILES_MAX = 6
+
+
+def _headline(result: dict[str, Any]) -> str:
+    """What was measured, whether it may be believed, and the figures that one looks at first."""
+    checks = [check for run in result["runs"] for check in run["checks"]]
+    wrong = sorted({check["name"] for check in checks if not check["ok"]})
+    runs = len(result["runs"])
+    times = f" in {runs} runs" if runs > 1 else ""
+    counts = next((check["text"] for check in checks if check["name"] == "counts"), "")
+    said = "; ".join(
+        part
+        for part in (
+            f"{len(checks) - sum(not check['ok'] for check in checks)} of {len(checks)} checks hold{times}",
+            f"not: {', '.join(wrong)}" if wrong else "",
+            counts if runs == 1 else "",
+            "on a noisy machine" if result["calibration"]["noisy"] else "",
+        )
+        if part
+    )
+    verdict = f"<b class='{'failed' if wrong else 'ok'}'>{'FAILED' if wrong else 'PASSED'}</b>"
+    known = [(name, label) for name, label in _KEY_FIGURES if name in result["summary"]]
+    tiles = "".join(
+        f"<div><b>{escape(shown(name, result['summary'][name]['median']))}</b><span>{escape(label)}</span></div>"
+        for name, label in known[:_TILES_MAX]
+    )
+    return f"<p class='headline'>{verdict}{escape(said)}</p><div class='tiles'>{tiles}</div>"
 
 
 def _options(options: dict[str, Any]) -> str:
@@ -164,6 +212,9 @@ def _plots(run: dict[str, Any], unit: str) -> str:
         )
     if any(queues["pending"]):
         made.append(Lines("Tuples not acked yet", "tuples", queues["t"], {"pending": queues["pending"]}, shaded))
+    # One axis for all: what happened at the same second stands one above the other.
+    times = [at for plot in made for at in plot.times]
+    made = [replace(plot, span=(min([0.0, *times]), max(times, default=1.0))) for plot in made]
     cards = "".join(
         f"<section><h2>{escape(plot.title)}</h2>{plots.lines(plot)}{plots.legend(list(plot.series))}</section>"
         for plot in made

@@ -41,6 +41,8 @@ class Lines:
     shaded: Sequence[tuple[float, float]] = ()
     """Stretches of time that are marked."""
     log: bool = False
+    span: tuple[float, float] | None = None
+    """First and last second of the axis, so that plots of one run can share it; None: those of `times`."""
 
 
 def nice_step(span: float, parts: int = 5) -> float:
@@ -89,7 +91,7 @@ class _Scale:
 def lines(plot: Lines) -> str:
     """The plot as an SVG element."""
     times = plot.times
-    low, high = (min(times), max(times)) if times else (0.0, 1.0)
+    low, high = plot.span or ((min(times), max(times)) if times else (0.0, 1.0))
     scale = _Scale([value for values in plot.series.values() for value in values], plot.log)
     parts = [_open(plot.title, "lines", times, plot.series, low, high)]
     for begin, end in plot.shaded:

@@ -80,7 +80,7 @@ FIGURES = (
     Figure("plain_cpu_s_per_million", "CPU-s per million, acks off, all defaults", "s", "less"),
     Figure("cost_metrics", "CPU with metrics each second, against none", "x", "less"),
     Figure("cost_info_log", "CPU with log level INFO, against ERROR", "x", "less"),
-    Figure("cost_curve", "CPU with CurveZMQ between containers, against plain TCP", "x", "less"),
+    Figure("cost_curve", "CPU with TCP and CurveZMQ between containers, against ipc", "x", "less"),
     Figure("cost_at_least_once", "CPU at least once, against acks off", "x", "less"),
     Figure("cost_effectively_once", "CPU effectively once, checkpoint each second, against acks off", "x", "less"),
     Figure("rate_effectively_once", "tuples/s effectively once, against acks off", "x", "more"),

@@ -1,4 +1,4 @@
-"""The keys of a topology's TCP links, and when they are used (CurveZMQ, "Ironhouse"; S10).
+"""The keys of a topology's TCP links (CurveZMQ, "Ironhouse"; S10). When there are such links says `transport`.
 
 `heron submit` makes two key pairs, one for those who listen and one for those who connect, and leaves
 them in `<working_dir>/keys`, mode 0700, files 0600. Every process of the topology finds them there; they
@@ -10,35 +10,21 @@ plain: the folder of the sockets lets nobody else in.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import shutil
-import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import zmq
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import SecuritySettings
-from heronpy.common.settings import HasSettings, settings_for
 from heronpy.net.private import check_private, make_private, read_private, write_private
 
 _SERVER: Final = "server.key"
 _CLIENT: Final = "client.key"
 _FILE: Final = re.compile(rb"public ([!-~]{40})\nsecret ([!-~]{40})\n")
 _FILE_MAX_BYTES: Final = 1024
-
-
-class HasPlace(HasSettings, Protocol):
-    """What `keys_of` needs of a launch specification."""
-
-    @property
-    def topology_id(self) -> str: ...
-
-    @property
-    def working_dir(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,66 +59,11 @@ class Keys:
         sock.setsockopt(zmq.ZAP_DOMAIN, self.domain.encode()[:255])
         sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
-    def connect(self, sock: zmq.Socket[Any], endpoint: str) -> None:
-        """What this socket connects to must have the server's key (pinned); ipc stays plain."""
-        if endpoint.startswith("tcp:"):
-            sock.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
-            sock.setsockopt(zmq.CURVE_PUBLICKEY, self.client.public)
-            sock.setsockopt(zmq.CURVE_SECRETKEY, self.client.secret)
-
-
-def wanted(settings: SecuritySettings) -> bool:
-    """Whether the TCP links of a topology are encrypted."""
-    return settings.curve == "on" or (settings.curve == "auto" and not _is_loopback(settings.bind_host))
-
-
-def check(settings: SecuritySettings) -> None:
-    """Refuse what would leave a door open, before anything is started."""
-    host = settings.bind_host
-    try:
-        address = ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise ConfigError(
-            f"heron.security.bind_host is {host!r} but must be the IPv4 address of one network interface of this"
-            " machine, such as 127.0.0.1."
-        ) from None
-    if address.is_unspecified or address.is_multicast:
-        raise ConfigError(
-            f"heron.security.bind_host {host} is no address that others can connect to; name the address of one"
-            " network interface of this machine."
-        )
-    if not address.is_loopback and settings.curve == "off":
-        raise ConfigError(
-            f"heron.security.bind_host {host} is open to other machines and heron.security.curve is off: anybody who"
-            " can reach it could take over the topology; set heron.security.curve to auto, or bind_host to 127.0.0.1."
-        )
-    if wanted(settings) and not zmq.has("curve"):
-        raise ConfigError("The libzmq of this Python has no CURVE; install pyzmq from its wheels.")
-    with socket.socket() as probe:
-        try:
-            probe.bind((str(address), 0))
-        except OSError as error:
-            raise ConfigError(
-                f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}."
-            ) from None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def tcp_endpoint(launch: HasSettings) -> str:
-    """What a stream manager or topology master of this topology binds."""
-    host = settings_for(launch, "security").bind_host
-    return f"tcp://{'127.0.0.1' if host == 'localhost' else host}:*"
-
-
-def keys_of(launch: HasPlace) -> Keys | None:
-    """The keys of a topology; None when its links are plain. Never plain because keys are missing."""
-    return load(launch.working_dir, launch.topology_id) if wanted(settings_for(launch, "security")) else None
+    def connect(self, sock: zmq.Socket[Any]) -> None:
+        """What this socket connects to from now on must have the server's key (pinned)."""
+        sock.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
+        sock.setsockopt(zmq.CURVE_PUBLICKEY, self.client.public)
+        sock.setsockopt(zmq.CURVE_SECRETKEY, self.client.secret)
 
 
 def folder_of(working_dir: str) -> Path:

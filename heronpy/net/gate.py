@@ -16,6 +16,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.net.curve import Keys
+from heronpy.net.porch import Porch
 from heronpy.net.zsock import LoopSocket
 
 log = logging.getLogger("heronpy.net")
@@ -26,6 +27,7 @@ _VERSION: Final = b"1.0"
 PEERS_MAX: Final = 256
 #: Handshakes that end before ZeroMQ asks: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
 
 
 class Gate:
@@ -43,15 +45,20 @@ class Gate:
         sock.setsockopt(zmq.LINGER, 0)
         sock.bind(_ZAP)
         self._socket = LoopSocket(sock, self._answer)
+        self._porch = Porch()
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
     def watch(self, sock: zmq.Socket[Any]) -> None:
-        """Count the connections to this socket that never come as far as showing a key."""
-        monitor = sock.get_monitor_socket(_FAILURES)
-        self._watched.append((sock, LoopSocket(monitor, self._on_failure)))
+        """Count the connections to this socket that never come as far as showing a key, and bound what they hold."""
+        monitor = sock.get_monitor_socket(_EVENTS)
+        self._watched.append((sock, LoopSocket(monitor, self._on_event)))
 
-    def _on_failure(self, parts: list[bytes]) -> None:
-        endpoint = bytes(parse_monitor_message(parts)["endpoint"])
+    def _on_event(self, parts: list[bytes]) -> None:
+        event = parse_monitor_message(parts)
+        if event["event"] == zmq.EVENT_ACCEPTED:
+            self._porch.accepted(event["value"])
+            return
+        endpoint = bytes(event["endpoint"])
         self.refused += 1
         if endpoint not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:
             self._refused_peers.add(endpoint)
@@ -91,4 +98,5 @@ class Gate:
                 sock.disable_monitor()
             monitor.close()
         self._watched.clear()
+        self._porch.close()
         self._socket.close()

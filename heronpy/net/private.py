@@ -12,6 +12,7 @@ import os
 import stat
 from pathlib import Path
 
+from heronpy.common import folders
 from heronpy.common.errors import ConfigError
 
 #: Rights of group and others.
@@ -20,7 +21,7 @@ _OTHERS = 0o077
 
 def make_private(folder: str | os.PathLike[str]) -> None:
     """Make a folder and its missing parents for this user alone; ConfigError when it is somebody else's."""
-    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    folders.make_folders(folder)
     check_private(folder)
 
 

@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import itertools
 import logging
-import os
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
@@ -21,9 +20,9 @@ import zmq
 from google.protobuf.message import DecodeError, Message
 from zmq.utils.monitor import recv_monitor_message
 
-from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.net.curve import Keys
-from heronpy.net.private import check_private
+from heronpy.net.transport import bind, connect
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2 as control
 
@@ -74,7 +73,10 @@ def parse(data: bytes) -> control.Envelope | None:
 
 
 class RpcClient:
-    """Blocking client for programs without an event loop, such as the CLI."""
+    """Blocking client for programs without an event loop, such as the CLI.
+
+    ConfigError when an ipc endpoint lies where others could have put it, or keys for TCP are missing.
+    """
 
     def __init__(
         self,
@@ -87,11 +89,13 @@ class RpcClient:
         self._peer = peer or endpoint
         self._ids = itertools.count(1)
         self._sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER))
-        if keys is not None:
-            keys.connect(self._sock, endpoint)
         self._monitor = self._sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._connected = False
-        self._sock.connect(endpoint)
+        try:
+            connect(self._sock, endpoint, keys)
+        except BaseException:
+            self.close()
+            raise
 
     def call(self, body: Message, timeout_s: float = 5.0) -> Any:
         """Send a request and return the body of its reply (None when it has none).
@@ -116,14 +120,14 @@ class RpcClient:
             return body_of(envelope)[1]
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for a message, or news of the connection; DeadlineError when it was there and is lost."""
+        """Wait for a message, or news of the connection; LostReplyError when it was there and is lost."""
         poller = zmq.Poller()
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
         ready = poller.poll(max(1, int(timeout_s * 1000)))
         # What it sent before its end is there by the time that its end is known.
         if self._was_lost() and not self._sock.poll(0):
-            raise DeadlineError(f"{self._peer} ended before it answered; what was asked for may be done or not")
+            raise LostReplyError(f"{self._peer} ended before it answered; what was asked for may be done or not")
         return bool(ready)
 
     def _was_lost(self) -> bool:
@@ -263,9 +267,11 @@ class ControlClient:
             identity=identity,
             heartbeat=not endpoint.startswith("ipc:"),
         )
-        if keys is not None:
-            keys.connect(sock, endpoint)
-        sock.connect(endpoint)
+        try:
+            connect(sock, endpoint, keys)
+        except BaseException:
+            sock.close()
+            raise
         self._on_message = on_message
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control.Envelope]] = {}
@@ -313,29 +319,3 @@ class ControlClient:
         for waiter in self._waiting.values():
             waiter.cancel()
         self._socket.close()
-
-
-def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
-    """Bind and return the actual endpoint; with `keys`, what is no ipc takes only who has the client's key.
-
-    Keys stay with a socket, so ipc endpoints come first. An ipc socket lies in a folder of the user's own,
-    replaces a dead predecessor's file, has mode 0600, and the kernel names the user of each that connects
-    (SO_PEERCRED): others are refused (S10).
-    """
-    if endpoint.startswith("ipc://"):
-        path = endpoint[len("ipc://") :]
-        if len(path) > 107:
-            raise RpcError(f"socket path {path} is longer than 107 bytes; set TMPDIR to a shorter folder")
-        check_private(os.path.dirname(path))
-        if os.path.lexists(path):
-            os.unlink(path)
-        sock.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
-        sock.bind(endpoint)
-        os.chmod(path, 0o600)
-        return endpoint
-    if keys is not None:
-        keys.listen(sock)
-    sock.bind(endpoint)
-    endpoint_bytes = sock.getsockopt(zmq.LAST_ENDPOINT)
-    assert isinstance(endpoint_bytes, bytes)
-    return endpoint_bytes.rstrip(b"\0").decode()

@@ -17,6 +17,8 @@ import zmq
 #: A peer that goes silent is disconnected by ZeroMQ itself after this (H22: ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
+#: Who has connected and not greeted us after this is disconnected; 30 s by ZeroMQ's own default.
+HANDSHAKE_MS = 2000
 CONTROL_HWM = 1000
 CONTROL_MESSAGE_MAX_BYTES = 16 << 20
 
@@ -37,6 +39,7 @@ def configure(
     sock.setsockopt(zmq.SNDHWM, hwm)
     sock.setsockopt(zmq.RCVHWM, hwm)
     sock.setsockopt(zmq.MAXMSGSIZE, message_max_bytes)
+    sock.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     sock.setsockopt(zmq.RECONNECT_IVL, 10)
     sock.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
     if heartbeat:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.common import apache_keys
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.units import parse_bytes
 from heronpy.proto import topology_pb2 as pb
@@ -145,14 +146,13 @@ def reliability_mode(topology: Any) -> str:
     return str(config_of(topology).get("topology.reliability.mode", RELIABILITY_MODES[0]))
 
 
-#: Keys that this release knows and does not act on; each would change what a topology does, so it is
-#: refused rather than ignored.
+#: Keys that this release knows and does not act on, though each would change what a topology does.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
     "topology.droptuples.upon.backpressure": "nothing is dropped under backpressure; drop in the bolt that may",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
 }
-#: Prefix of the keys of Heron's Java windows, refused for the same reason.
+#: Prefix of the keys of Heron's Java windows, of which the same is true.
 _JAVA_WINDOWS = "topology.bolts."
 #: Keys of other languages, of resources of processes that do not exist here, and names for people: harmless.
 IGNORED_KEYS: frozenset[str] = frozenset(
@@ -161,7 +161,7 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         remote.debugging.enable stmgr.ram metricsmgr.ram update.deactivate.wait.secs update.reactivate.wait.secs
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
-)
+) | (apache_keys.TOPOLOGY_KEYS - set(apache_keys.OTHER_NAMES))
 START_CLEAN_KEY = "topology.stateful.start.clean"
 #: What these say matters under EFFECTIVELY_ONCE alone.
 _STATEFUL_KEYS = "topology.stateful."
@@ -193,11 +193,24 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
     return problems
 
 
+def add_our_names(topology: Any) -> None:
+    """Give the topology and its components the entries that Apache Heron calls by another name, by our name too."""
+    for config in (topology.topology_config, *(part.comp.config for part in (*topology.spouts, *topology.bolts))):
+        there = {pair.key for pair in config.kvs}
+        for pair in list(config.kvs):
+            name = apache_keys.OTHER_NAMES.get(pair.key)
+            if name is not None and name not in there:
+                config.kvs.add().CopyFrom(pair)
+                config.kvs[-1].key = name
+
+
 def key_problem(key: str, value: Any) -> str | None:
     """What is wrong with one entry, as a clause; None when it is right or the user's own key."""
     if not key.startswith("topology."):
         return None
-    kind = KNOWN_TOPOLOGY_KEYS.get(key)
+    kind = KNOWN_TOPOLOGY_KEYS.get(apache_keys.OTHER_NAMES.get(key, key))
+    if kind is None and key in apache_keys.TOPOLOGY_KEYS:
+        return None
     if kind is None:
         hint = did_you_mean(key, KNOWN_TOPOLOGY_KEYS)
         return (

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders, read_own
 
 _MAX_BYTES = 16 * 1024 * 1024
 
@@ -41,12 +42,20 @@ class LaunchSpec:
     python: str
     """Interpreter that runs the user's code."""
     needs_spark: bool = False
+    package_archive: str | None = None
+    """The package as one file, for tasks that load from it themselves; None where a folder was submitted."""
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
     """`room.field` to where its value came from."""
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Component to the fields of the instance room that it overrides."""
+    source: str = ""
+    """Folder or archive that the package was made of, as the user knows it; "" when there is no package."""
+    argv: list[str] = field(default_factory=list)
+    """`sys.argv` of the program at the submit; tasks get the same."""
+    argv_names_topology: bool = False
+    """Whether its first argument is the topology's name, which the program's parser may not know."""
 
     @property
     def log_dir(self) -> Path:
@@ -91,22 +100,19 @@ class LaunchSpec:
     def load(cls, path: str | os.PathLike[str]) -> LaunchSpec:
         """Read a launch file."""
         try:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MAX_BYTES + 1)
+            text = read_own(path, _MAX_BYTES).decode()
         except OSError as error:
             raise ConfigError(
                 f"Cannot read launch file {path}: {error.strerror or error}."
             ) from None
         except UnicodeDecodeError:
             raise ConfigError(f"{path} is not UTF-8 text; submit the topology again.") from None
-        if len(text) > _MAX_BYTES:
-            raise ConfigError(f"{path} is larger than {_MAX_BYTES} bytes and is no launch file.")
         return cls.from_json(text, source=str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the launch file: whole or not at all, readable by its owner only."""
         target = Path(path)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(target.parent)
         # mkstemp creates with mode 0600, so the content is never readable by others.
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         try:
@@ -133,6 +139,8 @@ def _has_type(value: Any, declared: str) -> bool:
         return isinstance(value, str)
     if declared == "bool":
         return isinstance(value, bool)
+    if declared == "list[str]":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if not isinstance(value, dict):
         return False
     if declared == "dict[str, str]":

@@ -14,7 +14,7 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import ConfigMap, config_of, did_you_mean, parallelism_of
-from heronpy.plan.validation import problems
+from heronpy.plan.validation import problems, warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,8 @@ class ComponentDef:
     outputs: tuple[StreamDef, ...]
     #: Its own configuration only, typed, with serialized values not loaded.
     config: ConfigMap = field(repr=False)
+    #: Module and name of the class that it runs.
+    class_name: str = ""
 
     def stream(self, name: str) -> StreamDef | None:
         for output in self.outputs:
@@ -186,6 +188,10 @@ class LogicalPlan:
         """Everything that is wrong, one sentence each."""
         return problems(self)
 
+    def warnings(self) -> list[str]:
+        """What may go wrong without being wrong, one sentence each."""
+        return warnings(self)
+
     def validate(self) -> None:
         """Raise TopologyError that names everything that is wrong, one sentence a line."""
         found = self.problems()
@@ -215,6 +221,7 @@ def _component(part: Any, is_spout: bool, topology_config: ConfigMap) -> Compone
             for output in part.outputs
         ),
         config=config,
+        class_name=part.comp.class_name,
     )
 
 

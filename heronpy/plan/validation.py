@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from heronpy.common.ids import name_problem
+from heronpy.common.ids import name_problem, topology_name_problem
+from heronpy.plan import windows
 from heronpy.plan.component_config import PARALLELISM_KEY, did_you_mean, key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.proto import topology_pb2 as pb
@@ -24,8 +25,6 @@ TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"
 
-_ACKING_MODES = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
-
 
 def problems(plan: LogicalPlan) -> list[str]:
     """Everything that is wrong with a plan, one sentence each, the most basic first."""
@@ -36,12 +35,17 @@ def problems(plan: LogicalPlan) -> list[str]:
     found += _size(plan)
     # The shape says nothing sensible while names repeat or inputs lead nowhere.
     if not found:
-        found += [*_cycles(plan), *_reach(plan)]
+        found += [*_cycles(plan), *_reach(plan), *windows.problems(plan)]
     return found
 
 
+def warnings(plan: LogicalPlan) -> list[str]:
+    """What may go wrong, depending on the user's code; for a plan without problems, one sentence each."""
+    return [*_cycle_warnings(plan), *windows.warnings(plan)]
+
+
 def _names(plan: LogicalPlan) -> Iterator[str]:
-    wrong = name_problem(plan.name)
+    wrong = topology_name_problem(plan.name)
     if wrong:
         yield f"The topology name {_quoted(plan.name)} {wrong}; choose another name."
     if not any(component.is_spout for component in plan.definitions):
@@ -178,22 +182,29 @@ def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator
 
 
 def _cycles(plan: LogicalPlan) -> Iterator[str]:
-    mode = plan.config.get("topology.reliability.mode")
-    if mode not in _ACKING_MODES:
-        return
+    """Only checkpoints need a graph without cycles: a tuple tree ends when its tuples leave the loop."""
+    path = plan.cycle() if plan.config.get("topology.reliability.mode") == "EFFECTIVELY_ONCE" else None
+    if path is not None:
+        yield (
+            f"Under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
+            "a checkpoint barrier that it has to send itself first; break the cycle or use ATLEAST_ONCE."
+        )
+
+
+def _cycle_warnings(plan: LogicalPlan) -> Iterator[str]:
     path = plan.cycle()
-    if path is None:
+    if path is None or plan.config.get("topology.reliability.mode") == "EFFECTIVELY_ONCE":
         return
-    shown = " -> ".join(path if len(path) <= 20 else [*path[:18], "...", path[-1]])
-    why = (
-        "no tuple tree would ever be acknowledged"
-        if mode == "ATLEAST_ONCE"
-        else "no checkpoint barrier could pass"
-    )
+    at_least_once = plan.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
+    ends = " within the message timeout, or they are replayed" if at_least_once else ""
     yield (
-        f"Under {mode} the cycle {shown} cannot work because {why}; "
-        "break the cycle or use ATMOST_ONCE."
+        f"The components {_shown(path)} form a cycle: tuples have to leave it{ends}, and while their queues are long "
+        "only the spouts are held back, so no bolt in the cycle may emit more than it gets for long."
     )
+
+
+def _shown(path: list[str]) -> str:
+    return " -> ".join(path if len(path) <= 20 else [*path[:18], "...", path[-1]])
 
 
 def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:

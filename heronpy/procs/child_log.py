@@ -2,7 +2,8 @@
 
 `ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file
 behind a process's own stdout and stderr. Invariants: memory per child is bounded; the last words of a
-dead child are in its log before anybody is told of its end.
+dead child are in its log before anybody is told of its end; each line of the log is a line of a record
+that the child's own logging wrote, or is marked as raw output (see `log_seal`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import contextlib
 import os
 
+from heronpy.common.folders import open_private
+from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
 _CHUNK_BYTES = 1 << 16
@@ -18,6 +21,12 @@ _CHUNK_BYTES = 1 << 16
 _CHUNKS_PER_TURN = 4
 _TAIL_BYTES = 8192
 _CAPTURE_MAX_BYTES = 256 * 1024
+#: A line of raw output goes on in another one after so many bytes; one of a record is as long as it is.
+_RAW_LINE_MAX_BYTES = 16 * 1024
+_RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
+#: How much longer a line gets by being made harmless, and by its mark.
+_ESCAPED_TIMES = 4
+_MARK_BYTES = 16
 
 
 class ChildLog:
@@ -26,7 +35,10 @@ class ChildLog:
     def __init__(self, path: str, file_max_bytes: int, files_max: int, name: str) -> None:
         self._log = RotatingLog(path, file_max_bytes, files_max, name)
         self._loop = asyncio.get_running_loop()
-        self._pipes: set[int] = set()
+        self._pipes: dict[int, Separator] = {}
+        # No line is longer than a file: one that is torn would go on at the begin of the next file.
+        room = (file_max_bytes - _MARK_BYTES) // _ESCAPED_TIMES
+        self._line_limits = min(_RAW_LINE_MAX_BYTES, room), min(_RECORD_LINE_MAX_BYTES, room)
         self._tail = b""
         self._capture: bytearray | None = None
 
@@ -35,7 +47,7 @@ class ChildLog:
         self._tail = b""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
-        self._pipes.add(reader)
+        self._pipes[reader] = Separator(*self._line_limits)
         self._loop.add_reader(reader, self._readable, reader)
         return writer
 
@@ -50,18 +62,24 @@ class ChildLog:
             if not data:
                 self._close_pipe(fd)
                 return
-            self._take(data)
+            self._take(self._pipes[fd].feed(data))
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, lines: list[Line]) -> None:
+        if not lines:
+            return
+        data = b"".join([line.logged for line in lines])
         self._tail = (self._tail + data[-_TAIL_BYTES:])[-_TAIL_BYTES:]
         if self._capture is not None:
-            self._capture += data[: max(0, _CAPTURE_MAX_BYTES - len(self._capture))]
+            raw = "".join([f"{line.text}\n" for line in lines if line.raw]).encode()
+            self._capture += raw[: max(0, _CAPTURE_MAX_BYTES - len(self._capture))]
         self._log.write(data)
 
     def last_line(self) -> str:
         """The last line that says something; takes first what the pipe still holds."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
+        for separator in self._pipes.values():
+            self._take(separator.finish())
         return last_line_of(self._tail)
 
     def mentions(self, words: tuple[str, ...]) -> bool:
@@ -70,7 +88,7 @@ class ChildLog:
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """What is printed from now on, until the mark has come and then nothing for a moment; or out of patience."""
+        """Raw output until the mark has come, and nothing more for a moment; or until patience is out."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
@@ -81,8 +99,9 @@ class ChildLog:
         return captured.decode(errors="replace")
 
     def _close_pipe(self, fd: int) -> None:
-        if fd in self._pipes:
-            self._pipes.discard(fd)
+        separator = self._pipes.pop(fd, None)
+        if separator is not None:
+            self._take(separator.finish())
             self._loop.remove_reader(fd)
             os.close(fd)
 
@@ -95,10 +114,12 @@ class ChildLog:
 
 def last_line_of(tail: bytes) -> str:
     """The last line that says something, without time, level and process."""
-    lines = [line.strip() for line in tail.decode(errors="replace").splitlines()]
-    line = next((line for line in reversed(lines) if line), "")
-    record = parse_line(line)
-    return record.message if record else line.removeprefix("| ")
+    for line in reversed(tail.decode(errors="replace").splitlines()):
+        record = parse_line(line)
+        text = (record.message if record else unmarked(line)).strip()
+        if text:
+            return text
+    return ""
 
 
 class OwnLog:
@@ -110,7 +131,7 @@ class OwnLog:
         self._files_max = files_max
 
     def open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return open_private(self.path, os.O_WRONLY | os.O_APPEND)
 
     def redirect(self) -> None:
         """Make the file stdout and stderr."""

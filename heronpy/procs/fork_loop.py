@@ -27,6 +27,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from heronpy.common import log_seal
 from heronpy.procs import linux
 
 MESSAGE_MAX_BYTES = 64 * 1024
@@ -238,6 +239,8 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_BY)
     _arrange_files(log_fd)
+    if request.get("sealed"):
+        log_seal.declare(1)
     linux.set_title(f"heron: {request['name']}")
     os.environ.update(request.get("env") or {})
     if request.get("fresh"):
@@ -270,6 +273,7 @@ def _make_path_absolute() -> None:
 
 def _exec(request: dict[str, Any]) -> int:
     python = request.get("python") or sys.executable
+    os.environ.update(log_seal.hand_on())
     try:
         os.execv(python, [python, "-P", "-m", request["module"], *request["argv"]])
     except OSError as error:

@@ -44,6 +44,8 @@ class Command:
     fresh: bool = False
     python: str = ""
     env: tuple[tuple[str, str], ...] = ()
+    #: Its output goes to a `ChildLog`, which has to tell records from what else is printed.
+    sealed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class ForkServer:
             "fresh": command.fresh,
             "python": command.python,
             "env": dict(command.env),
+            "sealed": command.sealed,
         }
         self._post(message, None if log_fd is None else os.dup(log_fd))
         return request

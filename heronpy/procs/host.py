@@ -106,9 +106,9 @@ class ProcessHost:
             self._apply(effect)
         self._arm()
 
-    def reported(self, name: str, number: int, loop_age_s: float) -> None:
+    def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
         """A sign of life; it moves deadlines later only, so the timer stands."""
-        effects = self._supervisor.handle(Reported(name, number, loop_age_s), time.monotonic())
+        effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)
         if effects or self._timer is None:
@@ -200,5 +200,8 @@ class ProcessHost:
         how = describe_status(status)
         # The reason already says what a code of ours means.
         detail = words if words and how.endswith(")") else f"{how}: {words}" if words else how
-        hints = ExitHints(oom_moved=killed and self._oom.moved(), memory_error=memory_error)
+        oom_moved = killed and self._oom.moved()
+        if oom_moved and (figures := self._oom.figures()):
+            detail = f"{detail}; {figures}"
+        hints = ExitHints(oom_moved=oom_moved, memory_error=memory_error)
         self.handle(Exited(child.name, child.number, status, hints, detail, peak_bytes))

@@ -1,4 +1,4 @@
-"""The kernel's count of out-of-memory kills in our control group (versions 1 and 2).
+"""The kernel's count of out-of-memory kills in our control group (versions 1 and 2), and the group's own figures.
 
 A SIGKILL that nobody here sent is an out-of-memory kill when this counter moved.
 """
@@ -7,6 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
+
+from heronpy.common.units import format_bytes
+
+#: Limit and peak of a control group, in either version; both count the memory of all its processes.
+_FIGURES = (("memory.max", "memory.peak"), ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
+#: What version 1 says for "no limit" is near the largest number there is.
+_NO_LIMIT = 1 << 60
 
 
 class OomCounter:
@@ -22,8 +30,25 @@ class OomCounter:
         self._last = count
         return moved
 
+    def figures(self) -> str:
+        """Limit and peak of the control group in words; "" when it has no limit or does not tell."""
+        for folder in (Path(path).parent for path in self._paths):
+            for limit_name, peak_name in _FIGURES:
+                limit, peak = _number(folder / limit_name), _number(folder / peak_name)
+                if limit is not None and limit < _NO_LIMIT:
+                    said = f", its peak {format_bytes(peak)}" if peak is not None else ""
+                    return f"the control group's limit is {format_bytes(limit)}{said}, of all its processes"
+        return ""
+
     def _read(self) -> int:
         return sum(_oom_kills(path) for path in self._paths)
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # no such file in this kernel, or "max"
+        return None
 
 
 def _oom_kills(path: str) -> int:

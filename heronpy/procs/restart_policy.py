@@ -7,6 +7,10 @@ was not short) is always restarted and never charged, unless `budgets` names `ki
 often as they like ends nothing; a startup failure or a finished process never is restarted; the history
 holds at most `budget + 1` times per reason (K13, F11). In a crash loop nothing expires: however long the
 pauses are, it comes to its end.
+
+An exception of user code that has run before is often not its own fault (a database is away for a minute), so
+it has a budget of time instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`
+and only failing for `exception_budget_s` without a healthy run in between is final.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ class RestartLimits:
     window_s: float = 300.0
     #: Budgets of single reasons, over `budget`.
     budgets: Mapping[ExitReason, int] = field(default_factory=dict)
+    #: How long user code that has run may go on raising; 0: its exceptions are counted, like other reasons.
+    exception_budget_s: float = 0.0
 
     def charges(self, reason: ExitReason) -> bool:
         """Whether an end for this reason counts against a budget."""
@@ -44,6 +50,11 @@ class RestartLimits:
 
     def budget_of(self, reason: ExitReason) -> int:
         return self.budgets.get(reason, self.budget)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether exceptions of user code that has run have a budget of time."""
+        return self.exception_budget_s > 0 and ExitReason.USER_EXCEPTION not in self.budgets
 
 
 def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
@@ -71,6 +82,21 @@ class RestartHistory:
     last_pause_s: float = 0.0
     #: When the last healthy run ended.
     healthy_at: float = float("-inf")
+    #: Exceptions of user code since the last healthy run: how many, and when the first came.
+    raised: int = 0
+    raised_since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How near a process is to being given up; zeros where no budget is charged."""
+
+    #: Which restart in a row this is, of how many; 0 of 0 when only time counts.
+    charged: int = 0
+    budget: int = 0
+    #: How long it has failed without a healthy run in between, of how long it may.
+    failing_s: float = 0.0
+    failing_max_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,33 +106,51 @@ class Decision:
     restart: bool
     pause_s: float = 0.0
     cause: str = ""
+    #: How the restarts stand.
+    outlook: Outlook = Outlook()
 
 
 def decide_restart(
-    limits: RestartLimits, history: RestartHistory, reason: ExitReason, ran_s: float, now: float
+    limits: RestartLimits,
+    history: RestartHistory,
+    reason: ExitReason,
+    ran_s: float,
+    now: float,
+    transient: bool = False,
 ) -> Decision:
-    """Judge one exit; updates the history."""
+    """Judge one exit; updates the history. `transient`: an exception of user code that has run, which may pass."""
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
     if reason is ExitReason.REWOUND:
         # The topology master paces these, and the whole region waits for each of its tasks.
         return Decision(True)
     if ran_s >= max(HEALTHY_RUN_S, HEALTHY_RUN_PAUSES * history.last_pause_s):
-        history.streak, history.healthy_at = 0, now
-    charged = limits.charges(reason)
-    if charged:
+        history.streak, history.raised, history.healthy_at = 0, 0, now
+    charged, outlook = limits.charges(reason), Outlook()
+    if transient and limits.by_time:
+        history.raised_since = history.raised_since if history.raised else now
+        history.raised += 1
+        outlook = Outlook(history.raised, 0, now - history.raised_since, limits.exception_budget_s)
+        if outlook.failing_s >= limits.exception_budget_s:
+            return Decision(False, cause=_failed_for(outlook), outlook=outlook)
+    elif charged:
         times = history.failures.setdefault(reason, deque(maxlen=limits.budget_of(reason) + 1))
         times.append(now)
         while times and now - times[0] > limits.window_s and times[0] < history.healthy_at:
             times.popleft()
         if len(times) > limits.budget_of(reason):
             return Decision(False, cause=_spent(limits, len(times), now - times[0]))
+        outlook = Outlook(len(times), limits.budget_of(reason))
     pause = min(limits.backoff_s * 2.0 ** min(history.streak, 60), limits.backoff_max_s)
     if not charged:
         pause = min(pause, UNCHARGED_PAUSE_MAX_S)
     history.streak += 1
     history.last_pause_s = pause
-    return Decision(True, pause_s=pause)
+    return Decision(True, pause_s=pause, outlook=outlook)
+
+
+def _failed_for(outlook: Outlook) -> str:
+    return f"ended {outlook.charged} times in {outlook.failing_s:.0f} s without a healthy run in between"
 
 
 def _spent(limits: RestartLimits, count: int, took_s: float) -> str:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from heronpy.common.folders import write_private_text
+
 #: Nobody samples for longer than this, whatever the file says, nor more often.
 DURATION_MAX_S = 600.0
 RATE_MAX = 1000
@@ -77,7 +79,7 @@ def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, runnin
             signal.setitimer(signal.ITIMER_PROF, 0)
         rows = [{"stack": stack, "seconds": seconds} for stack, seconds in samples.close().items()]
         draft = answer.with_suffix(".new")
-        draft.write_text(json.dumps({"rows": rows, "discarded": samples.discarded}), encoding="utf-8")
+        write_private_text(draft, json.dumps({"rows": rows, "discarded": samples.discarded}))
         draft.rename(answer)
     except OSError as error:
         _complain(error)

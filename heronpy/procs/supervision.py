@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heronpy.procs.exit_reason import ExitHints, ExitReason
+from heronpy.procs.restart_policy import Outlook
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ class ProcessView:
     exit_detail: str
     #: Most resident memory of the incarnation that ended last; 0 when unknown.
     peak_bytes: int = 0
+    #: While it is in BACKOFF: how its restarts stand, and when the next one is (monotonic).
+    outlook: Outlook = field(default_factory=Outlook)
+    restart_at: float | None = None
 
 
 # ---- events ---------------------------------------------------------------------------------
@@ -106,6 +110,8 @@ class Reported:
     name: str
     number: int
     loop_age_s: float
+    #: It has initialised: what ends it from now on is no failure to start.
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,15 @@ process whose budget is spent is FAILED, named with its cause, and the others go
 
 from __future__ import annotations
 
+import os
 import signal
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from heronpy.common import exit_codes
 from heronpy.common.units import format_bytes
 from heronpy.procs.exit_reason import ExitReason, classify
-from heronpy.procs.restart_policy import RestartHistory, RestartLimits, decide_restart
+from heronpy.procs.restart_policy import Outlook, RestartHistory, RestartLimits, decide_restart
 from heronpy.procs.supervision import (
     AllStopped,
     Changed,
@@ -78,6 +80,11 @@ class _Process:
     exit_reason: str = ""
     exit_detail: str = ""
     peak_bytes: int = 0
+    #: User code that has run once: an exception when it starts again is like one while it runs.
+    has_run: bool = False
+    #: The present or last incarnation ended by an exception of it.
+    raised: bool = False
+    outlook: Outlook = field(default_factory=Outlook)
     history: RestartHistory = field(default_factory=RestartHistory)
 
     @property
@@ -104,12 +111,7 @@ class Supervisor:
         return self._stopping
 
     def views(self) -> list[ProcessView]:
-        return [
-            ProcessView(
-                p.spec, p.state, p.pid, p.number, p.restarts, p.exit_reason, p.exit_detail, p.peak_bytes
-            )
-            for p in self._processes.values()
-        ]
+        return [_view(process) for process in self._processes.values()]
 
     def view(self, name: str) -> ProcessView | None:
         return next((v for v in self.views() if v.spec.name == name), None)
@@ -159,8 +161,8 @@ class Supervisor:
                 return self._on_exited(event, now)
             case Overgrown():
                 return self._on_overgrown(event, now)
-            case Reported(name, number, loop_age_s):
-                return self._on_reported(name, number, loop_age_s, now)
+            case Reported():
+                return self._on_reported(event, now)
             case RestartAsked(names, why):
                 return self._on_restart(names, why, now)
             case StopAsked():
@@ -227,16 +229,20 @@ class Supervisor:
             user_code=process.spec.user_code,
         )
         process.peak_bytes = event.peak_bytes
+        # A task ends like this only by an exception after it has initialised; user code may leave with any code.
+        process.raised = os.waitstatus_to_exitcode(event.status) == exit_codes.USER_EXCEPTION
+        process.has_run = process.has_run or process.raised
         return self._ended(process, classify(event.status, hints), event.detail, now)
 
-    def _on_reported(self, name: str, number: int, loop_age_s: float, now: float) -> list[Effect]:
-        process = self._processes.get(name)
-        if process is None or process.number != number or process.state is not ProcessState.RUNNING:
+    def _on_reported(self, event: Reported, now: float) -> list[Effect]:
+        process = self._processes.get(event.name)
+        if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
             return []
         process.last_report = now
+        process.has_run = process.has_run or event.ready
         limit = process.spec.hang_timeout_s
-        if self._watched(process) and loop_age_s > limit:
-            return self._hung(process, f"its loop has not turned for {loop_age_s:.1f} s", now)
+        if self._watched(process) and event.loop_age_s > limit:
+            return self._hung(process, f"its loop has not turned for {event.loop_age_s:.1f} s", now)
         return []
 
     def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
@@ -245,7 +251,7 @@ class Supervisor:
         if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
             return []
         used, limit = format_bytes(event.used_bytes), format_bytes(event.limit_bytes)
-        process.exit_detail = f"it used {used} of memory and may use {limit}"
+        process.exit_detail = f"its resident memory was {used}, above the limit of {limit}"
         note = Note(f"{event.name} is restarted: {process.exit_detail}", True)
         return [note, *self._stop(process, _Intent.MEMORY, now), Changed()]
 
@@ -293,6 +299,7 @@ class Supervisor:
         self._numbers[name] = process.number
         process.state, process.pid, process.deadline = ProcessState.STARTING, 0, None
         process.intent, process.killed, process.last_report = _Intent.NONE, False, None
+        process.raised = False
         return [Start(process.spec, process.number)]
 
     def _stop(self, process: _Process, intent: _Intent, now: float) -> list[Effect]:
@@ -330,7 +337,9 @@ class Supervisor:
         if self._stopping or process.intent > _Intent.MEMORY:
             return [*self._down(process), Changed()]
         if reason is ExitReason.OOM and process.peak_bytes:
-            process.exit_detail += f"; its peak was {format_bytes(process.peak_bytes)}"
+            limit = process.spec.memory_max_bytes
+            within = f" (limit {format_bytes(limit)})" if limit else ""
+            process.exit_detail += f"; its resident memory peaked at {format_bytes(process.peak_bytes)}{within}"
         return [Ended(process.spec, reason, process.exit_detail), *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
@@ -341,7 +350,10 @@ class Supervisor:
         if reason is ExitReason.FINISHED:
             process.state, process.intent = ProcessState.STOPPED, _Intent.NONE
             return [Note(what), Changed()]
-        decision = decide_restart(self._limits, process.history, reason, ran_s, now)
+        again = reason is ExitReason.STARTUP_FAILURE and process.has_run
+        judged = ExitReason.USER_EXCEPTION if again else reason
+        decision = decide_restart(self._limits, process.history, judged, ran_s, now, again or process.raised)
+        process.outlook = decision.outlook
         if not decision.restart:
             return [Note(f"{what}; it is not restarted", True), *self._fail(process, reason, decision.cause)]
         process.restarts += 1
@@ -393,3 +405,19 @@ class Supervisor:
             if process.spec.stop_rank == rank and process.intent is not _Intent.SHUTDOWN:
                 effects += self._stop(process, _Intent.SHUTDOWN, moment)
         return effects
+
+
+def _view(process: _Process) -> ProcessView:
+    resting = process.state is ProcessState.BACKOFF
+    return ProcessView(
+        process.spec,
+        process.state,
+        process.pid,
+        process.number,
+        process.restarts,
+        process.exit_reason,
+        process.exit_detail,
+        process.peak_bytes,
+        process.outlook if resting else Outlook(),
+        process.deadline if resting else None,
+    )

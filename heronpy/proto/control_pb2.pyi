@@ -8,6 +8,7 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+LIFE_DEGRADED: Lifecycle
 LIFE_FAILED: Lifecycle
 LIFE_FINISHED: Lifecycle
 LIFE_FINISHING: Lifecycle
@@ -15,6 +16,7 @@ LIFE_PAUSED: Lifecycle
 LIFE_RUNNING: Lifecycle
 LIFE_STARTING: Lifecycle
 LIFE_UPDATING: Lifecycle
+LIFE_WAITING: Lifecycle
 PROC_BACKOFF: ProcessState
 PROC_FAILED: ProcessState
 PROC_RUNNING: ProcessState
@@ -152,7 +154,7 @@ class DumpStacksReply(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "peer_hello", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -182,7 +184,6 @@ class Envelope(_message.Message):
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
     NEW_PLAN_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
-    PEER_HELLO_FIELD_NUMBER: _ClassVar[int]
     REGISTER_EXECUTOR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     REGISTER_INSTANCE_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -235,7 +236,6 @@ class Envelope(_message.Message):
     metrics_report: MetricsReport
     new_plan: NewPlan
     ok: Ok
-    peer_hello: PeerHello
     register_executor: RegisterExecutor
     register_instance: RegisterInstance
     register_instance_reply: RegisterInstanceReply
@@ -259,7 +259,7 @@ class Envelope(_message.Message):
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., peer_hello: _Optional[_Union[PeerHello, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "process", "startup", "task_id", "traceback", "type"]
@@ -388,11 +388,12 @@ class MetricsReply(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
-    __slots__ = ["component", "container", "epoch", "loop_age_s", "pid", "process", "samples", "state", "task_id"]
+    __slots__ = ["component", "container", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "state", "task_id"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    NOT_READY_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -402,12 +403,13 @@ class MetricsReport(_message.Message):
     container: int
     epoch: int
     loop_age_s: float
+    not_ready: bool
     pid: int
     process: str
     samples: _containers.RepeatedCompositeFieldContainer[Sample]
     state: TaskState
     task_id: int
-    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ...) -> None: ...
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ...) -> None: ...
 
 class NewPlan(_message.Message):
     __slots__ = ["plan"]
@@ -421,24 +423,21 @@ class Ok(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
-class PeerHello(_message.Message):
-    __slots__ = ["epoch", "stmgr_id"]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
-    stmgr_id: str
-    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
-
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "name", "peak_rss_bytes", "pid", "restarts", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
+    FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
+    FAILING_S_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    NEXT_RESTART_S_FIELD_NUMBER: _ClassVar[int]
     PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_CHARGED_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    RESTART_BUDGET_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -448,16 +447,21 @@ class ProcessRecord(_message.Message):
     epoch: int
     exit_detail: str
     exit_reason: str
+    failing_max_s: float
+    failing_s: float
     name: str
+    next_restart_s: float
     peak_rss_bytes: int
     pid: int
+    restart_budget: int
     restarts: int
+    restarts_charged: int
     rss_bytes: int
     started_at: float
     state: ProcessState
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ...) -> None: ...
 
 class RegisterExecutor(_message.Message):
     __slots__ = ["container", "epoch", "host", "metrics_port", "pid", "processes"]
@@ -530,12 +534,14 @@ class RestartProcesses(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RestartTarget(_message.Message):
-    __slots__ = ["container", "task_id"]
+    __slots__ = ["component", "container", "task_id"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    component: str
     container: int
     task_id: int
-    def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ...) -> None: ...
 
 class RestoreCheckpoint(_message.Message):
     __slots__ = ["checkpoint"]
@@ -587,16 +593,20 @@ class Sample(_message.Message):
     def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
 
 class SetState(_message.Message):
-    __slots__ = ["active"]
+    __slots__ = ["active", "end_input"]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    END_INPUT_FIELD_NUMBER: _ClassVar[int]
     active: bool
-    def __init__(self, active: bool = ...) -> None: ...
+    end_input: bool
+    def __init__(self, active: bool = ..., end_input: bool = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ["cause", "culprits", "discarded_tuples", "executors", "lifecycle", "plan", "plan_version", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "uptime_s"]
+    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     EXECUTORS_FIELD_NUMBER: _ClassVar[int]
     LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
@@ -607,10 +617,13 @@ class StatusReply(_message.Message):
     TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     cause: str
     culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
     discarded_tuples: int
+    drained: bool
+    exceptions: int
     executors: _containers.RepeatedCompositeFieldContainer[RegisterExecutor]
     lifecycle: Lifecycle
     plan: _plan_pb2.PhysicalPlan
@@ -621,16 +634,18 @@ class StatusReply(_message.Message):
     tmaster_epoch: int
     topology: str
     topology_id: str
+    totals: TupleTotals
     uptime_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
-    __slots__ = ["clamped", "culprits", "discarded_tuples", "epoch", "in_flight_tuples", "mesh_ready", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
+    __slots__ = ["clamped", "culprits", "discarded_tuples", "epoch", "in_flight_tuples", "lost_tuples", "mesh_ready", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
     CLAMPED_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    LOST_TUPLES_FIELD_NUMBER: _ClassVar[int]
     MESH_READY_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     QUEUED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -643,6 +658,7 @@ class StmgrHeartbeat(_message.Message):
     discarded_tuples: int
     epoch: int
     in_flight_tuples: int
+    lost_tuples: int
     mesh_ready: bool
     plan_version: int
     queued_bytes: int
@@ -650,7 +666,21 @@ class StmgrHeartbeat(_message.Message):
     stmgr_id: str
     tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
     unacked_roots: int
-    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., mesh_ready: bool = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ...) -> None: ...
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., plan_version: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., queued_bytes: _Optional[int] = ..., queued_tuples: _Optional[int] = ..., in_flight_tuples: _Optional[int] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., mesh_ready: bool = ..., clamped: bool = ..., unacked_roots: _Optional[int] = ..., lost_tuples: _Optional[int] = ...) -> None: ...
+
+class StmgrLedger(_message.Message):
+    __slots__ = ["before", "epoch", "latest", "left", "stmgr_id"]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    STMGR_ID_FIELD_NUMBER: _ClassVar[int]
+    before: _containers.RepeatedScalarFieldContainer[int]
+    epoch: int
+    latest: _containers.RepeatedScalarFieldContainer[int]
+    left: bool
+    stmgr_id: str
+    def __init__(self, stmgr_id: _Optional[str] = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., left: bool = ...) -> None: ...
 
 class StopTask(_message.Message):
     __slots__ = ["reason", "task_id"]
@@ -690,12 +720,31 @@ class TaskCheckpoint(_message.Message):
     task_id: int
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
+class TaskLedger(_message.Message):
+    __slots__ = ["abandoned", "before", "epoch", "latest", "pending", "spout", "task_id"]
+    ABANDONED_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    SPOUT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    abandoned: int
+    before: _containers.RepeatedScalarFieldContainer[int]
+    epoch: int
+    latest: _containers.RepeatedScalarFieldContainer[int]
+    pending: int
+    spout: bool
+    task_id: int
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
+
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "attempt", "committed", "component", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id"]
+    __slots__ = ["acked", "attempt", "committed", "component", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
@@ -705,6 +754,7 @@ class TaskStatus(_message.Message):
     IN_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     IN_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
     LOOP_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    LOST_TUPLES_FIELD_NUMBER: _ClassVar[int]
     OUT_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUT_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
@@ -712,10 +762,13 @@ class TaskStatus(_message.Message):
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_S_FIELD_NUMBER: _ClassVar[int]
     acked: int
     attempt: int
     committed: int
     component: str
+    dead_letters: int
     emitted: int
     epoch: int
     error: str
@@ -725,6 +778,7 @@ class TaskStatus(_message.Message):
     in_queue_tuples: int
     instance_id: str
     loop_age_s: float
+    lost_tuples: int
     out_queue_bytes: int
     out_queue_tuples: int
     pending: int
@@ -732,7 +786,23 @@ class TaskStatus(_message.Message):
     plan_version: int
     state: TaskState
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ...) -> None: ...
+    waiting_for: str
+    waiting_s: float
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ...) -> None: ...
+
+class TotalsLedger(_message.Message):
+    __slots__ = ["retired", "stmgrs", "tasks", "topology_id", "uncounted"]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
+    STMGRS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    retired: TupleTotals
+    stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrLedger]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskLedger]
+    topology_id: str
+    uncounted: bool
+    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]
@@ -745,6 +815,24 @@ class TriggerCheckpoint(_message.Message):
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     unaligned: bool
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class TupleTotals(_message.Message):
+    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_at_least", "replayed", "restores"]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    LOST_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    acked: int
+    dead_letters: int
+    failed: int
+    lost: int
+    lost_at_least: bool
+    replayed: int
+    restores: int
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_at_least: bool = ..., restores: _Optional[int] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

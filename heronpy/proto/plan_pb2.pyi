@@ -79,20 +79,22 @@ class PackingPlan(_message.Message):
     def __init__(self, id: _Optional[str] = ..., version: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[ContainerPlan, _Mapping]]] = ..., next_task_id: _Optional[int] = ...) -> None: ...
 
 class PhysicalPlan(_message.Message):
-    __slots__ = ["instances", "regions", "stmgrs", "tmaster_epoch", "topology", "version"]
+    __slots__ = ["instances", "regions", "spouts_held", "stmgrs", "tmaster_epoch", "topology", "version"]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     REGIONS_FIELD_NUMBER: _ClassVar[int]
+    SPOUTS_HELD_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
     TMASTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     instances: _containers.RepeatedCompositeFieldContainer[InstanceRecord]
     regions: _containers.RepeatedCompositeFieldContainer[RegionRecord]
+    spouts_held: bool
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrRecord]
     tmaster_epoch: int
     topology: _topology_pb2.Topology
     version: int
-    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[RegionRecord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrRecord, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceRecord, _Mapping]]] = ..., regions: _Optional[_Iterable[_Union[RegionRecord, _Mapping]]] = ..., spouts_held: bool = ...) -> None: ...
 
 class RegionRecord(_message.Message):
     __slots__ = ["attempt", "checkpoint", "components", "epochs", "location", "started"]

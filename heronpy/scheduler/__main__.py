@@ -13,6 +13,7 @@ import sys
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
+from heronpy.common.folders import make_folders, open_private
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.forkserver import ForkServer
 from heronpy.procs.preload import PRELOAD
@@ -30,9 +31,9 @@ def main(argv: list[str] | None = None, executor_module: str = "heronpy.executor
         os.setsid()
     try:
         launch = LaunchSpec.load(launch_file)
-        os.makedirs(launch.log_dir, mode=0o700, exist_ok=True)
+        make_folders(launch.log_dir)
         log_file = str(launch.log_dir / "scheduler.log")
-        fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = open_private(log_file, os.O_WRONLY | os.O_APPEND)
     except (HeronError, OSError) as error:
         print(f"scheduler: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
@@ -47,6 +48,9 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str) -> int:
     try:
         # Before any thread, socket, event loop or lock exists in this process.
         server = ForkServer.start("fork-server", PRELOAD, output=1)
+        from heronpy.storage.roots import check_folders
+
+        check_folders(launch)
     except (HeronError, OSError) as error:
         print(f"scheduler: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE

@@ -25,6 +25,8 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.tmaster(topology),
         *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),
         paths.scheduler(topology),
+        paths.submission(topology),
+        paths.totals(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:
@@ -41,5 +43,5 @@ def remove_sockets(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        if name.startswith(("executor-", "stmgr-", "scheduler", "spark-gateway")):
+        if name.startswith(("executor-", "stmgr-", "scheduler", "spark-gateway", "tmaster")):
             os.unlink(os.path.join(folder, name))

@@ -25,6 +25,9 @@ class Records:
         self.acked: dict[str, deque[Any]] = {}
         self.failed: dict[str, deque[Any]] = {}
         self.counters: dict[int, Counter[str]] = {}
+        #: What Spark sinks would have handed over, with the task; and how many of each task, kept or not.
+        self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = {}
+        self._rows_of: Counter[tuple[str, int]] = Counter()
 
     def emit(self, component: str, stream: str, task: int, payload: bytes, kind: int) -> None:
         """A task emitted a tuple."""
@@ -35,6 +38,29 @@ class Records:
         """A bolt was given a tuple."""
         self._list(self.executed, component).append((task, delivery))
         self._count_input(task, "__execute-count", delivery.component, delivery.stream)
+
+    def row(self, component: str, task: int, row: dict[str, Any]) -> None:
+        """A sink took a row."""
+        self._list(self.rows, component).append((task, row))
+        self._rows_of[component, task] += 1
+
+    def rows_of(self, component: str, task: int) -> int:
+        """How many rows a task of a sink has taken."""
+        return self._rows_of[component, task]
+
+    def keep_rows(self, component: str, task: int, count: int) -> None:
+        """Forget the rows of a task but the first so many: it goes back to a checkpoint."""
+        surplus = self._rows_of[component, task] - count
+        self._rows_of[component, task] = count
+        kept: list[tuple[int, dict[str, Any]]] = []
+        for owner, row in reversed(self.rows.get(component, ())):
+            if owner == task and surplus > 0:
+                surplus -= 1
+            else:
+                kept.append((owner, row))
+        rows = self._list(self.rows, component)
+        rows.clear()
+        rows.extend(reversed(kept))
 
     def bolt_ack(self, task: int, component: str, stream: str) -> None:
         """A bolt acked a tuple of this source."""

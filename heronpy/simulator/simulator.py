@@ -26,6 +26,7 @@ from heronpy.simulator.errors import SimulationError
 from heronpy.simulator.metrics import combined
 from heronpy.simulator.records import RECORDS_MAX
 from heronpy.simulator.scheduler import INJECTOR, Reason, StepScheduler
+from heronpy.simulator.sinks import CollectingSink
 from heronpy.simulator.tuples import Delivery, Injection, SimulatedTuple
 from heronpy.simulator.world import World
 
@@ -50,7 +51,8 @@ class Simulator:
     `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
     order in which tasks take steps (user code that draws numbers of its own must seed them). With
     `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed bolts alone with
-    `inject`.
+    `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being handed
+    to Spark; "run" (default) starts them as they are, which needs a submitted topology.
     """
 
     def __init__(
@@ -61,10 +63,13 @@ class Simulator:
         run_spouts: bool = True,
         step_s: float = STEP_S,
         records_limit: int = RECORDS_MAX,
+        sinks: str = "run",
     ) -> None:
         if not step_s > 0:
             raise ValueError(f"step_s is {step_s!r}; a step must take some virtual time")
-        self._world = World(_message_of(topology), seed, records_limit)
+        if sinks not in ("run", "collect"):
+            raise ValueError(f"sinks is {sinks!r}; give 'run' or 'collect'")
+        self._world = World(_message_of(topology), seed, records_limit, sinks == "collect")
         self._scheduler = StepScheduler(self._world, step_s)
         # What each task saved, and in which checkpoint; ids are given out once, also when saving fails.
         self._saved: dict[int, bytes] = {}
@@ -184,6 +189,14 @@ class Simulator:
             SimulatedTuple(tasks[task].codec.decode(d.payload, d.codec), d, 0.0)
             for task, d in self._world.records.executed.get(component, ())
         ]
+
+    def rows(self, sink: str) -> list[dict[str, Any]]:
+        """The rows that a SparkSink took, column to value, in order; needs `sinks="collect"`."""
+        tasks = self._world.tasks_named(sink)
+        if not isinstance(tasks[0].user, CollectingSink):
+            why = "is no SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
+            raise TopologyError(f"component {sink!r} {why}")
+        return [dict(row) for _, row in self._world.records.rows.get(sink, ())]
 
     def acked(self, spout: str) -> list[Any]:
         """The ids of the tuples of which a spout was told that they are through, in order."""

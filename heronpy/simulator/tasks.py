@@ -21,7 +21,6 @@ from heronpy.api.state.stateful_component import StatefulComponent, call_pre_sav
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
-from heronpy.api.user_code import load_class
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
@@ -81,7 +80,7 @@ class SimTask:
         self.wake_at = 0.0
         self.emit_calls = 0
         self.state: Any = None
-        cls = load_class(message.comp.class_name)
+        cls = world.class_of(message)
         self.user: Any = self.call("its constructor", lambda: cls(delegate=self))
 
     # -- life ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.clock import VirtualClock
 from heronpy.simulator.metrics import MetricsCollector
 from heronpy.simulator.records import Records
+from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
 from heronpy.simulator.tuples import Delivery
 
@@ -31,8 +32,10 @@ QUEUED_MAX = 1000
 class World:
     """Plan, clock, trees, records and tasks of a simulation."""
 
-    def __init__(self, topology: Any, seed: int, records_limit: int) -> None:
+    def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         self.topology = topology
+        #: Whether the rows of Spark sinks are kept instead of being handed over.
+        self.collects = collects
         self.plan = LogicalPlan.from_topology(topology)
         self.plan.validate()
         self.rng = random.Random(seed)
@@ -99,10 +102,16 @@ class World:
         index = self.tasks_of[component].index(task_id)
         kind: type[SimTask] = SpoutTask
         if not self.plan.component(component).is_spout:
-            is_async = getattr(load_class(message.comp.class_name), "is_async", False)
+            is_async = getattr(self.class_of(message), "is_async", False)
             kind = AsyncBoltTask if is_async else BoltTask
         task = self.tasks[task_id] = kind(self, message, task_id, index)
         return task
+
+    def class_of(self, message: Any) -> type[Any]:
+        """The class of a component's objects: the user's, or what stands in for a Spark sink."""
+        if self.collects and is_spark_sink(message.comp):
+            return CollectingSink
+        return load_class(message.comp.class_name)
 
     def drop_task(self, task_id: int) -> None:
         """Forget a task with all that is in it, as when its process dies."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_output
 from heronpy.connectors.durable_files import sync_folder
 from heronpy.connectors.spark.handover import Manifest
 
@@ -48,7 +49,7 @@ class Batch:
         Readers see it before the batch is committed; `write_parquet` does better.
         """
         parent = _absolute(folder)
-        parent.mkdir(parents=True, exist_ok=True)
+        make_output(parent)
         return str(parent / f"batch={self.id}{suffix}")
 
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int = 1) -> None:
@@ -63,7 +64,7 @@ class Batch:
         staged = folder / STAGING / f"{self.id}-{self.attempt}"
         if folder not in self._staged:
             drop_staged(folder, self.id)
-            staged.parent.mkdir(parents=True, exist_ok=True)
+            make_output(staged.parent)
             self._staged[folder] = staged
         if hasattr(df, "sparkSession") or hasattr(df, "rdd"):
             (df.coalesce(files) if files > 0 else df).write.mode("append").parquet(f"file://{staged}")

@@ -21,18 +21,19 @@ from typing import Any
 import zmq
 
 from heronpy.common.errors import FencedError
-from heronpy.common.exit_codes import FAILURE, OK
+from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
+from heronpy.common.folders import make_folders
 from heronpy.common.rooms import SparkSettings
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem
-from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Ready, decode, encode
-from heronpy.net.rpc import bind
+from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode
+from heronpy.net.transport import bind
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.spark.reports import Reports
-from heronpy.spark.session import SparkDriver
+from heronpy.spark.session import SparkDriver, SparkStartError
 from heronpy.spark.worker import Lost, Result, Worker
 
 log = logging.getLogger("heronpy.spark")
@@ -51,14 +52,16 @@ class Gateway:
     def __init__(self, launch: LaunchSpec, settings: SparkSettings, epoch: int, reports: Reports) -> None:
         self._endpoint = gateway_endpoint(launch.sockets_dir)
         self._dir = Path(launch.working_dir) / "spark"
-        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self._dir)
         self._epoch = epoch
         self._reports = reports
         self._inbox = Inbox(self._dir, run_token(launch.topology_id))
+        #: Exists once Spark has been up in this run: what keeps it from starting after that may pass.
+        self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
         self._driver = SparkDriver(settings, self._dir, f"heron-{launch.topology}", launch.python, launch.package_dir)
         self._lanes = Lanes()
         self._waiting: dict[Ticket, bytes] = {}
-        self._busy = False
+        self._busy = self._is_up = False
         self._lost: Lost | None = None
         self._stopping = False
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -71,7 +74,10 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, lambda: self._rope.send(b""))
 
     def run(self) -> int:
-        """Serve until told to stop (OK) or until the driver is lost (FAILURE: start me again)."""
+        """Serve until told to stop (OK) or until the driver is lost (FAILURE: start me again).
+
+        STARTUP_FAILURE when Spark cannot start and never has in this run: trying again would not help.
+        """
         lock = self._lock()
         try:
             signal.signal(signal.SIGTERM, self._on_signal)
@@ -86,9 +92,15 @@ class Gateway:
             os.close(lock)
         if self._lost is None:
             return int(OK)
-        log.error("%s; this process ends and a new one goes on", self._lost.reason, exc_info=self._lost.error)
-        if self._lost.error is not None:
-            self._reports.send_exception(self._lost.error)
+        lost = self._lost
+        if lost.refused and not self._was_up.exists():
+            self._reports.send_exception(lost.error or SparkStartError(lost.reason), startup=True)
+            # The last line of this log is what people see.
+            log.error("%s", lost.reason)
+            return int(STARTUP_FAILURE)
+        log.error("%s; this process ends and a new one goes on", lost.reason, exc_info=lost.error)
+        if lost.error is not None:
+            self._reports.send_exception(lost.error)
         return int(FAILURE)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -127,8 +139,8 @@ class Gateway:
             if now >= metrics_at:
                 metrics_at = now + _METRICS_S
                 self._reports.send_metrics({"spark-batches-waiting": float(len(self._lanes))})
-            if self._driver.session is not None and not self._busy and self._driver.is_lost():
-                self._lost = Lost("the Spark driver is gone")
+            self._lost = self._look_at_driver()
+            if self._lost is not None:
                 continue
             self._dispatch(now)
             for sock, _ in poller.poll(int(self._pause_s(now) * 1000)):
@@ -137,6 +149,15 @@ class Gateway:
                 else:
                     self._bell.recv()
                     self._take_result()
+
+    def _look_at_driver(self) -> Lost | None:
+        if self._driver.session is None:
+            reason = self._driver.overdue
+            return Lost(reason, refused=True) if reason else None
+        if not self._is_up:
+            self._is_up = True
+            self._was_up.touch(mode=0o600)
+        return Lost("the Spark driver is gone") if not self._busy and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
         deadline = None if self._busy else self._lanes.next_deadline()
@@ -191,6 +212,9 @@ class Gateway:
             message = decode(parts[1]) if len(parts) == 2 else None
             if isinstance(message, Ready) and _is_plain(message):
                 self._hear(parts[0], Ticket(message.component, message.stem))
+            elif isinstance(message, Look):
+                is_up = self._driver.session is not None
+                self._send(parts[0], Session(is_up, "" if is_up else "Spark is starting"))
             else:
                 self._reports.add("spark-messages-refused")
 
@@ -213,7 +237,7 @@ class Gateway:
             reply = Finished(ticket.component, ticket.stem, outcome.committed, outcome.error)
         self._send(identity, reply)
 
-    def _send(self, identity: bytes, reply: Finished) -> None:
+    def _send(self, identity: bytes, reply: Message) -> None:
         try:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:

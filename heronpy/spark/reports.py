@@ -10,6 +10,7 @@ from typing import Any
 import zmq
 
 from heronpy.net.rpc import seal, wrap
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2 as control
 from heronpy.spark.worker import first_line, full_traceback
@@ -27,7 +28,7 @@ class Reports:
         self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
         # The last words of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
-        self._sock.connect(f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
+        connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         self._counters: dict[str, float] = {}
 
     def add(self, name: str, amount: float = 1.0) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -20,10 +21,17 @@ from typing import Any
 import psutil
 
 from heronpy.api.user_code import prepare_path
+from heronpy.common.errors import HeronError
+from heronpy.common.folders import make_folders
 from heronpy.common.rooms import SparkSettings
 from heronpy.connectors.durable_files import read_json, write_record
+from heronpy.spark.jvm import Jvm, connection_file, write_properties
 
 log = logging.getLogger("heronpy.spark")
+
+
+class SparkStartError(HeronError):
+    """Spark refused to start; the text is its own."""
 
 
 class SparkDriver:
@@ -37,28 +45,71 @@ class SparkDriver:
         self._name = name
         self._python = python
         self._package_dir = package_dir
-        self._process: Any = None
+        self._jvm: Jvm | None = None
         self._session: Any = None
+        self._started = time.monotonic()
 
     def start(self) -> None:
-        """Start the JVM and run a first small job, which costs Spark several seconds once."""
+        """Start the JVM and run a first small job, which costs Spark several seconds once.
+
+        What it raises says why in the JVM's words.
+        """
+        started = self._started = time.monotonic()
         self._end_predecessor()
         self._set_environment()
+        self._connect(started + self._settings.start_timeout_s)
         import pyarrow as pa
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
 
-        started = time.monotonic()
-        builder = SparkSession.builder.appName(self._name)
-        for key, value in self._properties().items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
-        self._process = getattr(session.sparkContext._gateway, "proc", None)
-        if self._process is not None:
-            self._remember(self._process.pid)
-        rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
-        session.createDataFrame(rows).groupBy("key").sum("value").collect()
+        try:
+            session = SparkSession.builder.getOrCreate()
+            rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
+            session.createDataFrame(rows).groupBy("key").sum("value").collect()
+        except Exception as error:
+            if self.is_lost(wait_s=2.0) and self._jvm is not None:
+                raise self._jvm.ended() or error from error
+            said = error.java_exception if isinstance(error, Py4JJavaError) else error
+            raise SparkStartError(f"Spark did not start: {said}") from error
         self._session = session
         log.info("Spark %s is ready after %.1f s", session.version, time.monotonic() - started)
+
+    def _connect(self, deadline: float) -> None:
+        """Start the JVM and give pyspark its address."""
+        from pyspark.core.context import SparkContext
+        from pyspark.find_spark_home import _find_spark_home
+        from pyspark.java_gateway import launch_gateway
+
+        properties = self._local_dir / "spark.properties"
+        write_properties(properties, self._properties())
+        info = connection_file()
+        command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
+        command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
+        environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+        try:
+            self._jvm = Jvm.start(command, environ)
+            self._remember(self._jvm.process.pid)
+            self._jvm.listen(info, deadline)
+        finally:
+            shutil.rmtree(info.parent, ignore_errors=True)
+        # How pyspark is told of a JVM that runs already; nothing else is to inherit it.
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(self._jvm.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = self._jvm.secret
+        try:
+            SparkContext._ensure_initialized(gateway=launch_gateway())  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+    @property
+    def overdue(self) -> str:
+        """Why Spark is given up: it had its time to start; empty while it has some left."""
+        limit_s = self._settings.start_timeout_s
+        # A moment more: `start` has the same limit, and knows better what is wrong.
+        if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
+            return ""
+        words = self._jvm.output.last_words() if self._jvm is not None else ""
+        said = f"; its JVM said last: {words}" if words else ""
+        return f"Spark has no session after {limit_s:g} s (heron.spark.start_timeout_s){said}"
 
     @property
     def session(self) -> Any:
@@ -68,14 +119,14 @@ class SparkDriver:
     @property
     def pid(self) -> int | None:
         """Process id of the JVM."""
-        return self._process.pid if self._process is not None else None
+        return self._jvm.process.pid if self._jvm is not None else None
 
     def is_lost(self, wait_s: float = 0.0) -> bool:
         """Has the JVM ended? Waits so long for it to do so, as its sockets close before it ends."""
-        if self._process is None:
+        if self._jvm is None:
             return False
         deadline = time.monotonic() + wait_s
-        while self._process.poll() is None:
+        while self._jvm.process.poll() is None:
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.02)
@@ -83,10 +134,8 @@ class SparkDriver:
 
     def stop(self) -> None:
         """End the JVM at once: what counts is on disk, and nobody waits for its farewell."""
-        if self._process is not None:
-            self._process.kill()
-            with contextlib.suppress(Exception):
-                self._process.wait(2)
+        if self._jvm is not None:
+            self._jvm.end()
         shutil.rmtree(self._local_dir, ignore_errors=True)
         self._record.unlink(missing_ok=True)
 
@@ -95,6 +144,7 @@ class SparkDriver:
     def _properties(self) -> dict[str, str]:
         settings = self._settings
         properties = {
+            "spark.app.name": self._name,
             "spark.master": settings.master,
             "spark.driver.memory": settings.driver_memory,
             "spark.ui.enabled": "false",
@@ -109,11 +159,22 @@ class SparkDriver:
         }
         if settings.master.startswith("local"):
             properties["spark.driver.host"] = properties["spark.driver.bindAddress"] = "127.0.0.1"
-        return properties | {str(key): _spark_text(value) for key, value in settings.conf.items()}
+            # Ports on loopback are open to all users of the machine, and Spark deserialises Java objects from
+            # whoever may talk to them. For a local master Spark makes the secret itself, in memory.
+            properties |= {
+                "spark.authenticate": "true",
+                "spark.network.crypto.enabled": "true",
+                "spark.network.crypto.saslFallback": "false",
+            }
+        given = {str(key): _spark_text(value) for key, value in settings.conf.items()}
+        if properties.get("spark.authenticate") and given.get("spark.authenticate") == "false":
+            # Spark refuses to encrypt for strangers.
+            del properties["spark.network.crypto.enabled"], properties["spark.network.crypto.saslFallback"]
+        return properties | given
 
     def _set_environment(self) -> None:
         shutil.rmtree(self._local_dir, ignore_errors=True)
-        self._local_dir.mkdir(mode=0o700, parents=True)
+        make_folders(self._local_dir)
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_LOCAL_DIRS", "PYSPARK_GATEWAY_PORT"):
             os.environ.pop(name, None)
         if self._settings.master.startswith("local"):

@@ -22,6 +22,7 @@ from heronpy.connectors.spark.handover import Manifest, Outcome
 from heronpy.connectors.spark.options import decode_aggregate
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
+from heronpy.spark.jvm import JvmError
 from heronpy.spark.lanes import Ticket
 from heronpy.spark.session import SparkDriver
 
@@ -52,6 +53,8 @@ class Lost:
 
     reason: str
     error: BaseException | None = None
+    #: Spark did not come up, and not because somebody killed its JVM.
+    refused: bool = False
 
 
 class Worker:
@@ -81,7 +84,9 @@ class Worker:
         try:
             self._driver.start()
         except Exception as error:
-            self._give(Lost(f"Spark did not start: {first_line(error)}", error))
+            killed = isinstance(error, JvmError) and error.killed
+            said = str(error) if isinstance(error, HeronError) else f"Spark did not start: {first_line(error)}"
+            self._give(Lost(said, error, refused=not killed))
             return
         while (ticket := self._tickets.get()) is not None:
             started = time.monotonic()

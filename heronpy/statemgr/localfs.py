@@ -11,7 +11,6 @@ leaves the directory.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
 import re
@@ -23,18 +22,24 @@ import zlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from heronpy.common.absolute import absolute
+from heronpy.common.disk_space import Reserve, is_full_error
 from heronpy.common.errors import (
     ConfigError,
     DamagedStateError,
     DeadlineError,
     NodeExistsError,
     NoNodeError,
+    NoSpaceError,
     StateError,
 )
+from heronpy.common.folders import check_root, make_folders
 from heronpy.statemgr.base import MAX_BYTES, check_version
+from heronpy.statemgr.file_locks import holder, is_directory, try_flock, try_lock, unlock
 from heronpy.statemgr.paths import check_path
 
 if TYPE_CHECKING:
@@ -60,7 +65,9 @@ class LocalStateManager:
     """A state manager over the files below `root`."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(root).expanduser().absolute()
+        self._root = absolute(root)
+        #: Keeps writes going on a full disk: whoever stops a topology then has to be able to.
+        self._reserve = Reserve(self._root / ".reserve")
         self._mutex = threading.Lock()
         self._owner = ""
         self._owner_descriptor = -1
@@ -133,7 +140,7 @@ class LocalStateManager:
 
         file = self._file(path)
         with self._trouble(), self._mutex:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(file.parent)
             if self._watcher is None:
                 self._watcher = Watcher(self._fingerprint, self._root / ".owners")
             return self._watcher.add(path, file, callback)
@@ -157,10 +164,10 @@ class LocalStateManager:
         file = self._root / ".locks" / _encode(path)
         deadline = time.monotonic() + timeout_s
         with self._trouble():
-            while (descriptor := _try_lock_file(file)) < 0:
+            while (descriptor := try_lock(file)) < 0:
                 if time.monotonic() >= deadline:
                     raise DeadlineError(
-                        f"Lock {path!r} is still held by {_holder(file)} after {timeout_s:g} s."
+                        f"Lock {path!r} is still held by {holder(file)} after {timeout_s:g} s."
                     )
                 time.sleep(0.01)
         self._held.add(descriptor)
@@ -169,8 +176,9 @@ class LocalStateManager:
         finally:
             if descriptor in self._held:  # not in a child that was forked meanwhile
                 self._held.discard(descriptor)
-                file.unlink(missing_ok=True)
-                _unlock(descriptor)
+                if not is_directory(descriptor):
+                    file.unlink(missing_ok=True)
+                unlock(descriptor)
 
     def close(self) -> None:
         """Remove this manager's ephemerals and stop its watches."""
@@ -190,7 +198,7 @@ class LocalStateManager:
         if self._owner_descriptor >= 0:
             with contextlib.suppress(OSError):
                 (self._root / ".owners" / self._owner).unlink(missing_ok=True)
-            _unlock(self._owner_descriptor)
+            unlock(self._owner_descriptor)
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
@@ -229,14 +237,16 @@ class LocalStateManager:
         except OSError as error:
             where = error.filename or self._root
             reason = error.strerror or str(error)
-            raise StateError(
+            kind = NoSpaceError if is_full_error(error) else StateError
+            raise kind(
                 f"The state below {self._root} cannot be used: {where}: {reason}."
             ) from error
 
     def _prepare(self) -> None:
+        check_root(self._root, "The root of the state")
         try:
             for name in ("", ".tmp", ".owners", ".locks"):
-                (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folders(self._root / name)
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"
@@ -261,14 +271,14 @@ class LocalStateManager:
                 )
                 try:
                     pause = 0.0005
-                    while not _try_flock(descriptor, fcntl.LOCK_EX):
+                    while not try_flock(descriptor, fcntl.LOCK_EX):
                         if time.monotonic() >= deadline:
                             raise late
                         time.sleep(pause)
                         pause = min(pause * 2, 0.02)
                     yield
                 finally:
-                    _unlock(descriptor)
+                    unlock(descriptor)
         finally:
             self._mutex.release()
 
@@ -284,7 +294,8 @@ class LocalStateManager:
                 (directory / entry).unlink(missing_ok=True)
         self._owner = f"{os.getpid():x}-{secrets.token_hex(8)}.owner"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._owner_descriptor = os.open(directory / self._owner, flags, 0o600)
+        make = partial(os.open, directory / self._owner, flags, 0o600)
+        self._owner_descriptor = self._reserve.during(make, 0)
         fcntl.flock(self._owner_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self._owner
 
@@ -297,7 +308,7 @@ class LocalStateManager:
         except FileNotFoundError:
             return False
         try:
-            return not _try_flock(descriptor, fcntl.LOCK_SH)
+            return not try_flock(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
 
@@ -329,21 +340,26 @@ class LocalStateManager:
         checksum = zlib.crc32(node.data)
         header = f"heronstate1 {node.version} {len(node.data)} {checksum:08x} {node.owner}\n"
         temporary = self._root / ".tmp" / "write"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-            with open(os.open(temporary, flags, 0o600), "wb") as opened:
-                opened.write(header.encode())
-                opened.write(node.data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            if not file.parent.is_dir():
-                file.parent.mkdir(mode=0o700, exist_ok=True)
-                _sync_directory(self._root)
-            os.replace(temporary, file)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)  # it may fill the disk
-            raise OSError(error.errno, error.strerror, str(file)) from error
+
+        def replace() -> None:
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+                with open(os.open(temporary, flags, 0o600), "wb") as opened:
+                    opened.write(header.encode())
+                    opened.write(node.data)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                if not file.parent.is_dir():
+                    file.parent.mkdir(mode=0o700, exist_ok=True)
+                    _sync_directory(self._root)
+                os.replace(temporary, file)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)  # it may fill the disk
+                raise OSError(error.errno, error.strerror, str(file)) from error
+
+        self._reserve.during(replace, len(header) + len(node.data))
+        self._reserve.keep()
         _sync_directory(file.parent)
 
     def _names(self, directory: Path, prefix: str) -> Iterator[str]:
@@ -403,47 +419,6 @@ def _encode_directory(name: str) -> str:
 
 def _decode(name: str) -> str:
     return name.replace("%2E", ".").replace("%2F", "/").replace("%25", "%")
-
-
-def _try_flock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return False
-        raise
-    return True
-
-
-def _unlock(descriptor: int) -> None:
-    # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    os.close(descriptor)
-
-
-def _try_lock_file(file: Path) -> int:
-    """Descriptor of the lock file when we got the lock, else -1."""
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        if _try_flock(descriptor, fcntl.LOCK_EX):
-            # The previous holder removed the file it held: that lock is worth nothing any more.
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
-                    os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-                    return descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
-    return -1
-
-
-def _holder(file: Path) -> str:
-    """Who holds a lock, for people."""
-    with contextlib.suppress(OSError, ValueError):
-        return f"process {int(file.read_text())}"
-    return "another process"
 
 
 def _sync_directory(directory: Path) -> None:

@@ -85,6 +85,11 @@ def execution_state(name: str) -> str:
     return _path("executionstate", name)
 
 
+def submission(name: str) -> str:
+    """Ephemeral: a submit that has reserved the name and whose scheduler does not run yet."""
+    return _path("submissions", name)
+
+
 def epochs(name: str) -> str:
     """Parent of the topology's epoch counters."""
     return _path("epochs", name)
@@ -98,6 +103,11 @@ def epoch(name: str, what: str) -> str:
 def lock(name: str) -> str:
     """Lock that serialises operations on the topology."""
     return _path("locks", name)
+
+
+def totals(name: str) -> str:
+    """What the processes that are gone have counted (proto TotalsLedger)."""
+    return _path("totals", name)
 
 
 def checkpoints(name: str) -> str:

@@ -6,8 +6,10 @@ Invariant: whatever is wrong with a file comes out as a DamagedFileError that na
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shlex
 import stat
 import struct
 from collections.abc import Iterator
@@ -17,12 +19,16 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError, RetryableError
+from heronpy.common.folders import WRITABLE_BY_OTHERS
 from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
 
 FORMAT: Final = 1
 _MAGIC: Final = b"HERONCKP"
 _HEAD: Final = struct.Struct("<8sIQ32s")
 _CHUNK: Final = 1 << 20
+#: Never through a link, and never waiting for the other end of a pipe.
+_READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _CHANGED: Final = "has changed since it was written (its checksum differs)"
 
 
@@ -56,21 +62,28 @@ def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
         raise DamagedFileError(path, _CHANGED)
 
 
-def _chunks(path: Path, size: int | None = None) -> Iterator[bytes]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        raise DamagedFileError(path, "is missing") from None
-    except OSError as error:
-        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
+def _chunks(path: Path, size: int) -> Iterator[bytes]:
+    with _reading(path):
+        descriptor = os.open(path, _READ)
     try:
         actual = os.fstat(descriptor).st_size
-        if size is not None and actual != size:
+        if actual != size:
             raise DamagedFileError(path, f"has {actual} bytes instead of {size}")
         while chunk := _next(descriptor, path):
             yield chunk
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say of a file that cannot be opened what is wrong with it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DamagedFileError(path, "is missing") from None
+    except OSError as error:
+        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
 
 
 def _next(descriptor: int, path: Path) -> bytes:
@@ -80,24 +93,49 @@ def _next(descriptor: int, path: Path) -> bytes:
         raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
 
 
-def check_owner(path: Path) -> None:
-    """Refuse metadata that another user has written or may change (S04).
+@contextlib.contextmanager
+def open_metadata(path: Path) -> Iterator[int]:
+    """A descriptor of metadata that nobody but this user or root has written, or can replace.
 
-    Saved values may be pickles, and metadata vouches for every other file by its hash; so it is the one
-    file that has to be the restoring user's own (or root's), and nobody else's to write.
+    Saved values may be pickles, and metadata vouches for every other file by its hash, so it is the one
+    file that has to be the restoring user's own. Each folder on the way from the store is opened from the
+    one above it and looked at by its descriptor: whatever another user links or renames meanwhile, what
+    was looked at is what is read.
     """
+    held: list[int] = []
     try:
-        status = path.lstat()
-    except FileNotFoundError:
-        raise DamagedFileError(path, "is missing") from None
-    except OSError as error:
-        raise DamagedFileError(path, f"cannot be read ({error.strerror or error})") from error
-    if status.st_uid not in (os.geteuid(), 0):
+        with _reading(path):
+            held.append(os.open(path.parent.parent, _FOLDER))
+            store = os.open("..", _FOLDER, dir_fd=held[0])
+            held.append(store)
+            _check(store, path.parent.parent.parent, sticky=True)
+            _check(held[0], path.parent.parent)
+            held.append(os.open(path.parent.name, _FOLDER | os.O_NOFOLLOW, dir_fd=held[0]))
+            _check(held[-1], path.parent)
+            held.append(os.open(path.name, _READ, dir_fd=held[-1]))
+            _check(held[-1], path)
+        yield held[-1]
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
+    """DamagedFileError when another user owns what is open, or may write to it.
+
+    `sticky` is for the store itself: its owner does not matter then, only who may replace what lies in it.
+    """
+    status = os.fstat(descriptor)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise DamagedFileError(path, "is no file")
+    if not sticky and status.st_uid not in (os.geteuid(), 0):
         raise DamagedFileError(
             path, f"belongs to another user (uid {status.st_uid}), so it is not restored; copy it as your own"
         )
-    if status.st_mode & stat.S_IWOTH:
-        raise DamagedFileError(path, "can be changed by every user, so it is not restored; chmod it to 600")
+    if status.st_mode & WRITABLE_BY_OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
+        raise DamagedFileError(
+            path, f"can be changed by other users, so it is not restored; run: chmod go-w {shlex.quote(str(path))}"
+        )
 
 
 def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
@@ -107,8 +145,9 @@ def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
 
 
 def read_metadata(path: Path, checkpoint: int) -> Metadata:
-    """The metadata of a checkpoint, checked."""
-    data = b"".join(_chunks(path))
+    """The metadata of a checkpoint, checked: that it is ours, and that it is what was written."""
+    with open_metadata(path) as descriptor:
+        data = b"".join(iter(lambda: _next(descriptor, path), b""))
     if len(data) < _HEAD.size:
         raise DamagedFileError(path, f"has {len(data)} bytes, too few for metadata")
     magic, version, length, digest = _HEAD.unpack_from(data)

@@ -27,14 +27,15 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import make_folders
 from heronpy.proto.checkpoint_pb2 import FileRef, Metadata
 from heronpy.storage.checkpoint_files import (
     DamagedFileError,
     StoreError,
-    check_owner,
     chunks_of,
     encode_metadata,
     files_of,
+    open_metadata,
     read_metadata,
     write_all,
 )
@@ -171,7 +172,7 @@ class CheckpointStore:
             return
         if path != self.folder:
             self._make_folder(self.folder)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(path)
         self._sync_folder(path.parent)
 
     def _pin(self, checkpoint: int, digest: str) -> None:
@@ -399,6 +400,7 @@ def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, M
 
 
 def check_trusted(location: str) -> None:
-    """DamagedFileError when a checkpoint may be somebody else's work (S04): ask before restoring it."""
+    """DamagedFileError when a checkpoint may be somebody else's work: ask before restoring it."""
     path = Path(location).expanduser().absolute()
-    check_owner(path if path.name == "metadata" else path / "metadata")
+    with open_metadata(path if path.name == "metadata" else path / "metadata"):
+        return

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from heronpy.common.folders import make_folders
+
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
 #: A payload larger than this is kept as the begin of its text.
@@ -34,7 +36,7 @@ class DeadLetterFile:
         if len(line) > self._half:
             shown = str(letter.get("payload"))[: self._half // 8]
             line = json.dumps({**letter, "payload": [shown], "truncated": True, "traceback": ""}).encode() + b"\n"
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.path.parent)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             size = os.fstat(descriptor).st_size

@@ -2,8 +2,9 @@
 
 `<root>/<sha256>/` holds what a package unpacks to.  Invariants: an entry appears by one rename, so
 it is complete or absent, also after a crash; however many processes add the same package at once,
-it is unpacked once; an entry never changes.  Work in progress lives in `<root>/.tmp` and is removed
-by the next one who wants it.
+it is unpacked once; an entry never changes, and one that has changed all the same, or that another user
+owns, is refused when it is taken (see `package_manifest`).  Work in progress lives in `<root>/.tmp` and
+is removed by the next one who wants it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from heronpy.common.absolute import absolute
 from heronpy.common.errors import PackageError
-from heronpy.storage.sources import Caps, PlainFile, source_of, unpack
+from heronpy.common.folders import check_root, make_folders
+from heronpy.storage import package_manifest
+from heronpy.storage.archives import Archived
+from heronpy.storage.sources import Caps, PlainFile, Source, source_of, unpack
 
 FILES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 * 1024**3
@@ -51,11 +56,11 @@ class PackageStore:
         bytes_max: int = BYTES_MAX,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> None:
-        self._root = Path(root).expanduser().absolute()
+        self._root = absolute(root)
         self._caps = Caps(files_max, bytes_max)
         self._lock_timeout_s = lock_timeout_s
 
-    def add(self, path: str | os.PathLike[str]) -> Package:
+    def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
         """Store what the user submits, unless it is stored already.
 
         A plain .py file is stored alone: its neighbours are not copied, so it can import installed
@@ -64,33 +69,65 @@ class PackageStore:
         other directory the content is stored, as if one had started Python in it. Directories are
         stored without caches, version control and virtual environments (`sources.EXCLUDED`).
         Archives (zip, pex, tar) are unpacked; the dependencies inside a pex end up beside the
-        user's code. Nothing of the package is executed.
+        user's code. Nothing of the package is executed. With `archived` the entry also has an archive
+        of the package, at `archives.archive_in(package.dir)`.
         """
-        submitted = Path(path).expanduser().absolute()
+        submitted = absolute(path)
+        check_root(self._root, "The package cache")
         with self._trouble(submitted):
-            source = source_of(submitted, self._caps)
+            source: Source = source_of(submitted, self._caps)
+            main_name = submitted.name if isinstance(source, PlainFile) else None
+            if archived:
+                source = Archived(source, submitted)
             sha256 = source.digest()
             entry = self._root / sha256
-            main_file = entry / submitted.name if isinstance(source, PlainFile) else None
-            for name in (".tmp", ".locks"):
-                (self._root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+            main_file = entry / main_name if main_name else None
+            for name in (".tmp", ".locks", package_manifest.FOLDER):
+                make_folders(self._root / name)
             with self._locked(sha256):
-                if entry.is_dir():
+                if os.path.lexists(entry):
+                    self._check(entry, source, submitted, sha256)
                     os.utime(entry)  # `prune` goes by the last use
                     return Package(sha256, entry, main_file)
                 temporary = self._root / ".tmp" / sha256
-                _remove(temporary)  # of one who died before us
                 try:
-                    unpack(source, temporary, self._caps)
-                    if source.digest() != sha256:
-                        raise PackageError(f"{submitted} changed while it was read; submit again.")
+                    self._unpack(source, submitted, sha256, temporary)
                     _sync(temporary)
+                    package_manifest.write(temporary, self._manifest(sha256))
                     os.rename(temporary, entry)
                 except BaseException:
                     _remove(temporary)
                     raise
                 _sync_one(self._root)
         return Package(sha256, entry, main_file)
+
+    def _unpack(self, source: Source, submitted: Path, sha256: str, temporary: Path) -> None:
+        _remove(temporary)  # of one who died before us
+        unpack(source, temporary, self._caps)
+        if source.digest() != sha256:
+            raise PackageError(f"{submitted} changed while it was read; submit again.")
+
+    def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
+        """Refuse an entry that is not what was stored; one without a manifest is compared with the source."""
+        package_manifest.check_entry(entry)
+        manifest = self._manifest(sha256)
+        expected = package_manifest.read(manifest)
+        if expected is not None:
+            package_manifest.compare(entry, expected)
+            return
+        temporary = self._root / ".tmp" / sha256
+        try:
+            self._unpack(source, submitted, sha256, temporary)
+            package_manifest.write(temporary, manifest)
+            package_manifest.compare(entry, package_manifest.read(manifest) or {})
+        except BaseException:
+            manifest.unlink(missing_ok=True)
+            raise
+        finally:
+            _remove(temporary)
+
+    def _manifest(self, sha256: str) -> Path:
+        return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
         """Remove entries that are not in use and were last added that long ago; which ones."""
@@ -107,6 +144,7 @@ class PackageStore:
                         _remove(doomed)
                         os.rename(entry, doomed)
                         _remove(doomed)
+                        self._manifest(sha256).unlink(missing_ok=True)
                         removed.append(sha256)
         return removed
 
@@ -145,7 +183,7 @@ class PackageStore:
 
 def _try_lock(file: Path) -> int:
     """Descriptor of the locked file, -1 while another has it."""
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -25,6 +25,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Final, Protocol
 
 from heronpy.common.errors import PackageError
+from heronpy.common.folders import make_folders
+from heronpy.common.log_format import is_plain
 
 EXCLUDED: Final = frozenset(
     {"__pycache__", ".git", ".hg", ".svn", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -321,8 +323,12 @@ def _check_name(name: str) -> str:
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
         raise PackageError(f"{name!r} in the package leads out of it; use relative names only.")
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise PackageError(f"{name!r} in the package has a control character; rename it.")
+    if not is_plain(name.encode(errors="replace").decode()):  # bytes that are no UTF-8 do no harm
+        raise PackageError(
+            f"{name!a} in the package has a control character, or one that hides or reorders text; rename it."
+        )
+    if len(parts) > _DEPTH_MAX:
+        raise PackageError(f"{name[:80]!r}... in the package is nested deeper than {_DEPTH_MAX} folders; move it up.")
     if any(len(os.fsencode(part)) > 255 for part in parts) or len(name) > 2000:
         raise PackageError(f"{name[:80]!r}... in the package is too long; rename it.")
     return name
@@ -344,7 +350,7 @@ def _inside(name: str, target: str) -> str:
 
 def _make_directory(destination: Path, path: Path) -> None:
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(path)
     except (FileExistsError, NotADirectoryError):
         name = path.relative_to(destination)
         raise PackageError(f"'{name}' in the package is both a file and a directory.") from None

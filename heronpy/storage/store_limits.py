@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from heronpy.common.folders import make_folders
+
 _ACCOUNT: Final = struct.Struct("<d")
 #: Nobody owes the account more than this; more means that the clock began anew.
 DEBT_MAX_S: Final = 60.0
@@ -88,5 +90,5 @@ class StoreLimits:
 
     def _folder(self) -> Path:
         folder = self.root / ".limits"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(folder)
         return folder

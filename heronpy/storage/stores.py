@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import check_root, make_folders, write_private_text
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.common.units import parse_bytes
 from heronpy.plan.launch import LaunchSpec
@@ -79,6 +80,7 @@ def check_stores(settings: CheckpointSettings) -> None:
             raise ConfigError(
                 f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}."
             )
+        check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
     replica = Path(settings.replica).expanduser().absolute() if settings.replica else None
     if replica in roots:
@@ -198,7 +200,7 @@ def by_hash(topology_id: str, specs: list[StoreSpec]) -> list[Path]:
 def _used(spec: StoreSpec) -> float:
     """Topology instances in a store, by its weight; a store that cannot be reached comes last."""
     try:
-        spec.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(spec.root)
         with os.scandir(spec.root) as entries:
             return sum(entry.is_dir() and not entry.name.startswith(".") for entry in entries) / spec.weight
     except OSError:
@@ -208,7 +210,7 @@ def _used(spec: StoreSpec) -> float:
 def _free_bytes(root: Path) -> int:
     """Free space of the file system that holds a folder; 0 when it cannot be reached."""
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(root)
         status = os.statvfs(root)
     except OSError:
         return 0
@@ -239,7 +241,7 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
     """Have all processes agree on one root, the first one to choose decides; the root chosen."""
-    claim.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(claim.parent)
     lock = os.open(claim.with_name(f".{_CLAIM}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -247,9 +249,9 @@ def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -
         if current is not None and current != replaced:
             return current
         # At once, so that the next topology sees that this one is there (least_used).
-        (root / launch.topology_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
-        temporary.write_text(f"{root}\n{launch.topology_id}", encoding="utf-8")
+        write_private_text(temporary, f"{root}\n{launch.topology_id}")
         os.replace(temporary, claim)
     finally:
         # Explicitly: a child that was forked this moment may hold a copy of the descriptor.

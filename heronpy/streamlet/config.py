@@ -47,9 +47,9 @@ class Config:
                 f"container resources must be a Resources, not {type(resources).__name__}"
             )
         cpu, ram = resources.get_cpu(), resources.get_ram()
-        if cpu is not None:
+        if cpu:
             self._api_config[api_constants.TOPOLOGY_CONTAINER_CPU_REQUESTED] = cpu
-        if ram is not None:
+        if ram:
             self._api_config[api_constants.TOPOLOGY_CONTAINER_RAM_REQUESTED] = ram
 
     def set_user_config(self, key: str, value: Any) -> None:

@@ -5,12 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.window import Window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False, repr=False)
 class KeyedWindow:
     """A key together with the window in which its values were folded or joined."""
 
-    key: Any
-    window: Window
+    _key: Any
+    _window: Window
+
+    def __init__(self, key: Any, window: Window) -> None:
+        if not isinstance(window, Window):
+            raise StreamletError(f"the window of a KeyedWindow must be a Window, not {type(window).__name__}")
+        object.__setattr__(self, "_key", key)
+        object.__setattr__(self, "_window", window)
+
+    @property
+    def key(self) -> Any:
+        """The key."""
+        return self._key
+
+    @property
+    def window(self) -> Window:
+        """The window."""
+        return self._window
+
+    def __repr__(self) -> str:
+        return f"KeyedWindow {{key: {self._key}, window: {self._window}}}"

@@ -9,11 +9,14 @@ _GB = 1024 * _MB
 
 
 class Resources:
-    """CPU cores and bytes of memory of one container; None means that nothing is asked."""
+    """CPU cores and bytes of memory of one container; 0 means that nothing is asked."""
 
     def __init__(self) -> None:
-        self._cpu: float | None = None
-        self._ram: int | None = None
+        self._cpu = 0.0
+        self._ram = 0
+
+    def __repr__(self) -> str:
+        return f"Resource {{cpu: {self._cpu:f}, ram: {self._ram:d}}}"
 
     def set_cpu(self, cpu: float) -> Resources:
         """Ask for `cpu` cores."""
@@ -33,12 +36,12 @@ class Resources:
         """Ask for `ram` gibibytes of memory."""
         return self.set_ram(int(_positive(ram, "ram") * _GB))
 
-    def get_cpu(self) -> float | None:
-        """The cores asked for, if any."""
+    def get_cpu(self) -> float:
+        """The cores asked for, or 0."""
         return self._cpu
 
-    def get_ram(self) -> int | None:
-        """The bytes of memory asked for, if any."""
+    def get_ram(self) -> int:
+        """The bytes of memory asked for, or 0."""
         return self._ram
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.topology import TopologyBuilder
+from heronpy.plan import windows
+from heronpy.plan.logical import LogicalPlan
 from heronpy.streamlet.builder import Builder
 from heronpy.streamlet.config import Config
 from heronpy.streamlet.errors import StreamletError
@@ -12,7 +15,11 @@ class Runner:
     """Runs what a Builder describes."""
 
     def build(self, name: str, config: Config, builder: Builder) -> TopologyBuilder:
-        """The topology builder that `run` would submit; unit tests hand it to the simulator."""
+        """The topology builder that `run` would submit; unit tests hand it to the simulator.
+
+        At least once, topology.message.timeout.secs and topology.max.spout.pending follow from the windows
+        unless the configuration sets them.
+        """
         if not isinstance(name, str):
             raise StreamletError(f"the topology name must be a str, not {type(name).__name__}")
         if not isinstance(config, Config):
@@ -26,6 +33,10 @@ class Runner:
         topology_builder = TopologyBuilder(name=name)
         builder.build(topology_builder)
         topology_builder.set_config(dict(config._api_config))
+        if config._api_config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE:
+            # Elements are pending until their windows end; what the user has set comes first.
+            limits = windows.limits_for(LogicalPlan.from_topology(topology_builder.build()))
+            topology_builder.set_config({**limits, **config._api_config})
         return topology_builder
 
     def run(self, name: str, config: Config, builder: Builder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 
@@ -14,7 +15,7 @@ from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
 from heronpy.common.settings import settings_for
-from heronpy.net.curve import keys_of, tcp_endpoint
+from heronpy.net.transport import endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import send_the_rest
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
@@ -31,6 +32,12 @@ async def _run(shell: Shell) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, shell.stop)
     return await shell.run()
+
+
+def _endpoint(launch: LaunchSpec, name: str) -> str:
+    """A place of this process alone; one that stands by has no epoch of its own yet."""
+    remove_stale(launch.sockets_dir, name)
+    return endpoint_of(launch, f"{name}.{os.getpid():x}.control")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -59,10 +66,11 @@ def main(argv: list[str] | None = None) -> int:
             settings,
             state,
             epoch=arguments.epoch,
-            endpoint=tcp_endpoint(launch),
+            endpoint=_endpoint(launch, arguments.name),
             keys=keys_of(launch),
             checkpoints=checkpoints,
             archive=Archive(lambda: StoreChoice(launch, checkpoints), launch.release),
+            folders=(launch.working_dir, *([launch.state_root] if launch.state_type == "local" else [])),
         )
         code = uvloop.run(_run(shell))
         send_the_rest()

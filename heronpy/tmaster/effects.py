@@ -22,6 +22,7 @@ class Node(Enum):
     PHYSICAL_PLAN = "physical plan"
     UPDATE = "update intent"
     CHECKPOINTS = "checkpoint log"
+    TOTALS = "totals"
 
 
 @dataclass(frozen=True, slots=True)

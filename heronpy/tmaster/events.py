@@ -61,15 +61,18 @@ class StateRequested:
 
     request: int
     active: bool
+    end_input: bool = False
+    """Inactive for good: the bolts are to be finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartRequested:
-    """Somebody wants a task, a container or everything restarted."""
+    """Somebody wants a task, a component, a container or everything restarted."""
 
     request: int
     container: int
     task_id: int
+    component: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _Key = tuple[str, int, str, str, str]
 class ExceptionStore:
     """See the module."""
 
-    __slots__ = ("_entries", "_limit", "_startup", "discarded")
+    __slots__ = ("_entries", "_limit", "_startup", "discarded", "seen")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,6 +32,8 @@ class ExceptionStore:
         self._startup: dict[int, _Key] = {}
         #: Occurrences whose entry had to make room.
         self.discarded = 0
+        #: All occurrences since this topology master started.
+        self.seen = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,6 +45,7 @@ class ExceptionStore:
         kept.message = _clip(kept.message, MESSAGE_MAX_CHARS)
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
+        self.seen = min(self.seen + kept.count, COUNT_MAX)
         # Without a traceback it is the end of a process, whose message has numbers that differ each time.
         message = kept.message if kept.traceback else ""
         key = (kept.process, kept.task_id, kept.type, message, kept.traceback)

@@ -40,6 +40,9 @@ class Finisher:
         #: Asked at the very end: whether the last results are in safety.
         self.sealed: Callable[[float], bool] | None = None
         self.done = False
+        #: Whoever deactivated the topology wants it to end: spouts that rest count as exhausted. Not stored;
+        #: the command that waits for the end says it again to the next topology master.
+        self.input_ended = False
 
     @property
     def active(self) -> bool:
@@ -55,7 +58,8 @@ class Finisher:
         """Look whether the next step can be taken."""
         if self.done or now < self._next_look:
             return
-        if self._desk.registry.unexhausted:
+        registry = self._desk.registry
+        if registry.unexhausted and not (self.input_ended and registry.spouts_rest):
             self._exhausted_at = float("inf")
             return
         self._exhausted_at = min(self._exhausted_at, now)
@@ -95,7 +99,7 @@ class Finisher:
     def _hold_ticks(self, now: float) -> None:
         """Tell every bolt that is not finished that only tuples can be work now."""
         desk = self._desk
-        if now < self._next_hold or not desk.started or not desk.book.active:
+        if now < self._next_hold or not desk.started or not (desk.book.active or self.input_ended):
             return
         self._next_hold = now + HOLD_TICKS_S
         bolts = {bolt.comp.name for bolt in desk.book.topology.bolts}
@@ -110,7 +114,7 @@ class Finisher:
     def _begin(self) -> bool:
         desk = self._desk
         topology = desk.book.topology
-        if not desk.started or not desk.book.active:
+        if not desk.started or not (desk.book.active or self.input_ended):
             return False
         if not desk.registry.drained(desk.book.wanted, self._exhausted_at):
             return False
@@ -118,7 +122,8 @@ class Finisher:
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
         places = desk.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
-        desk.note(f"every spout of {topology.name} is exhausted; finishing its bolts")
+        why = "rests for good" if self.input_ended else "is exhausted"
+        desk.note(f"every spout of {topology.name} {why}; finishing its bolts")
         return True
 
     def _ask(self, now: float) -> None:

@@ -7,17 +7,23 @@ to the same result as soon as it has heard from everybody. The order of the ques
 
 from __future__ import annotations
 
-from heronpy.common.ids import executor_id
+import math
+from collections import Counter
+
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster.desk import Desk, Operation, listed
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.update import Update
+
+#: Characters of what an ended process said that a cause quotes.
+DETAIL_MAX = 200
 
 
 def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control.Lifecycle:
     """The one word for how the topology is."""
-    if desk.registry.failed_processes or desk.registry.failed_tasks or desk.failure:
+    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure:
         return control.LIFE_FAILED
     if finisher.done:
         return control.LIFE_FINISHED
@@ -27,10 +33,24 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
         return control.LIFE_UPDATING
     if not desk.started:
         return control.LIFE_STARTING
-    return control.LIFE_RUNNING if desk.book.active else control.LIFE_PAUSED
+    if desk.book.spouts_held:
+        return control.LIFE_WAITING
+    if not desk.book.active:
+        return control.LIFE_PAUSED
+    return control.LIFE_DEGRADED if desk.restoring or desk.registry.degraded else control.LIFE_RUNNING
 
 
-def derive_cause(desk: Desk, operation: Operation | None, lifecycle: control.Lifecycle, age_s: float) -> str:
+def _failed_tasks(desk: Desk) -> list[int]:
+    """Tasks that say that they cannot start, and that nobody starts again.
+
+    Once everything has run, the executor starts such a task again; it alone knows when that is over.
+    """
+    return [] if desk.started else sorted(t for t in desk.registry.failed_tasks if not desk.registry.rests(t))
+
+
+def derive_cause(
+    desk: Desk, operation: Operation | None, lifecycle: control.Lifecycle, age_s: float, now: float
+) -> str:
     """What failed, what is waited for, or who is lost; empty when all is well."""
     if lifecycle == control.LIFE_FAILED:
         return derive_failure(desk)
@@ -38,14 +58,16 @@ def derive_cause(desk: Desk, operation: Operation | None, lifecycle: control.Lif
         return _starting(desk, age_s)
     if lifecycle == control.LIFE_UPDATING and isinstance(operation, Update):
         return operation.phase.value
-    return "; ".join(text for text in (desk.restoring, _lost(desk)) if text)
+    if lifecycle == control.LIFE_FINISHED:
+        return _lost(desk)
+    return _restoring_or_down(desk, now)
 
 
 def derive_failure(desk: Desk) -> str:
     """Who failed for good and why; empty when nobody did."""
     registry = desk.registry
     failures: dict[str, str] = {}
-    for task in sorted(registry.failed_tasks):
+    for task in _failed_tasks(desk):
         error = registry.tasks[task].error.strip().splitlines()
         failures[registry.name_of(task)] = _startup_error(desk, task) or (error[-1] if error else "")
     for name, process in sorted(registry.failed_processes.items()):
@@ -61,10 +83,12 @@ def derive_failure(desk: Desk) -> str:
 
 def startup_exceptions(desk: Desk) -> list[control.ExceptionReport]:
     """The exceptions that keep tasks from starting now."""
-    found = []
+    found, registry = [], desk.registry
     for task in desk.exceptions.startup_tasks():
         report = desk.exceptions.startup_of(task)
-        stopped = not task or (task in desk.registry.places and not desk.registry.is_up(task, 0))
+        stopped = not task or (task in registry.places and not registry.is_up(task, 0))
+        if task and desk.started:  # then the executor tries again, until it gives up
+            stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
     return found
@@ -102,7 +126,69 @@ def _starting(desk: Desk, age_s: float) -> str:
     return prefix + "; ".join(parts)
 
 
+def _restoring_or_down(desk: Desk, now: float) -> str:
+    return "; ".join(text for text in (desk.restoring, *_down(desk, now), _lost(desk)) if text)
+
+
 def _lost(desk: Desk) -> str:
-    names = sorted(name for name, stmgr in desk.registry.stmgrs.items() if stmgr.lost)
-    names += sorted(executor_id(n) for n, executor in desk.registry.executors.items() if executor.lost)
+    names = sorted(desk.registry.silent, key=lambda name: (not name.startswith("stmgr"), name))
     return f"no sign of life from {listed(names)}" if names else ""
+
+
+def _down(desk: Desk, now: float) -> list[str]:
+    """A sentence for each component with tasks that are down, and for each other process that is."""
+    registry = desk.registry
+    tasks: dict[str, list[int]] = {}
+    names = {name for found in registry.resting.values() for name in found}
+    for task, place in registry.places.items():
+        if task in registry.down or place.name in names:
+            tasks.setdefault(place.component, []).append(task)
+    sizes = Counter(place.component for place in registry.places.values()) if tasks else Counter()
+    sentences = []
+    for component, down in tasks.items():
+        resting = {registry.name_of(task) for task in down} & names
+        why = _restart(registry, resting, now) if resting else _state_of(registry, down)
+        verb = "is" if len(down) == 1 else "are"
+        sentences.append(f"{len(down)} of {sizes[component]} tasks of {component} {verb} down{why}")
+        names -= resting
+    return sentences + [f"{name} is down{_restart(registry, {name}, now)}" for name in sorted(names)]
+
+
+def _restart(registry: Registry, names: set[str], now: float) -> str:
+    """How the restarts of these processes stand: of the one nearest to its end, and when the next one is."""
+    found, left = [], []
+    for container, processes in registry.resting.items():
+        seen = registry.executors[container].last_seen if container in registry.executors else now
+        for name in names & processes.keys():
+            found.append(processes[name])
+            left.append(max(0.0, processes[name].next_restart_s - (now - seen)))
+    worst = max(found, key=lambda one: (one.restarts_charged, one.failing_s, one.restarts))
+    soon, why = f"next in {_span(min(left))}", _exit_line(worst)
+    if worst.restart_budget:
+        return f", restart {worst.restarts_charged} of {worst.restart_budget}, {soon}{why}"
+    if worst.failing_max_s:
+        lasts = f"failing for {_span(worst.failing_s)}, given up after {_span(worst.failing_max_s)}"
+        return f", restart {worst.restarts_charged}, {soon}, {lasts}{why}"
+    return f", restarted {_times(worst.restarts)}, {soon}{why}"
+
+
+def _exit_line(process: control.ProcessRecord) -> str:
+    """Why it ended last, as the end of a sentence."""
+    lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
+    return f": {lines[-1][:DETAIL_MAX]}" if lines[-1] else ""
+
+
+def _state_of(registry: Registry, tasks: list[int]) -> str:
+    """What is known of tasks whose processes have not ended."""
+    errors = [registry.tasks[task].error for task in tasks if task in registry.tasks and registry.tasks[task].error]
+    return f": {errors[0].strip().splitlines()[-1]}" if errors else " and starting"
+
+
+def _span(seconds: float) -> str:
+    """Whole seconds, or minutes where there are many."""
+    whole = math.ceil(seconds)
+    return f"{whole} s" if whole < 120 else f"{round(whole / 60)} min"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

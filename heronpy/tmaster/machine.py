@@ -26,7 +26,9 @@ from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
+from heronpy.tmaster.readiness import Readiness
 from heronpy.tmaster.registry import Registry
+from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, resume_point, same
 
 #: A plan that was sent this recently is not sent again to a stream manager that shows an older one.
@@ -49,6 +51,7 @@ class TopologyMaster:
         intent: plan.UpdateIntent | None = None,
         checkpoints: CheckpointSettings | None = None,
         log: ckpt.CheckpointLog | None = None,
+        totals: control.TotalsLedger | None = None,
     ) -> None:
         self.settings = settings
         self.epoch = epoch
@@ -62,15 +65,19 @@ class TopologyMaster:
                 self._resumes = True
         book = PlanBook(topology, packing, previous, epoch)
         registry = Registry(settings.stmgr_lost_s, settings.executor_lost_s)
+        registry.totals = Totals.of(totals, topology.id)
         self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max))
         self.operation: Operation | None = None
         self.finisher = Finisher(self.desk)
+        self.readiness = Readiness(self.desk)
         #: EFFECTIVELY_ONCE only.
         self.checkpoints: Checkpoints | None = None
         if reliability_mode(topology) == "EFFECTIVELY_ONCE":
             settings_of = checkpoints or CheckpointSettings()
             self.checkpoints = Checkpoints(self.desk, settings_of, log, previous, self.finisher)
         self._started_at = 0.0
+        #: Since when the spouts are known to rest, in a topology that is deactivated.
+        self._resting_since = 0.0
         self._due: float | None = None
         self._life: control.Lifecycle = control.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
@@ -99,7 +106,7 @@ class TopologyMaster:
 
     def begin(self, now: float) -> list[Effect]:
         """Take over from the predecessor, if there was one."""
-        self._started_at = now
+        self._started_at = self._resting_since = now
         desk, book = self.desk, self.desk.book
         spouts = {spout.comp.name for spout in book.topology.spouts}
         desk.registry.place(book.packing, spouts)
@@ -184,9 +191,12 @@ class TopologyMaster:
         if self.operation is not None:
             self.operation.advance(now)
             if self.operation.done:
+                self._note_rest(self.operation, now)
                 self.operation = None
             desk.publish_if_due(now)
         restoring = self.checkpoints is not None and not self.checkpoints.restorer.regions.all_started
+        if not restoring:
+            self.readiness.advance(now)
         if not isinstance(self.operation, Update) and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
@@ -197,6 +207,12 @@ class TopologyMaster:
                 f"{book.topology.name} is {control.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",
                 warning=life == control.LIFE_FAILED,
             )
+
+    def _note_rest(self, operation: Operation, now: float) -> None:
+        """What follows from a deactivation that every spout has followed."""
+        if isinstance(operation, StateChange) and operation.applied and not operation.active:
+            self._resting_since = now
+            self.finisher.input_ended = operation.end_input
 
     # ---- stream managers --------------------------------------------------------------------
 
@@ -267,10 +283,12 @@ class TopologyMaster:
         running = self.operation
         if isinstance(running, StateChange) and running.active == event.active:
             running.requests.append(event.request)
+            running.end_input |= event.end_input and not event.active
             return
         self._require_idle()
         self._require_unfinished("be activated" if event.active else "be deactivated")
-        self.operation = StateChange(self.desk, event.request, event.active, now)
+        self.finisher.input_ended = False
+        self.operation = StateChange(self.desk, event.request, event.active, now, event.end_input)
 
     def _on_restart_requested(self, event: events.RestartRequested, now: float) -> None:
         self._require_idle()
@@ -278,7 +296,9 @@ class TopologyMaster:
             raise RpcError(f"{self.desk.book.topology.name} has finished; kill it and submit it again")
         if self.checkpoints is not None:
             self.checkpoints.restorer.forgive(now)
-        restart = Restart(self.desk, event.request, event.container, event.task_id, now)
+        restart = Restart(self.desk, event, now)
+        if restart.of_all:
+            self.readiness.hold(now)
         self.operation = None if restart.done else restart
 
     def _on_update_requested(self, event: events.UpdateRequested, now: float) -> None:
@@ -335,6 +355,7 @@ class TopologyMaster:
         checkpoints = self._require_checkpoints()
         self._require_going()
         checkpoints.on_rewind(event.request, event.checkpoint, now)
+        self.readiness.hold(now)
 
     def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
         checkpoints = self._require_checkpoints()
@@ -383,8 +404,25 @@ class TopologyMaster:
         return lifecycle.decide_lifecycle(self.desk, self.operation, self.finisher)
 
     def _cause(self, now: float) -> str:
+        if self.lifecycle == control.LIFE_WAITING:
+            return self.readiness.cause(now)
         age_s = now - self._started_at
-        return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s)
+        return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s, now)
+
+    def _totals(self) -> control.TupleTotals:
+        totals = self.desk.registry.totals.summed()
+        at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
+        totals.lost_at_least = at_most_once and self.desk.registry.totals.uncounted
+        if self.checkpoints is not None:
+            totals.restores = self.checkpoints.restorer.restores
+        return totals
+
+    def _is_drained(self) -> bool:
+        """Whether a deactivated topology has processed all that its spouts emitted."""
+        desk = self.desk
+        if desk.book.active or not desk.started or not desk.registry.spouts_rest:
+            return False
+        return desk.registry.drained(desk.book.wanted, self._resting_since)
 
     def status(self, now: float) -> control.StatusReply:
         """Everything that `heron status` shows."""
@@ -397,14 +435,18 @@ class TopologyMaster:
             plan_version=book.plan.version if book.plan is not None else 0,
             tmaster_epoch=self.epoch,
             uptime_s=max(0.0, now - self._started_at),
-            discarded_tuples=registry.discarded,
+            discarded_tuples=registry.totals.discarded,
+            totals=self._totals(),
             culprits=registry.culprits(),
             startup_exceptions=lifecycle.startup_exceptions(desk),
+            exceptions=desk.exceptions.seen,
+            drained=self._is_drained(),
         )
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)
             if status is not None:
                 reply.tasks.append(status)
+                registry.totals.fill(reply.tasks[-1])
             else:
                 reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
         reply.stmgrs.extend(entry.beat for _, entry in sorted(registry.stmgrs.items()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.proto import control_pb2 as control
+from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.registry import UP_STATES
@@ -18,9 +19,12 @@ _ALL = -1
 class StateChange:
     """Activation or deactivation: done when every spout task runs or rests by the new plan."""
 
-    def __init__(self, desk: Desk, request: int, active: bool, now: float) -> None:
+    def __init__(self, desk: Desk, request: int, active: bool, now: float, end_input: bool = False) -> None:
         self._desk = desk
         self.active = active
+        self.end_input = end_input and not active
+        #: Every spout follows.
+        self.applied = False
         self.requests = [request]
         self.name = "activate" if active else "deactivate"
         self.done = False
@@ -48,7 +52,7 @@ class StateChange:
         topology = self._desk.book.topology.name
         verb = "active" if self.active else "inactive"
         if not waiting:
-            self.done = True
+            self.done = self.applied = True
             already = "" if self._changed else " already"
             self._desk.confirm(self.requests, f"{topology} is{already} {verb}")
         elif now >= self._deadline:
@@ -72,17 +76,30 @@ class StateChange:
 
 
 class Restart:
-    """Restart of a task, of a container or of all: done when every task of it is back."""
+    """Restart of a task, of a component, of a container or of all: done when every task of it is back.
 
-    def __init__(self, desk: Desk, request: int, container: int, task_id: int, now: float) -> None:
+    The tasks of a component restart at once: what was on its way to them waits in their stream managers.
+    """
+
+    def __init__(self, desk: Desk, event: events.RestartRequested, now: float) -> None:
+        container, task_id = event.container, event.task_id
         self._desk = desk
-        self._request = request
+        self._request = event.request
         self._deadline = now + desk.settings.start_timeout_s
         self._next_look = now
         self.done = False
-        self._last_container_0 = container == _ALL and not task_id
+        some_tasks = bool(task_id or event.component)
+        self.of_all = self._last_container_0 = container == _ALL and not some_tasks
         registry = desk.registry
-        if task_id:
+        if event.component and not task_id:
+            tasks = sorted(t for t, place in registry.places.items() if place.component == event.component)
+            if not tasks:
+                raise RpcError(f"there is no component {event.component} in {desk.book.topology.name}")
+            orders: dict[int, list[str]] = {}
+            for task in tasks:
+                orders.setdefault(registry.places[task].container, []).append(registry.name_of(task))
+            self._target = f"component {event.component}"
+        elif task_id:
             place = registry.places.get(task_id)
             if place is None:
                 raise RpcError(f"there is no task {task_id} in {desk.book.topology.name}")
@@ -108,9 +125,9 @@ class Restart:
         self._stmgrs = {
             stmgr_id(n): registry.stmgrs[stmgr_id(n)].record.epoch
             for n in orders
-            if not task_id and stmgr_id(n) in registry.stmgrs
+            if not some_tasks and stmgr_id(n) in registry.stmgrs
         }
-        if container == 0 and not task_id:
+        if container == 0 and not some_tasks:
             self._finish("container 0 is restarting")
         for number, names in orders.items():
             self._order(number, names)

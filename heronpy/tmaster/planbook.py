@@ -34,6 +34,9 @@ class PlanBook:
         self.epoch = epoch
         #: What the next plan shows of attempts and checkpoints (EFFECTIVELY_ONCE).
         self.regions: list[plan.RegionRecord] = []
+        #: Components whose tasks say when they are ready; while one does not, no spout is called.
+        self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
+        self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
         #: The plan in force; None until the first, and while the previous one fits no more.
         self.plan: plan.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
@@ -82,6 +85,7 @@ class PlanBook:
         self.version += 1
         self.plan = build_physical_plan(self.topology, self.packing, records, self.version, self.epoch)
         self.plan.regions.extend(self.regions)
+        self.plan.spouts_held = self.spouts_held
         self._shown = {record.id: record for record in self.plan.stmgrs}
         self.stale = False
         return self.plan

@@ -17,6 +17,7 @@ from heronpy.common.errors import FencedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster.totals import Totals
 
 UP_STATES = frozenset(
     {control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED}
@@ -80,7 +81,15 @@ class Registry:
     excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
-    discarded: int = 0
+    #: Tasks that are not ready for tuples: what they wait for, and since when.
+    waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
+    #: Expected tasks that do not work now, whatever plan they have.
+    down: set[int] = field(default_factory=set)
+    #: By container: processes that ended and wait for their restart.
+    resting: dict[int, dict[str, control.ProcessRecord]] = field(default_factory=dict)
+    #: Stream managers and executors that have been silent for too long.
+    silent: set[str] = field(default_factory=set)
+    totals: Totals = field(default_factory=Totals)
     _spouts: frozenset[int] = frozenset()
     _expected: frozenset[int] = frozenset()
     _version: int = 0
@@ -107,8 +116,10 @@ class Registry:
         self._spouts = frozenset(t for t, place in places.items() if place.component in spouts)
         for name in [n for n, s in self.stmgrs.items() if s.record.container not in self._containers]:
             del self.stmgrs[name]
+            self.silent.discard(name)
         for number in [n for n in self.executors if n and n not in self._containers]:
             del self.executors[number]
+            self.silent.discard(executor_id(number))
         names = {place.name for place in places.values()}
         names.update(stmgr_id(number) for number in self._containers)
         self.failed_processes = {
@@ -117,6 +128,9 @@ class Registry:
             if name in names or not (record.task_id or name.startswith("stmgr-"))
         }
         self.failed_tasks &= self.tasks.keys()
+        self.waiting = {t: what for t, what in self.waiting.items() if t in self.tasks}
+        self.resting = {n: found for n, found in self.resting.items() if not n or n in self._containers}
+        self.totals.place(places.keys(), {stmgr_id(n) for n in self._containers})
         self.excused = {t: epoch for t, epoch in self.excused.items() if t in self.tasks}
         self.unexhausted = {t for t in self._spouts if not self._is_exhausted(t)}
         self.expect(self._expected & places.keys(), self._version)
@@ -126,6 +140,7 @@ class Registry:
         self._expected = frozenset(tasks)
         self._version = version
         self.lagging = {t for t in self._expected if not self.is_up(t)}
+        self.down = {t for t in self._expected if not self._works(t)}
 
     @property
     def containers(self) -> frozenset[int]:
@@ -141,6 +156,20 @@ class Registry:
         status = self.tasks.get(task)
         wanted = self._version if version is None else version
         return status is not None and status.state in UP_STATES and status.plan_version >= wanted
+
+    def _works(self, task: int) -> bool:
+        status = self.tasks.get(task)
+        return status is not None and status.state in UP_STATES
+
+    def rests(self, task: int) -> bool:
+        """Whether a task's process has ended and is going to be started again."""
+        place = self.places.get(task)
+        return place is not None and place.name in self.resting.get(place.container, ())
+
+    @property
+    def degraded(self) -> bool:
+        """Whether anything that should run does not."""
+        return bool(self.down or self.resting or self.silent)
 
     def is_finished(self, task: int) -> bool:
         status = self.tasks.get(task)
@@ -173,6 +202,14 @@ class Registry:
             latest = max(latest, entry.quiet_since)
         return all(entry.last_seen > latest for entry in entries if entry is not None)
 
+    @property
+    def spouts_rest(self) -> bool:
+        """Whether every spout task is paused or at its end."""
+        return all(
+            (status := self.tasks.get(task)) is not None and status.state == control.TASK_PAUSED
+            for task in self.unexhausted
+        )
+
     def culprits(self) -> list[control.Culprit]:
         return [c for entry in self.stmgrs.values() if not entry.lost for c in entry.beat.culprits]
 
@@ -195,10 +232,12 @@ class Registry:
         beat = control.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
         if known is not None and known.record.epoch == record.epoch:
             beat.discarded_tuples = known.beat.discarded_tuples
+        self.totals.take_stmgr(record.id, record.epoch)
         self.stmgrs[record.id] = Stmgr(plan.StmgrRecord(), peer, now, beat)
+        self.silent.discard(record.id)
         self.stmgrs[record.id].record.CopyFrom(record)
         self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
-        return self._take_tasks(record.container, message.tasks)
+        return self._take_tasks(record.container, message.tasks, now)
 
     def beat(self, peer: bytes, message: control.StmgrHeartbeat, now: float) -> set[int] | None:
         """Take a heartbeat; returns the tasks it told of, or None when its sender must register."""
@@ -208,10 +247,11 @@ class Registry:
         if message.epoch < entry.record.epoch:
             return set()
         entry.peer, entry.last_seen, entry.lost = peer, now, False
+        self.silent.discard(message.stmgr_id)
         self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
-        self.discarded += max(0, message.discarded_tuples - entry.beat.discarded_tuples)
+        self.totals.take_stmgr(message.stmgr_id, message.epoch, message.discarded_tuples, message.lost_tuples)
         self._judge_quiet(entry, message, now)
-        changed = self._take_tasks(entry.record.container, message.tasks)
+        changed = self._take_tasks(entry.record.container, message.tasks, now)
         kept = control.StmgrHeartbeat()
         kept.CopyFrom(message)
         kept.ClearField("tasks")
@@ -229,7 +269,7 @@ class Registry:
             entry.quiet_beats, entry.quiet_since = 1, now
         entry.counters = counters
 
-    def _take_tasks(self, container: int, statuses: Iterable[control.TaskStatus]) -> set[int]:
+    def _take_tasks(self, container: int, statuses: Iterable[control.TaskStatus], now: float) -> set[int]:
         told: set[int] = set()
         for status in statuses:
             task = status.task_id
@@ -240,8 +280,13 @@ class Registry:
             kept.CopyFrom(status)
             kept.component, kept.instance_id = place.component, place.name
             self.tasks[task] = kept
+            self.totals.take_task(status, task in self._spouts)
             told.add(task)
             self._index(task)
+            if status.waiting_for:
+                self.waiting[task] = status.waiting_for, now - status.waiting_s
+            else:
+                self.waiting.pop(task, None)
         for task in self.tasks_of(container):
             known = self.tasks.get(task)
             if task in told or known is None or known.state in _FINAL_STATES:
@@ -262,6 +307,10 @@ class Registry:
                 self.lagging.discard(task)
             else:
                 self.lagging.add(task)
+            if status.state in UP_STATES:
+                self.down.discard(task)
+            else:
+                self.down.add(task)
         if task in self._spouts:
             if status.state in _DONE_STATES:
                 self.unexhausted.discard(task)
@@ -300,6 +349,7 @@ class Registry:
         record.CopyFrom(message)
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
         self.executors[number] = Executor(record, peer, now)
+        self.silent.discard(executor_id(number))
         self._take_processes(number, record.processes)
 
     def executor_beat(self, peer: bytes, message: control.ExecutorHeartbeat, now: float) -> bool:
@@ -315,6 +365,7 @@ class Registry:
         elif message.epoch < known.record.epoch:
             return False
         known.peer, known.last_seen, known.lost = peer, now, False
+        self.silent.discard(executor_id(message.container))
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
         del known.record.processes[:]
         known.record.processes.extend(message.processes)
@@ -322,15 +373,21 @@ class Registry:
         return True
 
     def _take_processes(self, container: int, processes: Iterable[control.ProcessRecord]) -> None:
-        tasks = self.tasks_of(container)
+        tasks, resting = self.tasks_of(container), {}
         for name in [stmgr_id(container), *map(self.name_of, tasks)]:
             self.failed_processes.pop(name, None)
         for process in processes:
             foreign = process.task_id and self.name_of(process.task_id) != process.name
+            self.totals.take_process(process)
+            if process.state == control.PROC_BACKOFF and not foreign:
+                resting[process.name] = process
             if process.state == control.PROC_FAILED and not foreign:
                 self.failed_processes[process.name] = process
             else:
                 self.failed_processes.pop(process.name, None)
+        self.resting.pop(container, None)
+        if resting:
+            self.resting[container] = resting
 
     # ---- time -------------------------------------------------------------------------------
 
@@ -370,15 +427,20 @@ class Registry:
             executor.lost = True
             lost.append(executor_id(number))
         self._next_sweep = next_sweep
+        self.silent.update(lost)
         return lost
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant does not hold."""
         assert self.tasks.keys() <= self.places.keys(), "status of a task that is placed nowhere"
         assert self.lagging == {t for t in self._expected if not self.is_up(t)}, "lagging is wrong"
+        assert self.down == {t for t in self._expected if not self._works(t)}, "down is wrong"
         assert self.unexhausted == {t for t in self._spouts if not self._is_exhausted(t)}
         failed = {t for t in self.tasks if self._has_failed(t)}
         assert self.failed_tasks == failed, "failed tasks are wrong"
+        silent = {name for name, stmgr in self.stmgrs.items() if stmgr.lost}
+        silent |= {executor_id(number) for number, executor in self.executors.items() if executor.lost}
+        assert self.silent == silent, "who is silent is wrong"
         for name, stmgr in self.stmgrs.items():
             assert stmgr.record.container in self._containers, f"{name} is placed nowhere"
             assert stmgr.beat.epoch == stmgr.record.epoch, f"{name} has a heartbeat of another epoch"

@@ -23,6 +23,7 @@ from google.protobuf.message import Message
 from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.backoff import Backoff
 from heronpy.common.clock import Clock, MonotonicClock
+from heronpy.common.disk_space import full_folder
 from heronpy.common.errors import DamagedStateError, DeadlineError, FencedError, HeronError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
 from heronpy.common.rooms import CheckpointSettings, TmasterSettings
@@ -45,6 +46,8 @@ CLAIM_RETRY_S = 0.05
 STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
+#: At least between two writes of the totals, and after one that failed.
+TOTALS_PAUSE_S, TOTALS_RETRY_S = 1.0, 10.0
 
 Answer = Message | None | Awaitable[Message | None]
 
@@ -60,11 +63,14 @@ class Shell:
         *,
         epoch: int | None = None,
         clock: Clock | None = None,
-        endpoint: str = "tcp://127.0.0.1:*",
+        endpoint: str,
         keys: Keys | None = None,
         checkpoints: CheckpointSettings | None = None,
         archive: Archive | None = None,
+        folders: tuple[str, ...] = (),
     ) -> None:
+        #: What the topology writes to; an update needs some space there.
+        self._folders = folders
         self._checkpoints = checkpoints
         self._archive = archive
         self._endpoint = endpoint
@@ -81,6 +87,8 @@ class Shell:
         self._begun = asyncio.Event()
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._kept_changes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
@@ -99,11 +107,11 @@ class Shell:
             "executor_heartbeat": lambda peer, body: self._feed(events.ExecutorBeat(peer, body)),
             "metrics_batch": self._on_metrics,
             "get_status": lambda peer, body: self._running().status(self._clock.now()),
-            "set_state": lambda peer, body: self._request(events.StateRequested, body.active),
+            "set_state": lambda peer, body: self._request(events.StateRequested, body.active, body.end_input),
             "restart_target": lambda peer, body: self._request(
-                events.RestartRequested, body.container, body.task_id
+                events.RestartRequested, body.container, body.task_id, body.component
             ),
-            "update_topology": lambda peer, body: self._request(events.UpdateRequested, body),
+            "update_topology": self._on_update,
             "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),
             "get_metrics": lambda peer, body: self._metrics.query(body, self._clock.now()),
             "get_exceptions": self._on_get_exceptions,
@@ -196,6 +204,7 @@ class Shell:
             intent=loaded.intent,
             checkpoints=self._checkpoints,
             log=loaded.checkpoints,
+            totals=loaded.totals,
         )
         self._perform(self.machine.begin(self._clock.now()))
         self._begun.set()
@@ -204,6 +213,8 @@ class Shell:
     async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._keeper is not None:
+            self._keeper.cancel()
         if self._writer is not None:
             # A write that has begun ends by itself; one that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
@@ -277,6 +288,13 @@ class Shell:
         self._feed(event)
         return control.Ok()
 
+    def _on_update(self, peer: bytes, body: control.UpdateTopology) -> Answer:
+        """Refuse at once what would wait for space until its asker has gone."""
+        full = full_folder(*self._folders)
+        if full is not None:
+            raise RpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
+        return self._request(events.UpdateRequested, body)
+
     def _ask(self, kind: type, peer: bytes, body: Message) -> Answer:
         token, waiter = self._open_request()
         self._registering.add(waiter)
@@ -316,6 +334,8 @@ class Shell:
         if self._writer is None:
             self._flush()
         self._arm()
+        if self._keeper is None and self._running().desk.registry.totals.changes != self._kept_changes:
+            self._keeper = asyncio.create_task(self._keep_totals())
 
     def _flush(self) -> None:
         while self._outbox:
@@ -348,6 +368,23 @@ class Shell:
                 self._forget_metrics()
         self._writer = None
         self._flush()
+
+    async def _keep_totals(self) -> None:
+        """Write the totals for a successor: beside everything else, which never waits for it."""
+        machine = self._running()
+        totals, topology = machine.desk.registry.totals, machine.desk.book.topology.id
+        while totals.changes != self._kept_changes:
+            changes, pause = totals.changes, TOTALS_PAUSE_S
+            try:
+                await asyncio.to_thread(self._store.write, Node.TOTALS, totals.ledger(topology))
+                self._kept_changes = changes
+            except (TopologyRemovedError, FencedError):
+                return  # whoever writes a plan next learns the same, and acts on it
+            except (StateError, OSError) as error:
+                log.warning("cannot write the totals, trying again: %s", error)
+                pause = TOTALS_RETRY_S
+            await asyncio.sleep(pause)
+        self._keeper = None
 
     def _fence_code(self) -> int:
         """FENCED when a newer master is known; else the executor may start this one again."""

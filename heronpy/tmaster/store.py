@@ -23,6 +23,7 @@ from heronpy.common.errors import (
     VersionMismatchError,
 )
 from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import paths
@@ -48,6 +49,7 @@ class Loaded:
     previous: plan.PhysicalPlan | None
     intent: plan.UpdateIntent | None
     checkpoints: ckpt.CheckpointLog | None = None
+    totals: control.TotalsLedger | None = None
 
 
 class Store:
@@ -64,6 +66,7 @@ class Store:
             Node.PHYSICAL_PLAN: paths.physical_plan(topology),
             Node.UPDATE: paths.update_intent(topology),
             Node.CHECKPOINTS: paths.checkpoints(topology),
+            Node.TOTALS: paths.totals(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
@@ -138,7 +141,7 @@ class Store:
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
                 found = self._state.get(path)
-                if found is None and node is not Node.UPDATE:
+                if found is None and node not in (Node.UPDATE, Node.TOTALS):
                     break
                 data, version = found or (b"", 0)
                 with contextlib.suppress(VersionMismatchError, NoNodeError):
@@ -188,6 +191,9 @@ class Store:
         previous = self._read(Node.PHYSICAL_PLAN, plan.PhysicalPlan)
         intent = self._read(Node.UPDATE, plan.UpdateIntent)
         checkpoints = self._read(Node.CHECKPOINTS, ckpt.CheckpointLog)
+        totals = None
+        with contextlib.suppress(DamagedStateError):  # a count is no reason not to run
+            totals = self._read(Node.TOTALS, control.TotalsLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(
@@ -200,7 +206,7 @@ class Store:
             )
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left over from an earlier topology of this name
-        return Loaded(topology, packing, previous, intent, checkpoints)
+        return Loaded(topology, packing, previous, intent, checkpoints, totals)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])

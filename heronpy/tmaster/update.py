@@ -98,7 +98,7 @@ class Update:
         self._deadline = float("inf")
         self._next_look = float("-inf")
         self._version = 0
-        self._discarded_before = desk.registry.discarded
+        self._discarded_before = desk.registry.totals.discarded
         self._discarded = 0
         self._draining_at = float("inf")
         #: Removed task to (epoch, emitted, executed), the first and the last heartbeat that said so.
@@ -327,7 +327,7 @@ class Update:
 
     def _commit(self, now: float) -> None:
         desk, final = self._desk, self._intent.new_packing_plan
-        self._discarded += max(0, desk.registry.discarded - self._discarded_before)
+        self._discarded += max(0, desk.registry.totals.discarded - self._discarded_before)
         desk.persist(Node.PACKING_PLAN, final)
         desk.persist(Node.UPDATE, None)
         desk.book.use(final)

@@ -18,6 +18,8 @@ from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
 #: Records between two faults: so much has to work again before the next one.
 BETWEEN = 200
+#: More than a tuple has tries.
+KILLS_IN_A_ROW = 5
 #: Children of an executor that died are gone within this.
 ORPHANS_S = 2.0
 MONKEY_MEAN_S = 10.0
@@ -58,6 +60,22 @@ def kill_task(component: str) -> Act:
         repeat(world, runs, once)
 
     return act
+
+
+def kill_busy(world: World, runs: int) -> None:
+    """kill -9 every task of the bolt some times, in the middle of its work on tuples of which many are equal."""
+
+    def once(number: int) -> None:
+        for _ in range(KILLS_IN_A_ROW):
+            for victim in world.tasks("work"):
+                world.kill(victim)
+            world.until_arrived(BETWEEN // 4)
+
+    repeat(world, runs, once)
+    letters = world.letters()
+    if letters:
+        shown = letters[0]["payload"]
+        raise VerifyError(f"{len(letters)} innocent tuples were given up as dead letters, such as {shown}")
 
 
 def kill_stmgr(world: World, runs: int) -> None:

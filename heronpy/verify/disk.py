@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from heronpy.common.folders import make_folders
 from heronpy.verify.errors import VerifyError
 
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -55,7 +56,7 @@ class SmallDisk:
 
     def __enter__(self) -> SmallDisk:
         enter_private_mounts()
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(self.folder)
         options = f"size={self._size},mode=0700".encode()
         _call("mount", b"tmpfs", os.fsencode(self.folder), b"tmpfs", 0, options)
         return self

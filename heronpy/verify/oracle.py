@@ -26,6 +26,8 @@ from heronpy.verify.stream import (
     Partition,
     Totals,
     Vector,
+    contents_totals,
+    expected_contents,
     expected_totals,
     key_text,
     spec_of,
@@ -139,27 +141,40 @@ def verify(
     judged = _known(spec, judged, verdict)
     keys, crcs = _recomputed(spec, judged)
     verdict.corrupt = int(np.count_nonzero(crcs != judged["crc"]))
-    _count(spec, judged, verdict)
+    verdict.replays = _replays(out, spec)
+    if spec.distinct:
+        _count_equal(out, spec, judged, verdict)
+    else:
+        _count(spec, judged, verdict)
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
+    elif spec.distinct:
+        # Those that came too often are duplicates; of equal tuples nobody can say which.
+        totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)
         totals = totals_of(spec, keys[first], judged["crc"][first])
     verdict.wrong_keys = len(expected_totals(spec).wrong(totals))
-    if spec.ordered:
+    if spec.in_order:
         segments = traces if mode != "EFFECTIVELY_ONCE" else [judged]
         # What a transaction has committed is one sequence, whoever emitted it.
         within = () if mode == "EFFECTIVELY_ONCE" else ("task", "source")
         verdict.inversions = sum(_inversions(spec, part, within) for part in segments)
     _times(spec, trace, verdict, faults or [], ended)
-    verdict.replays = _replays(out, spec)
     verdict.checks = _verdicts(verdict, limits)
     return verdict
 
 
+def _of_input(spec: InputSpec, rows: Records) -> npt.NDArray[np.bool_]:
+    """Which records can be of this input at all."""
+    partitions, count = (1, spec.distinct) if spec.distinct else (spec.partitions, spec.count)
+    found: npt.NDArray[np.bool_] = (rows["partition"] < partitions) & (rows["seq"] < count)
+    return found
+
+
 def _known(spec: InputSpec, rows: Records, verdict: Verdict) -> Records:
     """Without records that cannot be of this input; poison that arrived is none of it."""
-    own = (rows["partition"] < spec.partitions) & (rows["seq"] < spec.count)
+    own = _of_input(spec, rows)
     own &= ~np.isin(rows["seq"], np.array(spec.poisonous(), dtype=np.uint64))
     verdict.foreign = int(np.count_nonzero(~own))
     return rows[own]
@@ -197,6 +212,35 @@ def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
     verdict.unexplained = len(rows) - len(emissions)
 
 
+def _contents(spec: InputSpec, rows: Records) -> npt.NDArray[np.int64]:
+    """How often each content arrived."""
+    found: npt.NDArray[np.int64] = np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
+    return found
+
+
+def _count_equal(out: Path, spec: InputSpec, rows: Records, verdict: Verdict) -> None:
+    """Loss and duplicates by the count of each content, as equal tuples are known by nothing else."""
+    more = _contents(spec, rows) - expected_contents(spec)
+    verdict.arrived = len(rows)
+    verdict.loss = int(-more[more < 0].sum())
+    verdict.duplicates = int(more[more > 0].sum())
+    if not _source_was_replaced(out, spec):
+        # Each repetition has been asked for by a fail, which the source has counted.
+        verdict.unexplained = max(0, verdict.duplicates - verdict.replays)
+
+
+def _source_was_replaced(out: Path, spec: InputSpec) -> bool:
+    """A new process of the source emits again what was under way, and counts nothing."""
+    for number in range(spec.partitions):
+        if progress_path(out, number).exists():
+            progress = Progress(progress_path(out, number))
+            owner = progress.last_owner
+            progress.close()
+            if owner != 1:
+                return True
+    return False
+
+
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
     """Aggregates from the state of the sinks; a key in two tasks shows as wrong, one that never was as foreign."""
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
@@ -230,11 +274,11 @@ def _times(
     spec: InputSpec, trace: Records, verdict: Verdict, faults: list[tuple[float, str]], ended: float | None
 ) -> None:
     """Stall and recovery, by the tuples that had never arrived before."""
-    trace = trace[(trace["partition"] < spec.partitions) & (trace["seq"] < spec.count)]
+    trace = trace[_of_input(spec, trace)]
     if not len(trace):
         return
     trace = trace[np.argsort(trace["time"], kind="stable")]
-    times = np.sort(trace["time"][_first_of_each(spec, trace)])
+    times = trace["time"] if spec.distinct else np.sort(trace["time"][_first_of_each(spec, trace)])
     verdict.stall_s = longest_gap(times)
     verdict.recovery = recoveries(times, faults, float(times[-1]) if ended is None else ended)
 

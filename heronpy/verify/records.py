@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heronpy.common.folders import make_folders
 from heronpy.verify.errors import VerifyError
 
 #: seq, CLOCK_MONOTONIC of arrival, partition, crc of the payload that arrived, source incarnation, attempt, task, epoch
@@ -56,7 +57,7 @@ TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnation
 def incarnation(out: Path, task: int) -> int:
     """A number that no other process of this task has: 1, 2, ..."""
     folder = out / INCARNATIONS
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     number = 1
     while True:
         try:
@@ -68,7 +69,7 @@ def incarnation(out: Path, task: int) -> int:
 
 def write_atomically(path: Path, content: Any) -> None:
     """A JSON file that is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     scratch.write_text(json.dumps(content), encoding="utf-8")
     scratch.rename(path)
@@ -78,7 +79,7 @@ class Segment:
     """One file of records that this process appends to."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         self.path = path
         self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         self.count = 0
@@ -118,7 +119,7 @@ class Progress:
     LAYOUT = struct.Struct("<QQQQd")
 
     def __init__(self, path: Path, owner: int = 0) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         file = os.open(path, os.O_RDWR | os.O_CREAT if owner else os.O_RDONLY, 0o600)
         try:
             if owner and os.fstat(file).st_size < self.LAYOUT.size:
@@ -129,7 +130,8 @@ class Progress:
             os.close(file)
         self._words = memoryview(self._map).cast("Q")
         self.owner = owner
-        _, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
+        #: Which process of the source wrote last, before this one.
+        self.last_owner, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
         if owner:
             self.started = self.started or time.monotonic()
             self.LAYOUT.pack_into(self._map, 0, owner, self.next, self.acked, self.replays, self.started)

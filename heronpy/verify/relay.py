@@ -35,6 +35,7 @@ class VerifiedRelay(Bolt):
         if self.first and (Path(config[KEY]["out"]) / CRASH_FILE).exists():
             self.logger.error("this task is told to die at start")
             os._exit(13)
+        self.work_s = self.source.work_ms / 1000
         self.pause_s = self.leak_bytes_s = self.leaked_at = 0.0
         self.hoard: list[bytes] = []
         self.update(config)
@@ -53,6 +54,8 @@ class VerifiedRelay(Bolt):
             time.sleep(self.pause_s)
         if self.leak_bytes_s:
             self._leak()
+        if self.work_s:
+            time.sleep(self.work_s)
         values = tup.values
         if self.source.poison and self.source.poisoned(values[1]):
             self._bite(BITES[(values[0] * self.source.poison + values[1] // POISON_STEP) % len(BITES)], values)

@@ -115,7 +115,9 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         if scenario.proxy:
             world.proxy = FaultProxy(world.link_names(), seed)
             stack.callback(world.proxy.close)
-            run = replace(run, settings={**run.settings, "heron.stmgr.socks_proxy": world.proxy.address})
+            # The proxy stands between TCP sockets; what passes it is encrypted.
+            through = {"heron.stmgr.socks_proxy": world.proxy.address, "heron.security.transport": "tcp"}
+            run = replace(run, settings={**run.settings, **through})
         if scenario.small_disk:
             if not where.temporary:
                 raise ConfigError(f"fault {scenario.name} needs a home of its own; leave out --cluster")

@@ -59,7 +59,11 @@ _STANDBY = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
 _RARELY = {"heron.checkpoint.interval_s": 3.0}
 _FILES = {**_OFTEN, "heron.checkpoint.inline_max_bytes": 0}
 #: Many deaths are what is wanted, not the end of the topology.
-_PATIENT = {"heron.executor.restart_budget": 100_000, "heron.executor.restart_backoff_max_s": 0.2}
+_PATIENT = {
+    "heron.executor.restart_budget": 100_000,
+    "heron.executor.restart_exception_budget_s": 0,
+    "heron.executor.restart_backoff_max_s": 0.2,
+}
 _POISON = {
     **_OFTEN,
     **_PATIENT,
@@ -73,6 +77,8 @@ _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
 _LIMITED = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
+#: What is pending is worked off within the message timeout, also when one task has most of it.
+_FEW_PENDING = {"topology.max.spout.pending": 500}
 
 _KILLS = (
     Scenario("none", "no fault", acts.nothing, 1, 60.0, usual=MODES),
@@ -117,6 +123,11 @@ _USER_CODE = (
     Scenario("F18", "sink that does not read", pressure.stopped_sink, 1, 620.0),
     Scenario("F19", "poison: raises, exits, recurses, segfaults, hangs, emits 64 MB", verbs.poison, 1, 60.0,
              ACKED, ACKED, input={"poison": 3}, settings=_POISON),
+    Scenario("F42", "kill -9 bolts that work a millisecond for each of many equal tuples", acts.kill_busy, 5, 30.0,
+             usual=MODES, input={"distinct": 16, "work_ms": 1.0, "rate": 200.0},
+             settings=_OFTEN | _PATIENT | _FEW_PENDING),
+    Scenario("F43", "values that cannot be decoded", verbs.poison, 1, 10.0, usual=MODES, input={"undecodable": 3},
+             settings=_OFTEN),
     Scenario("F25", "a bolt leaks memory up to its limit", pressure.leak, 1, 120.0, settings=_LIMITED),
     Scenario("F35", "backlog: sinks stopped at full input, then back", pressure.backlog, 1, 660.0),
     Scenario("F36", "hot key: 90 % of the tuples", acts.nothing, 1, 60.0, input={"hot_share": 0.9}),
@@ -145,6 +156,8 @@ _HOSTS = (
     Scenario("F24", "garbage in the state manager", damage.garbage_in_state, 4, 10.0, settings=_OFTEN | _PATIENT),
     Scenario("F24-future", "state of a later version", damage.future_state, 3, 10.0, settings=_OFTEN),
     Scenario("F26", "a submit that may open 64 files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
+    Scenario("F44", "adjacent components updated to more tasks under load", verbs.grow_neighbours, 5, 40.0, usual=MODES,
+             input={"ordered": False}, settings=_OFTEN),
     Scenario("F34", "verbs twice, at once, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
 )  # fmt: skip
 

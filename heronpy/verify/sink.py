@@ -17,6 +17,7 @@ from typing import Any
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.common.folders import make_folders
 from heronpy.verify.records import (
     ATTEMPT_BITS,
     ATTEMPT_MAX,
@@ -42,7 +43,7 @@ class Transaction:
     """
 
     def __init__(self, folder: Path, task: int, epoch: int) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         self._folder = folder
         self._task = task
         self._epoch = epoch

@@ -35,6 +35,21 @@ ENDLESS, LOOK_S = 1 << 62, 0.1
 POSITIONS = "positions"
 
 
+#: Where the payload is among the values.
+_PAYLOAD = 3
+
+
+class Undecodable:
+    """A payload that can be sent, and that nobody can make of the bytes again."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise ValueError("this value was made so that it cannot be decoded")
+
+
 class _Reader:
     """One partition: where it is, and which tuples of it are not acked."""
 
@@ -134,7 +149,7 @@ class SeededSource(Spout, StatefulComponent):
         seq = reader.next
         reader.next = seq + 1
         reader.progress.note_next(seq + 1)
-        values = [*reader.partition.tuple(seq), self._emission(seq, 0)]
+        values = self._values(reader, seq, 0)
         if self.tracked:
             self.pending += 1
             self.emit(values, tup_id=(reader.partition.number, seq))
@@ -147,14 +162,21 @@ class SeededSource(Spout, StatefulComponent):
         self.attempts[tup_id] = attempt
         reader = self.readers[number]
         reader.progress.note_replay()
-        self.emit([*reader.partition.tuple(seq), self._emission(seq, attempt)], tup_id=tup_id)
+        self.emit(self._values(reader, seq, attempt), tup_id=tup_id)
+
+    def _values(self, reader: _Reader, seq: int, attempt: int) -> list[Any]:
+        values: list[Any] = [*reader.partition.tuple(seq), self._emission(seq, attempt)]
+        if self.input.undecodable and self.input.poisoned(seq):
+            values[_PAYLOAD] = Undecodable()
+        return values
 
     def _emission(self, seq: int, attempt: int) -> int:
         """Who emits a tuple, and how often it had been; 0 where the very same tuple is to come again.
 
-        That is so after a rewind, and for poison: who counts how often a tuple has failed must know it again.
+        That is so after a rewind, for equal tuples, and for poison: who counts how often a tuple has failed
+        must know it again.
         """
-        if self.rewound or (self.input.poison and self.input.poisoned(seq)):
+        if self.rewound or self.input.distinct or self.input.poisoned(seq):
             return 0
         return self.epoch << ATTEMPT_BITS | attempt
 

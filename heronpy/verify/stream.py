@@ -19,6 +19,8 @@ from heronpy.common.errors import ConfigError
 
 T = TypeVar("T", bound="InputSpec")
 Vector = npt.NDArray[np.uint64]
+#: (partition, sequence number, key, payload, checksum)
+Values = tuple[int, int, str, bytes, int]
 
 #: Configuration key under which source and sink find the specification.
 KEY = "heronpy.verify"
@@ -32,7 +34,10 @@ _SHARE_BITS = 20
 CHUNK = 1 << 18
 #: One of so many tuples is poison, where there is poison.
 POISON_STEP = 250
-_LEAST = {"partitions": 1, "count": 0, "keys": 1, "payload_bytes": 8, "rate": 0, "zipf": 0, "poison": 0}
+_LEAST = {
+    "partitions": 1, "count": 0, "keys": 1, "payload_bytes": 8, "rate": 0, "zipf": 0, "poison": 0, "undecodable": 0,
+    "distinct": 0, "work_ms": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,12 @@ class InputSpec:
     """Tuples a second of each partition, from the first start on; 0 is as fast as it can."""
     poison: int = 0
     """So many tuples of each partition are poison: no sink may ever see them, and all others must arrive."""
+    undecodable: int = 0
+    """So many tuples of each partition hold a value that can be sent and not be decoded; they count as poison."""
+    distinct: int = 0
+    """All tuples together have so many contents, each of them often; 0 makes every tuple one of its own."""
+    work_ms: float = 0.0
+    """What the bolt of the built-in topology works for each tuple."""
     ordered: bool = True
     """Whether the topology keeps the order of each key, as fields grouping by key does on the whole way."""
 
@@ -65,6 +76,8 @@ class InputSpec:
             raise ConfigError("a verification without a count needs a rate, or its input could not be ended")
         if not 0 <= self.hot_share <= 1:
             raise ConfigError(f"hot_share of a verification must be from 0 to 1, not {self.hot_share}")
+        if (self.poison > 0) + (self.undecodable > 0) + (self.distinct > 0) > 1:
+            raise ConfigError("poison, undecodable and distinct of a verification need a run each")
         return self
 
     def config(self, out: str) -> dict[str, Any]:
@@ -78,11 +91,16 @@ class InputSpec:
 
     def poisonous(self) -> range:
         """The sequence numbers of each partition that are poison."""
-        return range(POISON_STEP - 1, min(self.count, POISON_STEP * self.poison), POISON_STEP)
+        return range(POISON_STEP - 1, min(self.count, POISON_STEP * (self.poison or self.undecodable)), POISON_STEP)
 
     def poisoned(self, seq: int) -> bool:
         """Whether a sequence number is one of them, also in an input without an end."""
-        return seq % POISON_STEP == POISON_STEP - 1 and seq // POISON_STEP < self.poison
+        return seq % POISON_STEP == POISON_STEP - 1 and seq // POISON_STEP < (self.poison or self.undecodable)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the order can be judged: of equal tuples nobody can say which came first."""
+        return self.ordered and not self.distinct
 
 
 def spec_of(values: dict[str, Any]) -> InputSpec:
@@ -124,6 +142,7 @@ class Partition:
         self._base = _base(spec.seed, number)
         self._hot = int(spec.hot_share * (1 << _SHARE_BITS))
         self._steps = _steps(spec.keys, spec.zipf) if spec.zipf else ()
+        self._first = Partition(spec, 0) if number else self
 
     def hash(self, seq: int) -> int:
         """What everything about a tuple follows from."""
@@ -140,11 +159,18 @@ class Partition:
         size = self.spec.payload_bytes
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
-    def tuple(self, seq: int) -> tuple[int, int, str, bytes, int]:
-        """(partition, seq, key, payload, crc)"""
+    def tuple(self, seq: int) -> Values:
+        """(partition, seq, key, payload, crc); of equal tuples those of their content, which is one of partition 0."""
+        if self.spec.distinct:
+            return self._first.whole(self.hash(seq) % self.spec.distinct)
+        return self.whole(seq)
+
+    def whole(self, seq: int) -> Values:
+        """What follows from a sequence number itself."""
         hashed = self.hash(seq)
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
+
 
     # ---- the same for many sequence numbers ----------------------------------------------------
 
@@ -193,8 +219,29 @@ def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np
     return Totals(counts, sums)
 
 
+def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
+    """How often each content comes, in an input of equal tuples."""
+    counts = np.zeros(spec.distinct, dtype=np.int64)
+    for number in range(spec.partitions):
+        partition = Partition(spec, number)
+        for first in range(0, spec.count, CHUNK):
+            hashed = partition.hashes(np.arange(first, min(first + CHUNK, spec.count), dtype=np.uint64))
+            counts += np.bincount((hashed % np.uint64(spec.distinct)).astype(np.int64), minlength=spec.distinct)
+    return counts
+
+
+def contents_totals(spec: InputSpec, counts: npt.NDArray[np.int64]) -> Totals:
+    """Aggregates of so many tuples of each content."""
+    partition = Partition(spec, 0)
+    hashed = partition.hashes(np.arange(spec.distinct, dtype=np.uint64))
+    keys, crcs = partition.keys(hashed), partition.crcs(hashed)
+    return totals_of(spec, np.repeat(keys, counts), np.repeat(crcs, counts))
+
+
 def expected_totals(spec: InputSpec) -> Totals:
     """Aggregates of the whole input."""
+    if spec.distinct:
+        return contents_totals(spec, expected_contents(spec))
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
     for number in range(spec.partitions):
         partition = Partition(spec, number)

@@ -111,12 +111,13 @@ def _cpu_share(world: World, names: Iterable[str]) -> float:
 
 
 def poison(world: World, runs: int) -> None:
-    """Tuples that no task survives: after so many tries each is a dead letter, and all others arrive."""
-    wanted = world.input.partitions * world.input.poison
+    """Tuples that no task survives, or can read: each becomes a dead letter, and all others arrive."""
+    wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
-        world.note("poison")
-    world.until(lambda: len(_letters(world)) >= wanted, 300.0, f"{wanted} dead letters")
-    letters = _letters(world)
+        # What cannot be decoded ends no process, and takes nothing else with it.
+        world.note("poison", disruptive=not world.input.undecodable)
+    world.until(lambda: len(world.letters()) >= wanted, 300.0, f"{wanted} dead letters")
+    letters = world.letters()
     found = {(letter["payload"][0], letter["payload"][1]) for letter in letters}
     if any(not world.input.poisoned(seq) for _, seq in found) or len(found) != wanted:
         raise VerifyError(f"the dead letters are not the {wanted} tuples of poison: {sorted(found)}")
@@ -125,13 +126,6 @@ def poison(world: World, runs: int) -> None:
         raise VerifyError(f"{len(silent)} dead letters do not say what happened")
     world.notes["dead_letters"] = len(letters)
     world.until_arrived(BETWEEN)
-
-
-def _letters(world: World) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
-        world.heron("dead-letters", world.topology.cluster.target, world.topology.name, "--json", "-n", 1000)
-    )
-    return found
 
 
 # ---- verbs -----------------------------------------------------------------------------------------
@@ -168,6 +162,27 @@ def duplicate_verbs(world: World, runs: int) -> None:
         _update_twice(world, 3 + number % 2)
         _submit_and_kill(world, program)
         world.until_arrived(BETWEEN, BACK_S)
+
+
+#: Tasks that two adjacent components are given, in turn; each run has one more update than there are of these.
+_SIZES = (3, 4, 5, 2)
+
+
+def grow_neighbours(world: World, runs: int) -> None:
+    """Two adjacent components get more tasks in one update, and at last fewer; nothing of it may lose a tuple."""
+    target, name = world.topology.cluster.target, world.topology.name
+
+    def once(number: int) -> None:
+        for size in _SIZES:
+            world.note(f"work and sink updated to {size} tasks", disruptive=False)
+            words = (f"--component-parallelism=work:{size}", f"--component-parallelism=sink:{size}")
+            world.heron("update", target, name, *words, timeout_s=300.0)
+            world.until_arrived(BETWEEN)
+
+    repeat(world, runs, once)
+    status = world.status()
+    if status.discarded_tuples:
+        raise VerifyError(f"updates discarded {status.discarded_tuples:,} tuples")
 
 
 def _update_twice(world: World, parallelism: int) -> None:

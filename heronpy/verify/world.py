@@ -6,6 +6,7 @@ the name, and belong to the HERON_HOME of this run, so a pid that was given to s
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
@@ -246,6 +247,12 @@ class World:
             return self.topology.cluster.heron(*map(str, words), timeout_s=timeout_s)
         except LoadTestError as error:
             raise VerifyError(str(error)) from None
+
+    def letters(self) -> list[dict[str, Any]]:
+        """The dead letters of this run."""
+        words = ("dead-letters", self.topology.cluster.target, self.topology.name, "--json", "-n", 1000)
+        found: list[dict[str, Any]] = json.loads(self.heron(*words))
+        return found
 
     def refused(self, *words: object) -> str:
         """What a `heron` command says that must fail."""

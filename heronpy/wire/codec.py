@@ -60,8 +60,12 @@ def _no_pickle(code: int, data: memoryview) -> Any:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+#: The outermost list alone: each value stays the bytes it came as.
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_pickles = msgspec.msgpack.Decoder(list, ext_hook=_load_extension).decode
 _decode_plain = msgspec.msgpack.Decoder(list, ext_hook=_no_pickle).decode
+_decode_pickle = msgspec.msgpack.Decoder(ext_hook=_load_extension).decode
+_decode_one = msgspec.msgpack.Decoder(ext_hook=_no_pickle).decode
 
 
 def freeze(value: Any, allow_pickle: bool = True) -> Any:
@@ -144,3 +148,60 @@ def decoder(
         raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
 
     return decode
+
+
+class Undecodable:
+    """Stands for a value that could not be decoded: `data` is what came, `error` what decoding it raised."""
+
+    __slots__ = ("data", "error")
+
+    def __init__(self, data: bytes, error: BaseException) -> None:
+        self.data = data
+        self.error = error
+
+    def __repr__(self) -> str:
+        return f"<undecodable value of {len(self.data)} bytes, {type(self.error).__name__}>"
+
+
+def salvager(
+    deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
+) -> Callable[[bytes, int], list[Any]]:
+    """The function (payload, codec) -> flat list in which an Undecodable stands for each value that is one.
+
+    For a payload that `decoder` has refused, and slower. It raises RemoteWireError when the payload is no list
+    of values at all, so that nobody can say where one ends.
+    """
+    unpack = _decode_pickle if allow_pickle else _decode_one
+
+    def value_of(data: msgspec.Raw, codec: int) -> Any:
+        try:
+            value = unpack(data)
+            return deserialize(value) if codec == USER and deserialize is not None else value
+        except (Exception, SystemExit) as error:
+            # The code of users' types and serializers runs here, and may raise anything.
+            return Undecodable(_content(bytes(data)), error)
+
+    def salvage(payload: bytes, codec: int) -> list[Any]:
+        if codec != MSGPACK and (codec != USER or deserialize is None):
+            raise RemoteWireError(f"payload has codec {codec}, which this task does not know")
+        try:
+            parts = _split(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RemoteWireError(f"payload of {len(payload)} bytes is not MessagePack: {error}") from error
+        return [value_of(part, codec) for part in parts]
+
+    return salvage
+
+
+def _content(data: bytes) -> bytes:
+    """The pickle of a pickled value, and what a user's serializer made; else the value as it came."""
+    try:
+        value = _plain_parts(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data
+    if isinstance(value, Ext):
+        return bytes(value.data)
+    return value if isinstance(value, bytes) else data
+
+
+_plain_parts = msgspec.msgpack.Decoder().decode

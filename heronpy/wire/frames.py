@@ -108,6 +108,36 @@ def derived_edges(seed: int, count: int) -> Array64:
     return z
 
 
+def fits(frame: frame_pb2.Frame) -> bool:
+    """Whether the counts and arrays of a frame fit each other, so that nothing that reads them can go astray."""
+    count = frame.count
+    if count > COUNT_MAX or frame.skip > count:
+        return False
+    if frame.streams and len(frame.streams) != 2 * count:
+        return False
+    if frame.tracked or frame.kind in ACKER_KINDS:
+        return _roots_fit(frame, count)
+    return True
+
+
+def _roots_fit(frame: frame_pb2.Frame, roots: int) -> bool:
+    if frame.roots:
+        size = len(frame.roots)
+        if size % 8 or (size != 8 * roots and not frame.root_counts):
+            return False
+        roots = size // 8
+    elif frame.root_base + roots > _MASK:
+        return False
+    if frame.root_counts:
+        if len(frame.root_counts) != 4 * frame.count:
+            return False
+        roots = roots if frame.roots else 0
+        if int(np.frombuffer(frame.root_counts, dtype=U32).sum(dtype=np.uint64)) != roots:
+            return False
+    tasks, values = len(frame.root_tasks), len(frame.values)
+    return (not tasks or tasks == 4 * roots) and (not values or values == 8 * roots)
+
+
 def edges_of(frame: frame_pb2.Frame) -> Array64:
     """The edge of each tuple of a tracked frame."""
     if frame.derived_edges:

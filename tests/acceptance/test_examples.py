@@ -12,7 +12,7 @@ from heronpy.common.hashing import stable_hash
 from tests.support.command import EXAMPLES, REPO, Heron, component
 
 TEXT = REPO / "LICENSE"
-TOTAL = re.compile(r"\[container_1_count_(\d)\] (\S+): (\d+)$", re.MULTILINE)
+TOTAL = re.compile(r"container_1_count_(\d) \[log\] (\S+): (\d+)$", re.MULTILINE)
 
 
 def example(name: str) -> str:
@@ -42,7 +42,7 @@ def test_word_count_of_two_files(heron: Heron) -> None:
 
 def test_word_count_without_a_file_counts_for_ever(heron: Heron) -> None:
     heron.submit(example("word_count"))
-    pattern = r"\[container_1_count_(\d)\] (\d+) words so far, most often \[\('(\w+)', (\d+)\)"
+    pattern = r"container_1_count_(\d) \[log\] (\d+) words so far, most often \[\('(\w+)', (\d+)\)"
     found = heron.when_logged("WordCount", pattern, count=6)
     leaders: dict[str, set[str]] = {}
     for task, _, word, _ in found:
@@ -78,7 +78,7 @@ def test_multi_stream(heron: Heron) -> None:
 
 def test_custom_grouping(heron: Heron) -> None:
     heron.submit(example("custom_grouping"), "custom")
-    found = heron.when_logged("custom", r"\[container_1_book_(\d)\] (\w+) has ordered for (\d+)", count=40)
+    found = heron.when_logged("custom", r"container_1_book_(\d) \[log\] (\w+) has ordered for (\d+)", count=40)
     tasks = {task for task, _, _ in found}
     reserved, *others = sorted(tasks)
     for task, customer, _ in found:
@@ -104,7 +104,7 @@ def test_ack_and_fail_books_every_payment_once(heron: Heron) -> None:
 
 def test_direct_grouping_does_each_job_once(heron: Heron) -> None:
     heron.submit(example("direct_grouping"), "jobs")
-    found = heron.when_logged("jobs", r"\[container_\d_worker_(\d)\] job (\d+) of size (\d) done, (\d+) in total", count=30)
+    found = heron.when_logged("jobs", r"container_\d_worker_(\d) \[log\] job (\d+) of size (\d) done, (\d+) in total", count=30)
     by_job = {int(job): int(size) for _, job, size, _ in found}
     assert len(by_job) == len(found), "a job was done twice"
     assert all(size == job * 7 % 5 + 1 for job, size in by_job.items())
@@ -146,9 +146,9 @@ def test_windowed(heron: Heron) -> None:
 
 def test_streamlet_word_count(heron: Heron) -> None:
     heron.submit(example("streamlet_word_count"), "functional", "--window", "2")
-    heron.when_logged("functional", r"key='mary', .*, \d+\)", "*log*", count=2)
-    heron.when_logged("functional", r"key='snow', .*, \d+\)", "*log*", count=2)
-    found = re.findall(r"key='(\w+)', .*\), (\d+)\)", heron.log_text("functional", "*log*"))
+    heron.when_logged("functional", r"\{key: mary, .*, \d+\)", "*log*", count=2)
+    heron.when_logged("functional", r"\{key: snow, .*, \d+\)", "*log*", count=2)
+    found = re.findall(r"\{key: (\w+), .*\}, (\d+)\)", heron.log_text("functional", "*log*"))
     windows: dict[str, list[int]] = {}
     for word, count in found:
         windows.setdefault(word, []).append(int(count))

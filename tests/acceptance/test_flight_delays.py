@@ -15,6 +15,9 @@ from tests.support.command import Heron
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+#: Spark alone takes a minute and a half on a machine that is busy with something else.
+SPARK_S = 300.0
+
 REPO = Path(__file__).resolve().parents[2]
 PROGRAM = str(REPO / "topologies" / "flight_delays.py")
 
@@ -52,6 +55,8 @@ def check(home: Path, output: Path) -> None:
         [sys.executable, PROGRAM, "--report", str(output)], env=environment(home), capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr
+    lines = f"{len(flights):,}"
+    assert shown.stdout.splitlines()[-1] == f"checked: {lines} of {lines} lines, none twice"
     reported = {line.split()[0]: line.split() for line in shown.stdout.splitlines() if line.strip()}
     groups = flights.groupby("carrier")["dep_delay"]
     for carrier, flight_count in flights["carrier"].value_counts().items():
@@ -71,6 +76,12 @@ def test_the_stored_counts_are_those_of_pandas(home):
         subprocess.run(kill, env=environment(home), capture_output=True, timeout=60)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs(home)}"
     check(home, output)
+    # What the JVM said is there when the run is over.
+    said = subprocess.run(
+        command("logs", "local", "FlightDelays", "spark-gateway"),
+        env=environment(home), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "[jvm] " in said.stdout and "is ready after" in said.stdout, said.stdout + said.stderr
 
 
 def told(status: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +96,8 @@ def test_they_are_exact_although_tasks_are_killed(heron: Heron, home: Path) -> N
     waiting = heron.start("submit", "local", PROGRAM, "Exact", "--output", output, "--mode", "EFFECTIVELY_ONCE",
                           "--config-property", "heron.checkpoint.interval_s=0.5", "--wait")  # fmt: skip
     try:
+        # Spouts are held until Spark is up; a kill before that would prove nothing.
+        heron.when_state("Exact", "RUNNING", SPARK_S)
         for restores, process in enumerate(("table", "by_carrier")):
             status = heron.when("Exact", lambda now: told(now).get("last"), "a checkpoint")
             pid = next(task["pid"] for task in status["tasks"] if task["component"] == process)

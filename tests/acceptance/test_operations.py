@@ -358,7 +358,7 @@ def test_metrics(heron: Heron) -> None:
     heron.submit(WORD_COUNT, "wc")
 
     def reported() -> bool:
-        return "__execute-count" in heron("metrics", "local", "wc", "count").ok().out
+        return "__execute-count" in heron("metrics", "local", "wc", "count", "--all").ok().out
 
     wait_for(reported, 20.0, "metrics of the counters")
     shown = heron("metrics", "local", "wc", "count", "--name", "__execute-count").ok().out

@@ -73,7 +73,7 @@ def test_a_topology_runs_from_the_wheel_alone(installed: Heron) -> None:
     text.write_text("to be or not to be\n" * 50)
     done = heron("submit", "local", "word_count.py", "wc", "--file", text, "--wait").ok()
     assert done.out.rstrip().endswith("Topology 'wc' has finished and is removed")
-    totals = dict(re.findall(r"\[container_1_count_\d\] (\w+): (\d+)$", heron.log_text("wc"), re.MULTILINE))
+    totals = dict(re.findall(r"container_1_count_\d \[log\] (\w+): (\d+)$", heron.log_text("wc"), re.MULTILINE))
     assert totals == {"to": "100", "be": "100", "or": "50", "not": "50"}
 
     # The settings come from the package, and the processes run its code.

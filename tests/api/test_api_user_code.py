@@ -72,8 +72,8 @@ def write(path: Path, text: str) -> Path:
 
 
 def launch(package_dir: Path | None = None, main_file: Path | None = None) -> Any:
-    return SimpleNamespace(package_dir=package_dir and str(package_dir),
-                           main_file=main_file and str(main_file))
+    return SimpleNamespace(source="", package_dir=package_dir and str(package_dir),
+                           main_file=main_file and str(main_file), argv=[], argv_names_topology=False)
 
 
 def test_plain_file_stands_for_main(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from google.protobuf.message import Message
 
-from heronpy.cli import submission
+from heronpy.cli import cleanup, submission
 from heronpy.cli.loader import child_environment
 from heronpy.cli.main import main
 from heronpy.net.rpc import ControlServer, body_of
@@ -23,6 +23,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import open_state, paths
+from tests.support.wires import new_endpoint
 
 
 class Result(NamedTuple):
@@ -68,7 +69,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         with open(spec.log_dir / "scheduler.log", "ab") as log:
             process = subprocess.Popen(
                 argv,
-                env=child_environment({}),
+                env=child_environment({cleanup.LAUNCH_VARIABLE: launch_file}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -154,7 +155,7 @@ class Server:
 
         async def serve() -> None:
             self._over = asyncio.Event()
-            server = ControlServer(["tcp://127.0.0.1:*"], answer)
+            server = ControlServer([new_endpoint()], answer)
             self.endpoint = server.endpoints[0]
             ready.set()
             await self._over.wait()

@@ -25,12 +25,16 @@ def status_of(spec: LaunchSpec, topology: api.Topology, plan: plans.PackingPlan,
         "running": control.LIFE_PAUSED if topology.state == api.PAUSED else control.LIFE_RUNNING,
         "failing": control.LIFE_FAILED,
         "finishing": control.LIFE_FINISHED,
+        "losing": control.LIFE_FINISHED,
     }.get(fate, control.LIFE_STARTING)
     state = control.TASK_STARTING if fate == "stuck" else control.TASK_RUNNING
     for container in plan.containers:
         for instance in container.instances:
             name = f"container_{container.id}_{instance.component}_{instance.task_id}"
             reply.tasks.add(task_id=instance.task_id, component=instance.component, state=state, instance_id=name)
+    if fate == "losing":
+        reply.totals.acked, reply.totals.failed, reply.totals.replayed = 100, 3, 3
+        reply.totals.dead_letters, reply.totals.lost = 2, 10
     if fate == "failing":
         reply.startup_exceptions.add(
             instance_id=reply.tasks[0].instance_id,
@@ -64,7 +68,7 @@ async def serve(spec: LaunchSpec) -> None:
             return control.ContainersReply()
         return status_of(spec, topology, plan, fate)
 
-    server = ControlServer(["tcp://127.0.0.1:*", f"ipc://{spec.sockets_dir}/scheduler"], answer)  # type: ignore[arg-type]
+    server = ControlServer([f"ipc://{spec.sockets_dir}/{one}" for one in ("tmaster", "scheduler")], answer)  # type: ignore[arg-type]
     location = plans.TmasterLocation(topology=name, endpoint=server.endpoints[0], pid=os.getpid())
     state.create(paths.tmaster(name), location.SerializeToString(), ephemeral=True)
     where = plans.SchedulerLocation(topology=name, endpoint=server.endpoints[1], pid=os.getpid())

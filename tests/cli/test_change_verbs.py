@@ -37,15 +37,21 @@ def test_restart_targets(heron: Heron, wordy: FakeTopology) -> None:
         (("0",), (0, 0)),
         (("container_1_count_3",), (-1, 3)),
         (("--task", "2"), (-1, 2)),
+        (("count",), (-1, 0, "count")),
+        (("--component", "word"), (-1, 0, "word")),
     ):
         result = heron("restart", "local", "wordy", *words)
         assert result.code == 0, result.err
         body = wordy.asked[-1][1]
         assert isinstance(body, control.RestartTarget)
-        assert (body.container, body.task_id) == expected
+        assert (body.container, body.task_id, body.component) == (*expected, "")[:3]
     assert heron("restart", "local", "wordy", "7").code == 2
     wrong = heron("restart", "local", "wordy", "container_1_count_9")
     assert wrong.code == 2 and "did you mean 'container_1_count_" in wrong.err
+    wrong = heron("restart", "local", "wordy", "coumt")
+    assert wrong.code == 2 and "did you mean 'count'?" in wrong.err
+    assert heron("restart", "local", "wordy", "--component", "coumt").code == 2
+    assert heron("restart", "local", "wordy", "count", "--task", "2").code == 2
 
 
 def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy: FakeTopology) -> None:
@@ -138,3 +144,48 @@ def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: Fake
     assert shown["killed"] and shown["by_scheduler"]
     assert [name for name, _ in wordy.asked] == ["kill_topology"]
     assert heron("kill", "local", "wordy").code == 3
+
+
+# ---- stop -----------------------------------------------------------------------------------
+
+
+def test_a_drain_in_which_tuples_fail_kills_nothing(heron: Heron, wordy: FakeTopology) -> None:
+    def work(name: str) -> None:
+        if name == "set_state":
+            wordy.status.lifecycle, wordy.status.drained = control.LIFE_PAUSED, True
+            wordy.status.tasks[0].failed = 3
+
+    wordy.on_ask = work
+    result = heron("stop", "local", "wordy", "--drain")
+    assert result.code == 1 and "3 tuples of 'wordy' failed while it was drained" in result.err
+    assert "nothing was killed, and its spouts are active again" in result.err
+    states = [(body.active, body.end_input) for name, body in wordy.asked if name == "set_state"]  # type: ignore[attr-defined]
+    assert states == [(False, False), (True, False)]
+    assert "kill_topology" not in [name for name, _ in wordy.asked]
+
+
+def test_a_new_master_is_told_once_more_that_the_input_has_ended(heron: Heron, wordy: FakeTopology) -> None:
+    ends = 0
+
+    def work(name: str) -> None:
+        nonlocal ends
+        if name == "set_state":
+            wordy.status.lifecycle, wordy.status.drained = control.LIFE_PAUSED, True
+            ends += wordy.asked[-1][1].end_input  # type: ignore[attr-defined]
+        if ends == 2:  # the first one was forgotten
+            wordy.status.lifecycle = control.LIFE_FINISHED
+
+    wordy.on_ask = work
+    result = heron("stop", "local", "wordy", "--drain", "--json")
+    assert result.code == 0 and json.loads(result.out)["complete"]
+    assert wordy.asked[-1][0] == "kill_topology"
+
+
+def test_a_refused_deactivation_stops_nothing(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["set_state"] = RpcError("an update is under way; try again when it is done")
+    result = heron("stop", "local", "wordy", "--drain")
+    assert result.code == 1 and "an update is under way" in result.err and "nothing was killed" in result.err
+    wordy.status.lifecycle = control.LIFE_STARTING
+    refused = heron("stop", "local", "wordy", "--drain")
+    assert refused.code == 1 and "'wordy' is STARTING" in refused.err
+    assert "kill_topology" not in [name for name, _ in wordy.asked]

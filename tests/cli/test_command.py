@@ -14,8 +14,10 @@ import pytest
 from heronpy.cli import exits, main, resources
 from heronpy.cli.loader import child_environment
 from heronpy.cli.logs import parse_since
+from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from tests.cli.conftest import FakeTopology, Heron
+from tests.support.checkpoints import new_id, write_checkpoint
 
 HELP_CPU_MAX_S = 0.15
 
@@ -93,6 +95,102 @@ def test_completion_answers(wordy: FakeTopology) -> None:
     assert names.stdout.strip() == "plain,wordy"
 
 
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("status", ""), {"local", "wordy"}),
+        (("status", "local", ""), {"wordy"}),
+        (("kill", ""), {"local"}),
+        (("metrics", "local", "wordy", ""), {"word", "count"}),
+        (("metrics", "wordy", ""), {"word", "count"}),
+        (("exceptions", "wordy", "--task", ""), {"1", "2", "3"}),
+        (("metrics", "wordy", "--name", "__execute-c"), {"__execute-count"}),
+        (("metrics", "wordy", "--instance", "stm"), {"stmgr-1"}),
+        (("restart", "local", "wordy", ""), {"0", "1", "container_1_word_1", "container_1_count_2", "container_1_count_3"}),
+        (("logs", "wordy", ""), {"tmaster", "container_1_count_2", "count"}),
+        (("profile", "wordy", "container_1_w"), {"container_1_word_1"}),
+        (("update", "local", "wordy", "--component-parallelism", "c"), {"count:"}),
+        (("checkpoints", "show", "wordy", ""), {"5", "6"}),
+        (("checkpoints", "restore", "local", "wordy", "--checkpoint", ""), {"5", "6"}),
+        (("submit", "local", "--restore", ""), {"latest"}),
+        (("kill", "local", "wordy", "--config-property", "heron.scheduler.kill_g"), {"heron.scheduler.kill_grace_s="}),
+        (("config", "set", "local", "heron.tmaster.exc"), {"heron.tmaster.exceptions_max"}),
+        (("config", "show", "local", "stm"), {"stmgr"}),
+        (("verify", "run", "--fault", "F01"), {"F01-"}),
+        (("metrics", "nowhere/me", "wordy", ""), set()),
+    ],
+)
+def test_completion_knows_more_than_topologies(
+    wordy: FakeTopology, home: Path, words: tuple[str, ...], offered: set[str]
+) -> None:
+    from click.shell_completion import ShellComplete
+
+    log_files = Path(wordy.record.working_dir) / "log-files"
+    for name in ("tmaster", "container_1_count_2"):
+        (log_files / f"{name}.log").touch()
+    for number in (5, 6):
+        write_checkpoint(home / "checkpoints" / "local" / new_id("wordy"), number)
+    shell = ShellComplete(main.heron, {}, "heron", "_HERON_COMPLETE")
+    found = {item.value for item in shell.get_completions(list(words[:-1]), words[-1])}
+    if words[0] == "verify":
+        assert found and all(name.startswith("F01-") for name in found)
+    else:
+        assert found == offered
+
+
+# ---- the cluster may be left out ------------------------------------------------------------
+
+
+def test_readers_take_the_only_cluster(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["get_metrics"] = control.MetricsReply()
+    wordy.answers["get_exceptions"] = control.ExceptionsReply()
+    assert heron("status", "wordy").out == heron("status", "local", "wordy").out
+    assert heron("list").out == heron("list", "local").out and "wordy" in heron("list").out
+    for words in (("metrics", "wordy", "count"), ("exceptions", "wordy"), ("plan", "wordy", "packing"),
+                  ("top", "-n", "1", "wordy"), ("logs", "wordy"), ("dead-letters", "wordy"),
+                  ("config", "show", "stmgr"), ("config", "list"), ("status", "--json", "wordy")):  # fmt: skip
+        assert heron(*words).code == 0, words
+    # What changes something wants to know where.
+    for words in (("kill", "wordy"), ("deactivate", "wordy"), ("update", "wordy")):
+        assert heron(*words).code == 2, words
+    assert heron("status", "local").err.startswith("error: missing argument 'TOPOLOGY'")
+
+
+def test_a_cluster_is_named_where_there_are_several(
+    heron: Heron, wordy: FakeTopology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conf" / "prod").mkdir(parents=True)
+    monkeypatch.setenv("HERON_CONF", str(tmp_path / "conf"))
+    result = heron("list")
+    assert (result.code, "name a cluster: there are local, prod" in result.err.lower()) == (2, True)
+    assert heron("status", "local", "wordy").code == 0
+    unclear = heron("status", "wordy")
+    assert unclear.code == 2 and "'wordy' is none of the clusters local, prod" in unclear.err
+
+
+@pytest.mark.parametrize("words", [("submit", "lcoal", "none.py"), ("status", "lcoal", "wordy"), ("list", "lcoal"),
+                                   ("kill", "lcoal", "wordy"), ("metrics", "lcoal", "wordy")])  # fmt: skip
+def test_a_misspelt_cluster_is_named(heron: Heron, wordy: FakeTopology, words: tuple[str, ...]) -> None:
+    result = heron(*words)
+    assert result.code in (2, 3) and "did you mean 'local'?" in result.err and "none.py" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("ps", "'heron list'"),
+        ("describe", "'heron status' or 'heron plan'"),
+        ("scale", "'heron update --component-parallelism'"),
+        ("tail", "'heron logs -f'"),
+        ("statsu", "did you mean 'status'?"),
+        ("xyzzy", "run 'heron --help'"),
+    ],
+)
+def test_words_of_other_tools_are_understood(heron: Heron, word: str, said: str) -> None:
+    for result in (heron(word, "local", "wordy"), heron("help", word)):
+        assert result.code == 2 and said in result.err
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
@@ -135,7 +233,7 @@ def test_client_defaults(heron: Heron, wordy: FakeTopology, home: Path) -> None:
     assert heron("status", "local/me", "wordy").code == 0
     assert heron("config", "unset", "local", "role").code == 0
     assert heron("status", "local", "wordy").code == 0
-    for key, value in (("rol", "x"), ("heron.scheduler.kill_grace", "1"), ("service_url", "http://x"), ("role", "a/b")):
+    for key, value in (("rol", "x"), ("heron.scheduler.kill_grace", "1"), ("role", "a/b")):
         assert heron("config", "set", "local", key, value).code == 2, key
     assert heron("config", "unset", "local", "role").code == 2
 

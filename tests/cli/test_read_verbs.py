@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
+from heronpy.cli import summary
 from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
 
 
@@ -93,18 +98,92 @@ def test_metrics_are_summed_by_component(heron: Heron, wordy: FakeTopology) -> N
             buckets=[control.Bucket(le=1e6, count=1), control.Bucket(le=float("inf"), count=2)],
         )
     wordy.answers["get_metrics"] = reply
-    result = heron("metrics", "local", "wordy", "--component", "count", "--interval", "5m")
+    result = heron("metrics", "local", "wordy", "--component", "count", "--interval", "5m", "--all")
     assert result.code == 0
     assert "25" in result.out and "2ms (mean of 4)" in result.out
     request = wordy.asked[-1][1]
     assert isinstance(request, control.GetMetrics)
     assert (request.component, request.interval_s) == ("count", 300.0)
-    by_instance = heron("metrics", "local", "wordy", "--by-instance").out
+    by_instance = heron("metrics", "local", "wordy", "--by-instance", "--all").out
     assert "container_1_count_2" in by_instance and "container_1_count_3" in by_instance
     shown = json.loads(heron("metrics", "local", "wordy", "--json").out)
     assert shown["processes"][0]["metrics"][1]["buckets"][1] == {"le": "+Inf", "count": 2}
     wrong = heron("metrics", "local", "wordy", "--component", "coun")
     assert wrong.code == 2 and "did you mean 'count'?" in wrong.err
+
+
+def test_metrics_are_few_unless_all_are_wanted(heron: Heron, wordy: FakeTopology) -> None:
+    reply = control.MetricsReply()
+    for task in (2, 3):
+        report = reply.reports.add(process=f"container_1_count_{task}", component="count", task_id=task)
+        for name, value in (("__execute-count", 1000.0 * task), ("__py-user-cpu-time-secs", 1.5),
+                            ("__py-sys-cpu-time-secs", 0.5), ("__py-physical-memory-byte", 10 << 20),
+                            ("__gateway-in-stream-queue-size", 7), ("__fail-count", 0)):  # fmt: skip
+            report.samples.add(name=name, type=control.Sample.GAUGE, value=value)
+        latency = report.samples.add(name="__execute-latency", type=control.Sample.HISTOGRAM, sum=2e6, count=2)
+        latency.buckets.add(le=1e6, count=1)
+        latency.buckets.add(le=5e6, count=2)
+    reply.reports.add(process="stmgr-1").samples.add(name="__stmgr_garbage", value=0)
+    wordy.answers["get_metrics"] = reply
+    short = heron("metrics", "local", "wordy").out
+    [row] = [line.split() for line in short.splitlines() if line.strip().startswith("count ")]
+    assert row == ["count", "-", "5,000", "-", "0", "1ms", "5ms", "14", "4.0s", "20MB"]
+    assert "stmgr" not in short and "'--all' shows every metric" in short
+    assert "container_1_count_3" in heron("metrics", "local", "wordy", "--by-instance").out
+    everything = heron("metrics", "local", "wordy", "--all").out
+    assert "__stmgr_garbage" in everything and "__execute-count" in everything
+    assert "__fail-count" in heron("metrics", "local", "wordy", "--name", "__fail-count").out
+    assert "__fail-count" in heron("metrics", "local", "wordy", "--instance", "container_1_count_2").out
+
+
+def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopology) -> None:
+    def trace(line: int, message: str) -> str:
+        return (
+            'Traceback (most recent call last):\n  File "/home/me/topo.py", line 9, in process\n    f()\n'
+            f'  File "/home/me/topo.py", line {line}, in f\n    g()\n'
+            f'  File "/usr/lib/python3.11/json/decoder.py", line 5, in decode\nValueError: {message}'
+        )
+
+    reply = control.ExceptionsReply()
+    for task, line, message, at in ((2, 17, "bad 1", 1e9), (3, 17, "bad 2", 1.1e9), (2, 30, "other", 1.2e9)):
+        reply.exceptions.add(instance_id=f"container_1_count_{task}", component="count", type="ValueError", count=2,
+                             message=message, traceback=trace(line, message), first_at=at, last_at=at)  # fmt: skip
+    reply.exceptions.add(process="container_1_count_2", component="count", type="Killed", message="x", count=1)
+    wordy.answers["get_exceptions"] = reply
+    out = heron("exceptions", "local", "wordy").out
+    assert "ValueError at /home/me/topo.py:17 in f: 4 times" in out and "topo.py:30 in f: 2 times" in out
+    assert "container_1_count_2, container_1_count_3" in out and "also      bad 1" in out
+    # The newest traceback of the two stands for the group, whole.
+    assert trace(17, "bad 2") in out and trace(17, "bad 1") not in out and out.count("Traceback") == 2
+    assert heron("exceptions", "local", "wordy", "--all").out.count("Traceback") == 3
+    assert heron("exceptions", "local", "wordy", "--summary").out.count("topo.py:17 in f") == 1
+    groups = json.loads(heron("exceptions", "local", "wordy", "--json").out)["groups"]
+    assert [(group["where"], group["count"]) for group in groups] == [
+        ("/home/me/topo.py:30 in f", 2), ("/home/me/topo.py:17 in f", 4), ("", 1)]  # fmt: skip
+    assert "exceptions" not in heron("status", "local", "wordy").out
+    wordy.status.exceptions = 7
+    assert "exceptions 7 of user code; see 'heron exceptions local wordy'" in heron("status", "local", "wordy").out
+
+
+def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
+    reply = control.MetricsReply()
+    report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
+    report.samples.add(name="__execute-count", label="word/default", value=7)
+    report.samples.add(name="__pending", type=control.Sample.GAUGE, value=3)
+    wordy.answers["get_metrics"] = reply
+    lines = [line.split() for line in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out.splitlines()]
+    counts = {words[0]: words[1:4] for words in lines if "__execute-count" in words}
+    assert counts == {
+        "container_1_count_2": ["__execute-count", "word/default", "7"],
+        "container_1_count_3": ["__execute-count", "word/default", "0"],
+    }
+    assert not [words for words in lines if words[:2] == ["container_1_count_3", "__pending"]], "a gauge has no zero"
+    assert "container_1_word_1" not in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out
+    shown = json.loads(heron("metrics", "local", "wordy", "count", "--json").out)["processes"]
+    assert [(row["process"], row["metrics"][0]["value"]) for row in shown] == [
+        ("container_1_count_2", 7.0),
+        ("container_1_count_3", 0.0),
+    ]
 
 
 def test_exceptions_show_whole_tracebacks(heron: Heron, wordy: FakeTopology) -> None:
@@ -180,6 +259,63 @@ def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
     assert "DEAD" in heron("list", "local").out
 
 
+def test_a_topology_that_is_being_submitted_is_starting_not_dead(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.state.delete(paths.tmaster("wordy"))
+    wordy.state.delete(paths.physical_plan("wordy"))
+    wordy.answers["get_containers"] = control.ContainersReply()
+
+    def shown() -> tuple[int, str, str, str]:
+        plain, row = heron("status", "local", "wordy"), json.loads(heron("list", "local", "--json").out)[0]
+        found = json.loads(heron("status", "local", "wordy", "--json").out)
+        assert found["cause"] == row["cause"] and f"STARTING: {row['cause']}" in plain.out
+        return plain.code, found["lifecycle"], row["state"], row["cause"]
+
+    assert shown() == (0, "STARTING", "STARTING", "its topology master has not started yet")
+    wordy.state.delete(paths.scheduler("wordy"))
+    assert heron("status", "local", "wordy").code == 1 and "DEAD" in heron("list", "local").out
+    wordy.state.create(paths.submission("wordy"), b"", ephemeral=True)
+    assert shown() == (0, "STARTING", "STARTING", "its scheduler has not started yet")
+    assert "STARTING: its scheduler has not started yet" in heron("list", "local").out
+    assert "dead" not in heron("list", "local").out
+
+
+def test_every_view_shows_the_cause_behind_the_state(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.status.lifecycle = control.LIFE_DEGRADED
+    wordy.status.cause = "1 of 2 tasks of count is down, restart 7 of 10, next in 4 s"
+    for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
+        assert f"DEGRADED: {wordy.status.cause}" in heron(*verb).out, verb
+    assert json.loads(heron("list", "local", "--json").out)[0]["cause"] == wordy.status.cause
+
+
+def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.status.lifecycle = control.LIFE_FINISHED
+    totals = wordy.status.totals
+    totals.acked, totals.failed, totals.replayed = 1000, 7, 9
+    assert "FINISHED WITH LOSSES" not in heron("status", "local", "wordy").out
+    totals.dead_letters, totals.lost = 2, 1000
+    for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
+        assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
+    line = "acked 1,000, failed 7, replayed 9 (may be counted twice), dead letters 2, lost 1,000"
+    assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
+    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
+    assert (shown["acked"], shown["lost"], shown["lost_at_least"]) == (1000, 1000, False)
+    totals.lost_at_least = True
+    assert "FINISHED WITH LOSSES: at least 1,002" in heron("list", "local").out
+    totals.dead_letters = totals.lost = 0
+    assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
+
+
+def test_effectively_once_what_was_replayed_counts_once() -> None:
+    status = control.StatusReply()
+    status.plan.topology.topology_config.kvs.add(
+        key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=api.STRING_VALUE
+    )
+    assert "replayed 0," in summary.totals_text(status)
+    status.totals.restores = 2
+    assert "restored 2 times (what was replayed counts once)" in summary.totals_text(status)
+    assert "may be counted twice" not in summary.totals_text(status)
+
+
 def test_a_narrow_table_fits_80_columns() -> None:
     from rich.console import Console
 
@@ -192,3 +328,23 @@ def test_a_narrow_table_fits_80_columns() -> None:
     screen = Console(width=80, file=open("/dev/null", "w"))
     lines = screen.render_lines(component_table([row], narrow=True))
     assert len([line for line in lines if "".join(part.text for part in line).strip()]) == 3
+
+
+@pytest.mark.parametrize("verb", ["status", "deactivate", "kill"])
+def test_no_verb_talks_to_a_socket_that_somebody_else_could_have_put_there(
+    heron: Heron, wordy: FakeTopology, verb: str
+) -> None:
+    found = wordy.state.get(paths.tmaster("wordy"))
+    assert found is not None
+    folder = Path(plans.TmasterLocation.FromString(found[0]).endpoint.removeprefix("ipc://")).parent
+    folder.chmod(0o755)
+    try:
+        result = heron(verb, "local", "wordy")
+    finally:
+        folder.chmod(0o700)
+    assert not wordy.asked
+    if verb == "kill":  # which needs nobody's help
+        assert result.code == 0 and "scheduler of 'wordy' was gone" in result.out
+    else:
+        assert result.code != 0 and f"{folder} does not belong to you alone" in result.err, result.err
+    assert "Traceback" not in result.err

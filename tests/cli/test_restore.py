@@ -245,3 +245,40 @@ def test_apache_herons_interval_sets_ours(heron: Heron, program: Any) -> None:
     assert floor.code == 2 and "protects other topologies" in floor.err
     idle = dry(heron, program(config=f"{{{key}: 30}}"))
     assert idle.code == 0 and f"without effect in a topology of mode ATMOST_ONCE: {key[1:-1]}" in idle.err
+
+
+# ---- the replica ----------------------------------------------------------------------------
+
+
+def test_latest_takes_the_replica_when_the_store_is_lost(
+    heron: Heron, home: Path, program: Any, tmp_path: Path
+) -> None:
+    folder = earlier(home, 1, 2)
+    replica = tmp_path / "site b"
+    shutil.move(root(home), replica)
+    configured = "--config-property", f"heron.checkpoint.replica={replica}"
+    for wanted, number in (("latest", 2), ("1", 1)):
+        result = dry(heron, program(), "--restore", wanted, *configured)
+        assert result.code == 0, result
+        assert json.loads(result.out)["restore"] == f"{replica}/{folder.name}/chk-{number}"
+        assert "holds no checkpoint" in result.err and str(replica) in result.err
+    root(home).mkdir(parents=True)  # there again, but empty
+    assert chosen(heron, program(), "--restore", "latest", *configured) == f"{replica}/{folder.name}/chk-2"
+    shutil.rmtree(replica)
+    gone = dry(heron, program(), "--restore", "latest", *configured)
+    assert gone.code == 3 and f"nor in the replica {replica}" in gone.err
+
+
+def test_a_whole_copy_stands_in_for_a_damaged_checkpoint(
+    heron: Heron, home: Path, program: Any, tmp_path: Path
+) -> None:
+    """The store has the last word while it is whole: a replica lags behind it."""
+    folder = earlier(home, 1, 2)
+    replica = tmp_path / "replica"
+    shutil.copytree(root(home), replica)
+    configured = "--config-property", f"heron.checkpoint.replica={replica}"
+    assert chosen(heron, program(), "--restore", "latest", *configured) == f"{folder}/chk-2"
+    (folder / "chk-2" / "metadata").write_bytes(b"rubbish")
+    result = dry(heron, program(), "--restore", "latest", *configured)
+    assert json.loads(result.out)["restore"] == f"{replica}/{folder.name}/chk-2"
+    assert "skipped checkpoint 2" in result.err and "copy from the replica" in result.err

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from heronpy.cli import cleanup, submission
+from heronpy.cli import cleanup, exits, submission
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
@@ -66,6 +67,9 @@ def test_submit_refuse_kill(heron: Heron, home: Path, topo: Path, runtime: Any) 
     launch = LaunchSpec.load(next(home.glob("topologies/local/*/wordy/launch.json")))
     assert launch.main_file is not None and Path(launch.main_file).read_text(encoding="utf-8") == MAIN
     assert Path(launch.main_file).parent == Path(launch.package_dir or "")
+    with zipfile.ZipFile(launch.package_archive or "") as archive:  # tasks may open it
+        assert archive.read("topo.py").decode() == MAIN
+    assert Path(launch.package_archive or "").parent == Path(launch.package_dir or "")
     assert json.loads(heron("list", "local", "--json").out)[0]["state"] == "RUNNING"
 
     again = heron("submit", "local", str(topo))
@@ -124,6 +128,36 @@ def test_wait_ends_with_the_topology(heron: Heron, home: Path, topo: Path, runti
     nothing_left(home, started)
 
 
+def test_wait_says_how_many_tuples_are_missing_and_fails(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    started = runtime("losing")
+    result = heron("submit", "local", str(topo), "--wait")
+    assert result.code == exits.LOSSES
+    ends = result.out.splitlines()[-2:]
+    assert ends[0].strip() == "tuples: acked 100, failed 3, replayed 3, dead letters 2, lost 10".replace(
+        "replayed 3", "replayed 3 (may be counted twice)"
+    )
+    assert ends[1] == "Topology 'wordy' FINISHED WITH LOSSES: 12; it is removed"
+    assert "gave up tuples (" in result.err and "heron dead-letters local wordy" in result.err
+    nothing_left(home, started)
+
+
+def test_a_name_that_is_being_submitted_is_marked(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime("running")
+    shown: list[str] = []
+    spawn = submission._spawn_scheduler
+
+    def spawn_and_look(*arguments: Any) -> Any:
+        shown.append(heron("list", "local").out)
+        return spawn(*arguments)
+
+    monkeypatch.setattr(submission, "_spawn_scheduler", spawn_and_look)
+    assert heron("submit", "local", str(topo)).code == 0
+    assert "STARTING: its scheduler has not started yet" in shown[0]
+    assert heron("kill", "local", "wordy").code == 0
+
+
 def test_interrupt_removes_everything(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
     started = runtime("stuck")
 
@@ -149,17 +183,21 @@ def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo:
     launch = next(home.glob("topologies/local/*/wordy/launch.json"))
     started[0].kill()
     started[0].wait(5)
-    left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "--launch", str(launch)])
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    left = subprocess.Popen(sleep, env={**os.environ, cleanup.LAUNCH_VARIABLE: str(launch)}, start_new_session=True)
+    editor = subprocess.Popen([*sleep, "--launch", str(launch)])  # only names the file
     try:
         found = cleanup.leftovers(str(launch))
         assert [process.pid for process in found] == [left.pid]
         result = heron("kill", "local", "wordy")
         assert result.code == 0 and "The scheduler of 'wordy' was gone" in result.out
         assert left.wait(5) is not None  # psutil reaped it, so its code is not known here
+        assert editor.poll() is None
     finally:
-        if left.poll() is None:
-            left.kill()
-            left.wait(5)
+        for process in (left, editor):
+            if process.poll() is None:
+                process.kill()
+                process.wait(5)
     nothing_left(home, started)
 
 

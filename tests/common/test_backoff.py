@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +15,7 @@ from heronpy.common.ids import (
     instance_id,
     name_problem,
     parse_instance_id,
-    parse_stmgr_id,
-    stmgr_id,
+    topology_name_problem,
 )
 
 
@@ -76,7 +77,6 @@ def test_instance_names_read_back(container: int, component: str, task: int) -> 
         component,
         task,
     )
-    assert parse_stmgr_id(stmgr_id(container)) == container
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,6 @@ def test_instance_names_read_back(container: int, component: str, task: int) -> 
 def test_wrong_instance_names(wrong: str) -> None:
     with pytest.raises(ValueError, match="not the name of an instance"):
         parse_instance_id(wrong)
-
-
-@pytest.mark.parametrize("wrong", ["", "stmgr", "stmgr-", "stmgr-x", "tmaster-1", "stmgr-²"])
-def test_wrong_stmgr_names(wrong: str) -> None:
-    with pytest.raises(ValueError, match="not the name of a stream manager"):
-        parse_stmgr_id(wrong)
 
 
 def test_a_later_container_beats_every_earlier_start() -> None:
@@ -112,6 +106,9 @@ def test_a_later_container_beats_every_earlier_start() -> None:
         ("a..b", r"\.\."),
         (".", "dot"),
         ("a" * 201, "longer"),
+        ("-rf", "starts with '-'"),
+        ("a\u202eb", "control"),
+        *((f"a{character}b", "shells") for character in "\"'`$;|&*?~<>"),
         ("ü" * 101, "longer"),
     ],
 )
@@ -119,6 +116,14 @@ def test_bad_names(name: str, problem: str) -> None:
     found = name_problem(name)
     assert found is not None
     assert problem.replace("\\", "") in found
+
+
+@pytest.mark.parametrize("name", ["word", "word-count_2.0", "WordCount", "Wörter", "_x", "7"])
+def test_the_name_of_a_topology_is_one_word_for_every_shell(name: str) -> None:
+    assert topology_name_problem(name) is None
+    assert shlex.split(f"heron kill local {name}")[-1] == name
+    for wrong in (f"{name} x", f"{name}(1)", f"{name}!", f"{name}#", f"-{name}", f".{name}", f"{name}$HOME"):
+        assert topology_name_problem(wrong), wrong
 
 
 @pytest.mark.parametrize("name", ["word", "my component", "Wörter", "a.b-c_d", "a" * 200])

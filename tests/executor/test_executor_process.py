@@ -25,6 +25,7 @@ from heronpy.proto import plan_pb2 as plans
 from heronpy.statemgr import paths
 from tests.support.topologies import Deployed, deploy, packing_plan
 from tests.support.waiting import alive, eventually, wait_for
+from tests.support.wires import new_endpoint
 
 TASK = "container_1_word_1"
 PLAN = packing_plan({1: [("word", 1), ("count", 2)]})
@@ -65,7 +66,7 @@ class Master:
         self.peer = b""
         self._fence = fence
         self._deployed = deployed
-        self._server = ControlServer(["tcp://127.0.0.1:*"], self._on_request)
+        self._server = ControlServer([new_endpoint()], self._on_request)
         location = plans.TmasterLocation(topology="word-count", endpoint=self._server.endpoints[0], epoch=epoch)
         deployed.state.set(paths.tmaster("word-count"), location.SerializeToString())
 
@@ -161,7 +162,7 @@ def test_a_task_may_be_killed_as_often_as_anybody_likes(home: Path) -> None:
 
 
 def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
-    settings = {"executor": {"restart_budget": 2, "restart_backoff_s": 0.01}}
+    settings = {"executor": {"restart_budgets": {"user_exception": 2}, "restart_backoff_s": 0.01}}
     deployed = deploy(home, PLAN, settings)
     deployed.behave(**{TASK: {"do": "raise"}})
 
@@ -179,6 +180,25 @@ def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
         with_master(deployed, check)
         assert process.poll() is None
     assert len(deployed.starts(TASK)) == 3
+
+
+def test_exceptions_have_a_budget_of_time_and_tell_how_it_stands(home: Path) -> None:
+    settings = {"executor": {"restart_exception_budget_s": 2.0, "restart_backoff_s": 0.5, "restart_budget": 1}}
+    deployed = deploy(home, PLAN, settings)
+    deployed.behave(**{TASK: {"do": "raise"}})
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control.PROC_BACKOFF)
+        record = master.record(TASK)
+        assert record is not None and record.restarts_charged >= 1 and not record.restart_budget
+        assert record.failing_max_s == 2.0 > record.failing_s and 0 < record.next_restart_s <= 2.0
+        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        record = master.record(TASK)
+        assert record is not None and record.restarts > 1, "more often than other reasons may"
+        assert "without a healthy run in between" in record.exit_detail and not record.next_restart_s
+
+    with executor(deployed):
+        with_master(deployed, check)
 
 
 def test_startup_failure_is_never_restarted(home: Path) -> None:

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from heronpy.common.errors import ConfigError
-from heronpy.executor.limits import check_files, files_needed
+from heronpy.executor.limits import FILES_MAX, check_files, files_needed
 from heronpy.proto import plan_pb2 as plans
 
 
@@ -27,15 +27,18 @@ def test_the_stream_manager_needs_most_and_more_with_each_task() -> None:
     assert files_needed(plan_of(100), 0)[1] == files_needed(None, 3)[1] == "tmaster"
 
 
-@pytest.mark.parametrize(("soft", "hard", "lifted"), [(64, 4096, True), (4096, 4096, False), (-1, -1, False)])
-def test_the_soft_limit_is_lifted_as_far_as_needed(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, lifted: bool
+@pytest.mark.parametrize(
+    ("soft", "hard", "lifted"),
+    [(64, 4096, 4096), (4096, 4096, None), (2000, 4096, 4096), (-1, -1, None), (1024, -1, FILES_MAX)],
+)
+def test_the_soft_limit_is_lifted_to_the_hard_one(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, lifted: int | None
 ) -> None:
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: calls.append(limits))
     check_files(plan_of(20), 1)
-    assert calls == ([(files_needed(plan_of(20), 1)[0], hard)] if lifted else [])
+    assert calls == ([(lifted, hard)] if lifted else [])
 
 
 def test_a_hard_limit_below_that_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Processes killed, stopped and kept from starting, under the oracle (F01-F06, F09-F11).
+"""Processes killed, stopped and kept from starting, under the oracle (F01-F06, F09-F11), and updates (F44).
 
 Each run is a topology of real processes with a seeded input; loss, duplicates, exactness per key, order,
 liveness and memory are judged from the seed, so a test here fails when anything promised is not kept.
@@ -53,3 +53,9 @@ def test_a_crash_loop_fails_the_topology_names_the_cause_and_burns_no_cpu(verify
     """F11: then the cause is removed, the task restarted, and nothing is lost."""
     [document] = verify("EFFECTIVELY_ONCE", "F11")
     assert "container_" in document["notes"]["cause"]
+
+
+def test_updates_of_adjacent_components_lose_nothing_at_most_once(verify: Verify) -> None:
+    """F44: what comes from a task that a receiver does not know yet waits for the plan."""
+    [document] = verify("ATMOST_ONCE", "F44")
+    assert document["verdict"]["loss"] == 0

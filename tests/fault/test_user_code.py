@@ -1,4 +1,4 @@
-"""Tasks that are slow, greedy, stopped or poisoned, and hot keys, under the oracle (F17-F19, F25, F35, F36, F38)."""
+"""Tasks that are slow, greedy, stopped or poisoned, and hot keys, under the oracle (F17-F19, F25, F35, F36, F38, F42, F43)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,21 @@ def test_poison(verify: Verify) -> None:
     [document] = verify("EFFECTIVELY_ONCE", "F19")
     assert document["notes"]["dead_letters"] == 6
     assert document["verdict"]["foreign"] == 0, "no poison has passed"
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_kills_of_bolts_that_work_on_equal_tuples(verify: Verify, mode: str) -> None:
+    """F42: no content is taken for poison, whatever kills its tasks from outside."""
+    [document] = verify(mode, "F42")
+    assert len(document["faults"]) == 10
+    assert document["options"]["input"]["distinct"] == 16
+
+
+def test_values_that_cannot_be_decoded(verify: Verify) -> None:
+    """F43: each costs its own tuple only, which is a dead letter; at most once, where nothing would come again."""
+    [document] = verify("ATMOST_ONCE", "F43")
+    assert document["notes"]["dead_letters"] == 6
+    assert (document["verdict"]["foreign"], document["verdict"]["loss"]) == (0, 0)
 
 
 def test_a_memory_leak_ends_only_its_task(verify: Verify) -> None:

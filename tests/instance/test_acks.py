@@ -151,7 +151,7 @@ def test_a_frame_that_cannot_be_opened_fails() -> None:
     h = Harness()
     envelope = Frame(count=3, tracked=True, root_base=1, root_task=1, edge=9, skip=1)
     h.ackers[1].register(envelope)
-    h.acks.fail_frame(envelope)
+    h.acks.give_up(envelope, FAIL)
     assert h.failed == {(1, 2): 1, (1, 3): 1}
     assert h.ackers[1].live_roots == 1
 

@@ -103,6 +103,9 @@ def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
     html = page.render(result, results.read(path))
     plots = re.findall(r"<svg class=\"plot lines\".*?</svg>", html)
     assert len(plots) >= 6 and all(ElementTree.fromstring(plot) is not None for plot in plots)
+    # One axis: every plot covers the same seconds.
+    spans = {re.search(r"low&quot;: (\S+), &quot;high&quot;: ([^}]+)}", plot).groups() for plot in plots}  # type: ignore[union-attr]
+    assert len(spans) == 1
     assert all(
         title in html
         for title in ("Rate at the sinks", "End-to-end latency", "Queues", "CPU", "Memory", "Backpressure")

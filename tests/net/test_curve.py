@@ -17,11 +17,12 @@ import zmq
 from heronpy.common.errors import ConfigError
 from heronpy.common.rooms import SecuritySettings
 from heronpy.common.settings import resolve
-from heronpy.net import curve, rpc
+from heronpy.net import curve, transport
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.gate import PEERS_MAX, Gate
 from heronpy.net.private import check_private, make_private, read_private
-from heronpy.net.rpc import ControlClient, ControlServer
+from heronpy.net.rpc import ControlClient, ControlServer, RpcClient
+from heronpy.net.transport import Transport
 from heronpy.proto import control_pb2 as control
 from tests.support.waiting import eventually
 
@@ -90,64 +91,86 @@ def test_keys_that_others_may_know_or_that_are_damaged_are_refused(tmp_path: Pat
         curve.load(str(tmp_path), "wc-1")
 
 
-def test_missing_keys_never_mean_plain_links(tmp_path: Path) -> None:
-    launch = SimpleNamespace(
-        topology_id="wc-1", working_dir=str(tmp_path), settings={"security": {"curve": "on"}}, component_settings={}
+def launch_with(folder: Path, **security: str) -> Any:
+    return SimpleNamespace(
+        topology_id="wc-1",
+        working_dir=str(folder),
+        sockets_dir="/run/wc",
+        settings={"security": security},
+        component_settings={},
     )
+
+
+def test_missing_keys_never_mean_plain_links(tmp_path: Path) -> None:
+    launch = launch_with(tmp_path, transport="tcp")
     with pytest.raises(ConfigError, match="Cannot look at folder"):
-        curve.keys_of(launch)
+        transport.keys_of(launch)
     curve.generate(str(tmp_path))
-    found = curve.keys_of(launch)
+    found = transport.keys_of(launch)
     assert found is not None and found.domain == "wc-1"
-    launch.settings = {}
-    assert curve.keys_of(launch) is None
-    assert curve.tcp_endpoint(launch) == "tcp://127.0.0.1:*"
+    assert transport.endpoint_of(launch, "tmaster.1f.control") == "tcp://127.0.0.1:*"
+    launch = launch_with(tmp_path)
+    assert transport.keys_of(launch) is None
+    assert transport.endpoint_of(launch, "tmaster.1f.control") == "ipc:///run/wc/tmaster.1f.control"
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "tcp://127.0.0.1:9", "inproc://x", "ws://127.0.0.1:9"])
+def test_there_is_no_network_link_without_keys(endpoint: str) -> None:
+    context: zmq.Context[Any] = zmq.Context()
+    sock = context.socket(zmq.DEALER)
+    for use in (transport.bind, transport.connect):
+        with pytest.raises(ConfigError, match="without keys"):
+            use(sock, endpoint)
+    with pytest.raises(ConfigError, match="without keys"):
+        RpcClient(endpoint, context)
+    sock.close()
+    context.term()
 
 
 # ---- when ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("mode", "host", "encrypted"),
+    ("wanted", "host", "chosen"),
     [
-        ("auto", "127.0.0.1", False),
-        ("auto", "127.8.8.8", False),
-        ("auto", "localhost", False),
-        ("auto", "10.0.0.7", True),
-        ("auto", "no address", True),
-        ("on", "127.0.0.1", True),
-        ("off", "127.0.0.1", False),
+        ("auto", "127.0.0.1", Transport.IPC),
+        ("auto", "127.8.8.8", Transport.IPC),
+        ("auto", "localhost", Transport.IPC),
+        ("auto", "10.0.0.7", Transport.TCP),
+        ("auto", "no address", Transport.TCP),
+        ("tcp", "127.0.0.1", Transport.TCP),
+        ("ipc", "127.0.0.1", Transport.IPC),
     ],
 )
-def test_when_links_are_encrypted(mode: str, host: str, encrypted: bool) -> None:
-    assert curve.wanted(SecuritySettings(curve=mode, bind_host=host)) is encrypted
+def test_how_processes_reach_each_other(wanted: str, host: str, chosen: Transport) -> None:
+    assert transport.choose(SecuritySettings(transport=wanted, bind_host=host)) is chosen
 
 
 @pytest.mark.parametrize(
-    ("mode", "host", "words"),
+    ("wanted", "host", "words"),
     [
-        ("off", "192.0.2.77", "open to other machines"),
+        ("ipc", "192.0.2.77", "does not leave this machine"),
         ("auto", "0.0.0.0", "no address that others can connect to"),
         ("auto", "224.0.0.1", "no address that others can connect to"),
         ("auto", "*", "IPv4 address"),
         ("auto", "eth0", "IPv4 address"),
         ("auto", "::1", "IPv4 address"),
-        ("on", "203.0.113.9", "cannot be bound"),
+        ("tcp", "203.0.113.9", "cannot be bound"),
     ],
 )
-def test_a_door_left_open_is_refused(mode: str, host: str, words: str) -> None:
+def test_a_door_left_open_is_refused(wanted: str, host: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        curve.check(SecuritySettings(curve=mode, bind_host=host))
+        transport.check(SecuritySettings(transport=wanted, bind_host=host))
 
 
-def test_on_and_off_may_be_written_without_quotes(tmp_path: Path) -> None:
-    curve.check(SecuritySettings())
+def test_the_transport_is_a_setting(tmp_path: Path) -> None:
+    transport.check(SecuritySettings())
     (tmp_path / "local").mkdir()
-    for word in ("on", "off", "auto"):
-        (tmp_path / "local" / "security.yaml").write_text(f"curve: {word}\n")
-        assert resolve("local", [tmp_path], {}, {}, []).settings["security"]["curve"] == word
-    with pytest.raises(ConfigError, match="one of auto, on, off"):
-        resolve("local", [], {}, {}, ["heron.security.curve=maybe"])
+    for word in ("ipc", "tcp", "auto"):
+        (tmp_path / "local" / "security.yaml").write_text(f"transport: {word}\n")
+        assert resolve("local", [tmp_path], {}, {}, []).settings["security"]["transport"] == word
+    with pytest.raises(ConfigError, match="one of auto, ipc, tcp"):
+        resolve("local", [], {}, {}, ["heron.security.transport=plain"])
 
 
 # ---- the gate ------------------------------------------------------------------------------------------
@@ -171,7 +194,7 @@ class World:
         self.asked.append(envelope.WhichOneof("body") or "")
         return control.ContainersReply()
 
-    def client(self, keys: Keys | None) -> ControlClient:
+    def client(self, keys: Keys) -> ControlClient:
         return ControlClient(self.endpoint, lambda _: None, context=self.outside, keys=keys)
 
     def close(self) -> None:
@@ -217,8 +240,15 @@ def swapped(keys: Keys) -> Keys:
     return Keys(keys.domain, keys.server, keys.server)
 
 
-def plain(keys: Keys) -> None:
-    return None
+class Plain:
+    """Has no key, and connects all the same."""
+
+    def connect(self, sock: object) -> None:
+        """As a program of anybody's."""
+
+
+def plain(keys: Keys) -> Any:
+    return Plain()
 
 
 @pytest.mark.parametrize("disguise", [unknown_key, another_topology, swapped, plain])
@@ -378,11 +408,11 @@ def test_the_kernel_names_who_connects(
 ) -> None:
     """Were the folder ever open, another user would still be refused (SO_PEERCRED)."""
     own = os.getuid()
-    monkeypatch.setattr(rpc, "check_private", lambda _: None)
+    monkeypatch.setattr(transport, "check_private", lambda _: None)
     monkeypatch.setattr(os, "getuid", lambda: own + shift)
     context: zmq.Context[Any] = zmq.Context()
     router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
-    endpoint = rpc.bind(router, f"ipc://{home}/s")
+    endpoint = transport.bind(router, f"ipc://{home}/s")
     monitor = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
     dealer.connect(endpoint)
     dealer.send(b"hello")
@@ -398,6 +428,50 @@ def test_no_socket_is_bound_in_a_folder_that_others_may_enter(home: Path) -> Non
     context: zmq.Context[Any] = zmq.Context()
     router = context.socket(zmq.ROUTER)
     with pytest.raises(ConfigError, match="does not belong to you alone"):
-        rpc.bind(router, f"ipc://{home}/s")
+        transport.bind(router, f"ipc://{home}/s")
     assert not (home / "s").exists()
     context.destroy(linger=0)
+
+
+def _symlink(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+def _loose_parent(folder: Path) -> None:
+    folder.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize("harm", [_wide_folder, _symlink, _loose_parent])
+def test_a_client_does_not_connect_where_others_could_listen(home: Path, harm: Callable[[Path], None]) -> None:
+    folder = home / "of" / "sockets"
+    make_private(folder)
+    folder.parent.chmod(0o700)
+    context: zmq.Context[Any] = zmq.Context()
+    trap = context.socket(zmq.ROUTER)
+    transport.bind(trap, f"ipc://{folder}/scheduler")
+    with RpcClient(f"ipc://{folder}/scheduler", context):
+        """As it is, it may."""
+    harm(folder)
+    with pytest.raises(ConfigError, match=r"does not belong to you alone|can replace"):
+        RpcClient(f"ipc://{folder}/scheduler", context)
+    assert not trap.poll(100)
+    context.destroy(linger=0)
+
+
+def test_a_client_does_not_connect_into_a_folder_of_another_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_private(home / "sockets")
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    with pytest.raises(ConfigError, match="does not belong to you alone"):
+        RpcClient(f"ipc://{home}/sockets/scheduler")
+
+
+def test_sockets_of_dead_incarnations_go(home: Path) -> None:
+    for name in ("stmgr-1.1000a.data", "stmgr-1.data", "stmgr-1.10001.control", "stmgr-11.1.data"):
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(home / name))
+    with socket.socket(socket.AF_UNIX) as alive:
+        alive.bind(str(home / "stmgr-1.10002.data"))
+        alive.listen()
+        transport.remove_stale(str(home), "stmgr-1")
+    assert {path.name for path in home.iterdir()} == {"stmgr-1.data", "stmgr-11.1.data", "stmgr-1.10002.data"}

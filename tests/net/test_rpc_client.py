@@ -10,6 +10,7 @@ import pytest
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2 as control
+from tests.support.wires import new_endpoint
 
 SERVER = """
 import asyncio, sys
@@ -26,7 +27,7 @@ async def answer(identity, envelope):
     return control.Ok(text=text)
 
 async def main():
-    server = ControlServer(["tcp://127.0.0.1:*"], answer)
+    server = ControlServer([sys.argv[1]], answer)
     print(server.endpoints[0], flush=True)
     await asyncio.sleep(3600)
 
@@ -35,7 +36,7 @@ asyncio.run(main())
 
 
 def test_answers_refusals_and_deadlines() -> None:
-    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([sys.executable, "-c", SERVER, new_endpoint()], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         endpoint = server.stdout.readline().strip()
         with RpcClient(endpoint, peer="the master") as client:
@@ -50,7 +51,7 @@ def test_answers_refusals_and_deadlines() -> None:
 
 def test_somebody_who_waits_hears_of_the_end() -> None:
     program = f"import os, signal\n{SERVER}".replace("await asyncio.sleep(3600)\n    return", "os._exit(1)\n    return")
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen([sys.executable, "-c", program, new_endpoint()], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         with RpcClient(server.stdout.readline().strip(), peer="the master") as client:
             with pytest.raises(DeadlineError, match="the master ended before it answered"):

@@ -80,7 +80,7 @@ def test_there_is_one_list_of_known_keys() -> None:
     assert set(TOPOLOGY_KEYS) == set(KNOWN_TOPOLOGY_KEYS)
 
 
-def test_keys_that_would_be_ignored_in_silence_are_refused() -> None:
+def test_keys_that_this_release_does_not_act_on_are_named() -> None:
     from heronpy.plan.component_config import unsupported_problems
 
     (problem,) = unsupported_problems({"topology.component.output.bps": 100, "own": 1}, "component 'x'")

@@ -8,7 +8,7 @@ import pytest
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan import packing_plan, plan_diff
-from heronpy.plan.physical_plan import PlanView, build_physical_plan, instance_id
+from heronpy.plan.physical_plan import build_physical_plan, instance_id
 from heronpy.proto import plan_pb2
 from heronpy.proto import topology_pb2 as pb
 from tests.plan.builders import TopologyMessage
@@ -106,34 +106,3 @@ def test_physical_plan() -> None:
     assert plan.instances[4].instance_id == instance_id(2, "log", 5) == "container_2_log_5"
     with pytest.raises(TopologyError, match=r"no stream manager yet in container\(s\) 2"):
         build_physical_plan(TOPOLOGY, PACKING, STMGRS[2:], version=1, epoch=1)
-
-
-def test_plan_view() -> None:
-    view = PlanView(build_physical_plan(TOPOLOGY, PACKING, STMGRS, version=3, epoch=9))
-    assert view.version == 3
-    assert view.tasks_of("count") == [3, 4]
-    assert view.tasks_of("nothing") == []
-    assert view.container_of(5) == 2
-    assert view.stmgr_of(5).id == "stmgr-2"
-    assert view.component_of(4) == "count"
-    assert view.instance(4).component_index == 1
-    assert view.partition_index(4) == 1
-    assert view.tasks_in(1) == [1, 3, 4]
-    assert view.local_tasks("count", 1) == [3, 4]
-    assert view.spout_tasks == [1, 2]
-    assert view.containers == [1, 2]
-    assert view.is_spout("word")
-    assert 5 in view
-    assert 6 not in view
-    assert [name for name, _ in view.consumers("word", "words")] == ["count", "log"]
-    assert view.consumers("word", "words")[0][1].gtype == pb.FIELDS
-    assert view.consumers("log", "default") == []
-    assert view.output_streams("word") == ["errors", "words"]
-    assert view.stream_index("word", "words") == 1
-    assert view.stream_name("word", 0) == "errors"
-    assert view.fields_of("word", "errors") == ("text", "code")
-    assert view.config_of("log") == {"a": 1, "b": 2, "topology.component.parallelism": 1}
-    with pytest.raises(TopologyError, match="no stream 'x'; its streams: 'errors', 'words'"):
-        view.stream_index("word", "x")
-    with pytest.raises(KeyError):
-        view.instance(99)

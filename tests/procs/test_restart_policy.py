@@ -96,3 +96,51 @@ def test_pause_is_bounded_however_long_the_streak() -> None:
     limits = RestartLimits(budget=10_000)
     for step in range(2000):
         assert decide_restart(limits, history, ExitReason.CRASHED, 0.0, float(step)).pause_s <= 60
+
+
+@given(st.floats(0.01, 5), st.floats(5, 60), st.floats(60, 900))
+def test_user_code_that_goes_on_raising_has_a_budget_of_time(first_s: float, most_s: float, budget_s: float) -> None:
+    """However many restarts that makes; the pauses double up to the longest."""
+    limits = RestartLimits(backoff_s=first_s, backoff_max_s=most_s, budget=1, exception_budget_s=budget_s)
+    history = RestartHistory()
+    now, pauses = 1000.0, []
+    while (decision := decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, now, True)).restart:
+        pauses.append(decision.pause_s)
+        assert decision.outlook.charged == len(pauses) and decision.outlook.budget == 0
+        assert decision.outlook.failing_s < budget_s == decision.outlook.failing_max_s
+        now += decision.pause_s + 0.1
+    assert pauses == [min(first_s * 2.0**step, most_s) for step in range(len(pauses))]
+    assert budget_s <= now - 1000.0 <= budget_s + most_s + 0.1
+    assert f"ended {len(pauses) + 1} times in " in decision.cause and "without a healthy run" in decision.cause
+
+
+def test_a_dependency_that_is_away_for_a_minute_ends_nothing() -> None:
+    limits, history = RestartLimits(exception_budget_s=600.0), RestartHistory()
+    now = 0.0
+    while now < 60.0:
+        decision = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, now, True)
+        assert decision.restart
+        now += decision.pause_s + 0.1
+    assert now < 60.0 + limits.backoff_max_s
+    after = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1000.0, now + 1000.0, True)
+    assert after.restart and after.pause_s == limits.backoff_s, "a healthy run begins anew"
+    assert after.outlook.failing_s == 0.0 and after.outlook.charged == 1
+
+
+def test_kills_do_not_use_up_the_time_for_exceptions() -> None:
+    limits, history = RestartLimits(exception_budget_s=600.0), RestartHistory()
+    for step in range(400):
+        assert decide_restart(limits, history, ExitReason.KILLED, 1.0, 2.0 * step).restart
+    assert decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1.0, 802.0, True).outlook.failing_s == 0.0
+
+
+def test_exceptions_are_counted_when_their_number_is_named_or_there_is_no_time() -> None:
+    for limits in (
+        RestartLimits(budgets={ExitReason.USER_EXCEPTION: 2}, exception_budget_s=600.0),
+        RestartLimits(budget=2, exception_budget_s=0.0),
+    ):
+        history = RestartHistory()
+        raised = ExitReason.USER_EXCEPTION
+        decisions = [decide_restart(limits, history, raised, 0.0, float(step), True) for step in range(3)]
+        assert [decision.restart for decision in decisions] == [True, True, False]
+        assert [(one.outlook.charged, one.outlook.budget) for one in decisions[:2]] == [(1, 2), (2, 2)]

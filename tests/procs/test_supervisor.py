@@ -331,3 +331,43 @@ def test_random_stories_keep_the_invariants(story: list[tuple[str, int, int, flo
             now += 3
             give(Tick())
             give(Exited(name, view.number, 9))
+
+
+STARTUP_FAILURE = 3 << 8
+
+
+def test_user_code_that_has_run_once_may_fail_to_start_for_a_while() -> None:
+    """What a sink writes to is away: the process raises, and its successors raise in `initialize`."""
+    story = Story(TASK, limits=RestartLimits(backoff_s=1.0, backoff_max_s=60.0, budget=2, exception_budget_s=300.0))
+    story.spawn("task")
+    story.exit("task", USER_EXCEPTION, after=0.1)
+    began, pauses = story.now, []
+    while story.state("task") is ProcessState.BACKOFF:
+        view = story.machine.view("task")
+        assert view is not None and view.restart_at is not None
+        assert view.outlook.charged == len(pauses) + 1 and view.outlook.failing_max_s == 300.0
+        pauses.append(view.restart_at - story.now)
+        assert starts(story.do(Tick(), after=pauses[-1])) == [("task", len(pauses) + 1)]
+        story.spawn("task")
+        story.exit("task", STARTUP_FAILURE, after=0.1)
+    assert [round(pause) for pause in pauses[:8]] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert story.state("task") is ProcessState.FAILED and 300.0 <= story.now - began < 361.0
+
+
+def test_user_code_that_was_ready_counts_as_having_run() -> None:
+    story = Story(TASK, limits=RestartLimits(exception_budget_s=300.0))
+    story.spawn("task")
+    story.do(Reported("task", 1, 0.0, ready=True))
+    story.exit("task", KILLED, after=0.1)
+    story.do(Tick(), after=1.0)
+    story.spawn("task")
+    story.exit("task", STARTUP_FAILURE, after=0.1)
+    assert story.state("task") is ProcessState.BACKOFF
+
+
+def test_user_code_that_never_started_is_given_up_at_once() -> None:
+    story = Story(TASK, limits=RestartLimits(exception_budget_s=300.0))
+    story.spawn("task")
+    story.do(Reported("task", 1, 0.0))
+    story.exit("task", STARTUP_FAILURE, after=0.1)
+    assert story.state("task") is ProcessState.FAILED

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ import pytest
 
 from heronpy.proto import control_pb2 as control
 from tests.support.command import Heron
-from tests.support.inside import ask_master, metric
+from tests.support.inside import ask_master, inside, metric
+from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "programs" / "poison.py"
 #: Many restarts in a row are what is wanted here.
@@ -111,3 +115,74 @@ def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: 
     found = letters(heron)
     assert sorted(letter["payload"][0] for letter in found) == sorted(poison)
     assert all(letter["tries"] == 3 for letter in found)
+
+
+@pytest.mark.parametrize(
+    ("mode", "asynchronous"),
+    [("ATMOST_ONCE", False), ("ATLEAST_ONCE", False), ("ATLEAST_ONCE", True), ("EFFECTIVELY_ONCE", False)],
+)
+def test_a_value_that_cannot_be_decoded_is_one_dead_letter(heron: Heron, out: Path, mode: str, asynchronous: bool) -> None:
+    """Its neighbours in the frame arrive, each once; it is not sent again; it is counted."""
+    poison = {20: "undecodable", 21: "undecodable", 150: "undecodable"}
+    submit(heron, out, poison, "--mode", mode, *(["--asynchronous"] if asynchronous else []))
+    heron.when_state("poison", "FINISHED")
+    assert sorted(numbers(out / "stored").elements()) == sorted(set(range(COUNT)) - set(poison))
+    found = letters(heron)
+    pickles = [base64.b64decode(letter["payload"][0]["base64"]) for letter in found]
+    assert sorted(data[-6] for data in pickles) == sorted(poison), "the bytes that came are kept"
+    assert all("does not come back" in letter["traceback"] and "could not be decoded" in letter["traceback"] for letter in found)
+    [work] = [task for task in inside(heron, "poison").tasks if task.component == "work"]
+    assert (work.dead_letters, work.lost_tuples) == (len(poison), 0)
+    wait_for(
+        lambda: metric(ask_master(heron, "poison", control.GetMetrics(component="work")), "__malformed-tuples")
+        == len(poison), 10, "the metric",
+    )  # fmt: skip
+    if mode == "ATLEAST_ONCE":
+        assert numbers(out / "acked") == Counter(range(COUNT))
+
+
+EQUAL = Path(__file__).parent / "programs" / "equal.py"
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_a_kill_from_outside_blames_no_tuple(heron: Heron, out: Path, mode: str) -> None:
+    """However often a task is killed while tuples of one content pass, none of them is given up."""
+    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
+    heron.submit(EQUAL, "poison", "--out", out, "--count", 6000, "--mode", mode, *QUICK, *often)
+    killed: set[int] = set()
+    for _ in range(6):
+        pid = wait_for(lambda: busy_worker(heron, killed), 60, "a worker that has processed tuples")
+        os.kill(pid, signal.SIGKILL)
+        killed.add(pid)
+    heron.when_state("poison", "FINISHED", 120)
+    assert letters(heron) == []
+    if mode == "EFFECTIVELY_ONCE":
+        assert (out / "counted").read_text() == "6000"
+    else:
+        assert set(numbers(out / "acked")) == set(range(6000))
+
+
+def busy_worker(heron: Heron, killed: set[int]) -> int:
+    """The present process of the worker, once it is in the middle of its work; 0 while it is not."""
+    [worker] = [task for task in inside(heron, "poison").tasks if task.component == "work"]
+    return 0 if worker.pid in killed or worker.executed < 50 else worker.pid
+
+
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_many_equal_tuples_of_poison_cost_few_deaths(heron: Heron, out: Path, mode: str) -> None:
+    """Each of them becomes a dead letter, and not a process each; the innocent among them arrive."""
+    often = ("--config-property", "heron.checkpoint.interval_s=0.3")
+    budget = ("--config-property", "heron.checkpoint.restore_budget=1000")
+    poison, count = 40, 400
+    heron.submit(EQUAL, "poison", "--out", out, "--count", count, "--poison", poison, "--mode", mode,
+                 *QUICK, *often, *budget)  # fmt: skip
+    heron.when_state("poison", "FINISHED", 120)
+    found = letters(heron)
+    assert {tuple(letter["payload"]) for letter in found} == {("poison",)}
+    assert len((out / "deaths").read_text()) < 20
+    if mode == "EFFECTIVELY_ONCE":
+        assert len(found) == poison
+        assert (out / "counted").read_text() == str(count - poison)
+    else:
+        assert len(found) >= poison
+        assert set(numbers(out / "acked")) == set(range(count))

@@ -7,6 +7,7 @@ import logging
 import random
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,13 +27,29 @@ from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2
 from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as pb
 from heronpy.scheduler.local import LocalScheduler
 from heronpy.wire import codec
-from heronpy.wire.frames import ACK, DATA, FAIL, LINK_HEADER, LINK_OPEN, REGISTER, Frame, pack32, pack64
+from heronpy.wire.frames import (
+    ACK,
+    COMPLETE,
+    DATA,
+    FAIL,
+    LINK_HEADER,
+    LINK_OPEN,
+    REGISTER,
+    Frame,
+    pack16,
+    pack32,
+    pack64,
+)
+from instance.strangers import WAIT_S
 from stmgr.shell import Stmgr
 from stmgr.switch import Switch
+from tests.plan.builders import TopologyMessage
 from tests.security.messages import disfigured, envelopes, frames, payloads
 from tests.security.mutate import CASES, SEED, cases
+from tests.support.plane import INSTANCE, Plane, UserObject
 from tests.tmaster.test_tmaster_shell import cluster
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -92,7 +109,7 @@ def test_frames_at_a_switch() -> None:
         switch.receive([identity, bytes(header), data])
         switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, number), data)
         switch.settle_credit()
-    assert switch.counts["garbage"] and switch.counts["damaged_links"]
+    assert switch.counts["garbage"] and switch.counts["damaged_links"] and switch.counts["malformed_frames"]
     # It goes on.
     for identity, epoch in names.items():
         begin(identity, epoch)
@@ -101,6 +118,74 @@ def test_frames_at_a_switch() -> None:
     frame = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=b"").SerializeToString()
     switch.receive([b"t:1:1", LINK_HEADER.pack(100, 2), frame])
     assert switch.tasks[2].link.queued_tuples or frame in sent
+
+
+class Sink(UserObject):
+    """Words are acked; one in three fails."""
+
+    def process(self, tup: Any) -> None:
+        (self.ack if len(repr(tup.values)) % 3 else self.fail)(tup)
+
+
+class Silent(UserObject):
+    def next_tuple(self) -> None: ...
+
+
+@pytest.mark.parametrize("reliability", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_frames_at_a_task(monkeypatch: pytest.MonkeyPatch, reliability: str) -> None:
+    """Whatever its stream manager sends, a task goes on and returns the credit of all of it."""
+    message = TopologyMessage()
+    message.spout("spout", outputs={"default": ["n"], "other": ["a", "b"]})
+    message.bolt("bolt", [("spout", "default", pb.SHUFFLE, []), ("spout", "other", pb.SHUFFLE, [])], outputs={})
+    settings = replace(INSTANCE, allow_pickle=False)
+    tasks = {1: ("spout", 1), 2: ("bolt", 1)}
+    logging.getLogger("heron.instance").setLevel(logging.CRITICAL)
+    plane = Plane(
+        monkeypatch, message.message, tasks, {"spout": Silent, "bolt": Sink}, reliability=reliability,
+        instance_settings=settings,
+    )  # fmt: skip
+    try:
+        plane.settle()
+        seeds = [*frames(), *bolt_frames()]
+        for number, data in enumerate(cases(seeds, f"task-{reliability}", 20, partial(disfigured, kind=Frame))):
+            for task_id in tasks:
+                task = plane.tasks[task_id]
+                sock = plane.sockets[task.link._identity]
+                sock.inbox.append((LINK_HEADER.pack(task.link.epoch, task.link._receive_seq + 1), data))
+                plane.turn(task_id)
+            if number % 100 == 0:
+                for channel in plane.channels.values():
+                    channel.clear()
+        bolt = plane.tasks[2]
+        plane.clock.now += WAIT_S + 1
+        plane.turn(2)
+        plane.turn(2)
+        assert bolt.epoch == plane.tasks[1].epoch == 1, "no task has died"
+        assert bolt.metrics.counters["__malformed-frames", ""] and bolt.metrics.counters["__malformed-tuples", ""]
+        assert not bolt.queue and not bolt.current and not bolt.opener.strangers
+        assert bolt.link.consumed_bytes == bolt.link.received_bytes
+        assert (bolt.progress.in_tuples, bolt.progress.in_bytes) == (0, 0)
+        assert bolt.progress.executed
+    finally:
+        plane.close()
+        logging.getLogger("heron.instance").setLevel(logging.NOTSET)
+
+
+def bolt_frames() -> list[bytes]:
+    """Frames that a bolt of two streams takes."""
+    flat = codec.encode(["word", 1, None, 2.5, b"x", 1 << 80])
+    made = [
+        Frame(kind=DATA, source_task=1, dest_task=2, count=6, payload=flat),
+        Frame(kind=DATA, source_task=1, dest_task=2, stream=1, count=3, payload=flat, skip=1),
+        Frame(kind=DATA, source_task=1, dest_task=2, count=4, payload=flat, streams=pack16([0, 1, 1, 0]), skip=2),
+        Frame(kind=DATA, source_task=1, dest_task=2, count=6, payload=flat, tracked=True, root_base=4, root_task=1,
+              edge=9, derived_edges=True),
+        Frame(kind=DATA, source_task=1, dest_task=2, stream=1, count=3, payload=flat, tracked=True,
+              roots=pack64([7, 8, 9, 10]), root_counts=pack32([2, 1, 1]), root_tasks=pack32([1, 1, 2, 1]), edge=3),
+        Frame(kind=DATA, source_task=7, dest_task=2, count=6, payload=flat),
+        Frame(kind=COMPLETE, dest_task=1, first=[1, 9], length=[2, 1]),
+    ]  # fmt: skip
+    return [frame.SerializeToString() for frame in made]
 
 
 def test_headers_and_payloads() -> None:
@@ -113,12 +198,19 @@ def test_headers_and_payloads() -> None:
         except RemoteWireError:
             pass
     assert taken < CASES * 20 / 3
-    read = codec.decoder(allow_pickle=False)
+    read, salvage = codec.decoder(allow_pickle=False), codec.salvager(allow_pickle=False)
+    salvaged = 0
     for data in cases(payloads(), "payloads", 20):
         try:
             assert isinstance(read(data, codec.MSGPACK), list)
         except RemoteWireError:
-            pass
+            try:
+                found = salvage(data, codec.MSGPACK)
+            except RemoteWireError:
+                continue
+            salvaged += 1
+            assert any(type(value) is codec.Undecodable for value in found)
+    assert salvaged
 
 
 # ---- control -------------------------------------------------------------------------------------------
@@ -266,4 +358,6 @@ def test_a_few_bytes_never_ask_for_much_memory(kind: frame_pb2.Kind) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20, f"{peak} bytes"
-    assert switch.counts["garbage"]
+    assert switch.counts["garbage"] == 1
+    # Roots that are not tracked are nobody's.
+    assert switch.counts["malformed_frames"] == (1 if kind == DATA else 2)

@@ -250,15 +250,15 @@ def test_dead_letters_and_poison_journals(tmp_path: Path, caplog: pytest.LogCapt
     assert feed(file.path, [file.path.read_bytes() * 3, deep], "letters", lambda: list(read_letters(file.path))) == 0
 
     path = tmp_path / "journal"
-    journal = Journal(path)
-    journal.charge("k", "why", deadly=True)
+    journal = Journal(path, 3)
+    journal.charges.charge("k", "why", 1.0, deadly=True)
     journal.save()
 
     def reload() -> None:
-        fresh = Journal(path)
+        fresh = Journal(path, 3)
         fresh.load()
-        for key in list(fresh.charges):
-            fresh.charge(key, "again", deadly=False)
+        for key in list(fresh.charges.by_key):
+            fresh.charges.charge(key, "again", 2.0, deadly=False)
         fresh.save()
 
     assert feed(path, [path.read_bytes(), deep, b'{"spoken": 1e999, "charges": {}}'], "journal", reload) == 0

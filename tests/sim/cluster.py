@@ -17,10 +17,12 @@ import heronpy.tmaster.archive
 import instance.checkpoints
 import instance.control
 import instance.definition
+import instance.link
 import instance.metrics
 import instance.shell
 import instance.task
 import stmgr.doors
+import stmgr.peers
 import stmgr.shell
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
@@ -59,6 +61,7 @@ from tests.sim.state import StateModel
 from tests.sim.workload import Outside, Shape
 
 TOPOLOGY = "sim"
+NETWORK = "tcp://127.0.0.1:*"
 log = logging.getLogger("sim")
 
 
@@ -68,6 +71,9 @@ def replacements() -> list[tuple[Any, str, Any]]:
     def bind(sock: Any, endpoint: str, keys: Any = None) -> str:
         sock.bind(endpoint)
         return str(sock.getsockopt(_LAST_ENDPOINT).decode())
+
+    def connect(sock: Any, endpoint: str, keys: Any = None) -> None:
+        sock.connect(endpoint)
 
     def leave(code: int) -> None:
         process = current_process()
@@ -90,6 +96,9 @@ def replacements() -> list[tuple[Any, str, Any]]:
     return [
         (heronpy.net.rpc, "bind", bind),
         (stmgr.doors, "bind", bind),
+        # The containers are on hosts of their own, whose network fails.
+        (stmgr.doors, "endpoint_of", lambda launch, name: NETWORK),
+        *((room, "connect", connect) for room in (heronpy.net.rpc, stmgr.shell, stmgr.peers, instance.link, instance.control)),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),
         (instance.control.ControlThread, "join", lambda control, timeout=None: _join(control.sim_thread, timeout)),
@@ -234,6 +243,7 @@ class Cluster:
                 settings_for(self.launch, "tmaster"),
                 state,
                 epoch=epoch,
+                endpoint=NETWORK,
                 checkpoints=settings,
                 archive=Archive(lambda: StoreChoice(self.launch, settings), "sim"),
             )

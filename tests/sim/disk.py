@@ -113,12 +113,12 @@ class StorageOs:
         return getattr(os, name)
 
     @staticmethod
-    def open(path: Any, flags: int, mode: int = 0o777) -> int:
+    def open(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if flags & os.O_CREAT:
             disk = _disk()
             disk.call()
             disk.check_space()
-        return os.open(path, flags, mode)
+        return os.open(path, flags, mode, dir_fd=dir_fd)
 
     @staticmethod
     def write(descriptor: int, data: Any) -> int:

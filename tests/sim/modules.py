@@ -95,6 +95,10 @@ class Os(Stand):
         """Descriptors end with their process."""
 
     @staticmethod
+    def register_at_fork(**hooks: Any) -> None:
+        """Nobody forks here, and the real process must not keep the hooks of a simulated one."""
+
+    @staticmethod
     def fork() -> int:
         raise AssertionError("a simulated process does not fork; set checkpoint.fork_above_bytes high")
 

@@ -145,3 +145,58 @@ def test_a_table_is_not_added_to(tmp_path):
     (tmp_path / "x").touch()
     with pytest.raises(SystemExit, match="holds a table already"):
         fd.new_table(str(tmp_path), "n")
+
+
+def table_of(counts, folder):
+    """A table as the sink would write it."""
+    folder.mkdir()
+    rows = [(kind, key, delay, n) for (kind, key, delay), n in counts.items()]
+    names = ["kind", "key", "delay_minutes", "flights"]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    types = [pa.string(), pa.string(), pa.int32(), pa.int64()]
+    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, names=names), folder / "part.parquet")
+    return folder
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file of three flights: two alike, and a cancelled one."""
+    file = tmp_path / "flights.csv"
+    line = "2013,1,1,517,515,{delay},830,819,11,{carrier},1545,N1,{origin},IAH,227,1400,5,15,2013-01-01"
+    flights = [("2", "UA", "EWR"), ("2", "UA", "EWR"), ("NA", "AA", "JFK")]
+    lines = [line.format(delay=delay, carrier=carrier, origin=origin) for delay, carrier, origin in flights]
+    file.write_text("\n".join(["header", *lines]) + "\n")
+    return file
+
+
+def test_a_table_that_is_right_is_reported_with_what_was_checked(small, tmp_path, capsys):
+    table = table_of(fd.file_counts(small), tmp_path / "t")
+    assert fd.report(table, small) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "checked: 3 of 3 lines, none twice"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({("carrier", "UA", 2): 1}, ["by carrier 1 lines are counted twice"]),
+        ({("origin", "JFK", None): -1}, ["by origin 1 of 3 lines are missing"]),
+        # The sums are right, and the table is not.
+        (
+            {("carrier", "UA", 2): -1, ("carrier", "AA", None): 1},
+            ["by carrier 1 of 3 lines are missing", "by carrier 1 lines are counted twice"],
+        ),
+    ],
+)
+def test_no_answer_is_printed_from_a_table_that_is_wrong(small, tmp_path, capsys, change, words):
+    counts = fd.file_counts(small)
+    for key, more in change.items():
+        counts[key] += more
+    assert fd.report(table_of(+counts, tmp_path / "t"), small) == 1
+    said = capsys.readouterr()
+    assert said.out == "" and all(word in said.err for word in words), said.err
+
+
+def test_a_table_that_is_not_there_is_said(small, tmp_path, capsys):
+    assert fd.report(tmp_path / "none", small) == 1
+    assert "there is no table at" in capsys.readouterr().err

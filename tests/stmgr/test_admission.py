@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import pytest
 
@@ -50,6 +51,10 @@ def test_who_can_be_no_task_of_this_container_is_refused(message: control.Regist
     assert door.refused == 1
 
 
+async def answered(packed: Awaitable[bool]) -> bool:
+    return await packed
+
+
 @pytest.mark.parametrize("current", [None, shown(), shown((3, 2))])
 def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
     current: plan.PhysicalPlan | None, monkeypatch: pytest.MonkeyPatch
@@ -58,14 +63,14 @@ def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
     monkeypatch.setattr(admission, "LOOK_AGAIN_S", 0.0)
     door, state = Admission("wc", 1), MemoryStateManager()
     assert not door.by_plan(asks(3), current)
-    asyncio.run(door.by_packing(asks(3), state))
+    asyncio.run(answered(door.by_packing(asks(3), state)))
     packing = plan.PackingPlan()
     packing.containers.add(id=1).instances.add(task_id=3, component="count")
     packing.containers.add(id=2).instances.add(task_id=4, component="count")
     state.create(paths.packing_plan("wc"), packing.SerializeToString())
-    asyncio.run(door.by_packing(asks(3), state))
+    asyncio.run(answered(door.by_packing(asks(3), state)))
     with pytest.raises(RpcError, match="container_1_count_4 is in no packing plan of container 1"):
-        asyncio.run(door.by_packing(asks(4), state))
+        asyncio.run(answered(door.by_packing(asks(4), state)))
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -82,3 +87,16 @@ def test_of_a_tasks_registrations_only_the_newest_counts(planned: bool) -> None:
         return [*await asyncio.gather(*asked), await other]
 
     assert asyncio.run(ask()) == [False, False, not planned, True]
+
+
+def test_a_registration_that_waits_to_be_served_is_older_than_one_that_the_plan_admits() -> None:
+    """The plan may come, and admit the next one, before the event loop has begun to look for the first."""
+    door, state = Admission("wc", 1), MemoryStateManager()
+
+    async def ask() -> bool:
+        assert not door.by_plan(asks(3), shown())
+        first = door.by_packing(asks(3), state)
+        assert door.by_plan(asks(3), shown((3, 1)))
+        return await first
+
+    assert not asyncio.run(ask()), "the link of the newer one would end"

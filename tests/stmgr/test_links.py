@@ -212,3 +212,11 @@ def test_links_conserve_every_tuple(seed: int) -> None:
         assert link.queued_tuples == sum(w.tuples for w in link.waiting())
         assert link.queued_bytes == sum(len(w.data) for w in link.waiting())
         assert put == link.total_consumed + link.in_flight() + link.queued_tuples + lost
+
+
+def test_a_goodbye_that_claims_more_than_was_sent_is_believed_no_further_than_that() -> None:
+    link = Link("task-2", 2, lambda header, data: True)
+    frame = Waiting(Frame(kind=DATA, count=3).SerializeToString(), 3, 2, False, None)
+    link.put_back([frame], 9)
+    assert link.queued_tuples == 0 and link.total_consumed == 3
+    assert Frame.FromString(link.queue[0].data).skip == 3

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from errno import EMFILE
+from typing import Any
 
 import pytest
 import uvloop
 import zmq
 
 from heronpy.common.rooms import StmgrSettings
+from heronpy.net.transport import bind
 from heronpy.proto import plan_pb2
 from stmgr import peers
 from stmgr.peers import PeerConnection
 from tests.support.waiting import eventually
+from tests.support.wires import new_endpoint
 
 # libuv keeps the pipe of its first loop for as long as the process lives: that is no leak of a test.
 uvloop.new_event_loop().close()
@@ -38,7 +42,7 @@ class Links:
 def router() -> Iterator[zmq.Socket[bytes]]:
     socket = zmq.Context.instance().socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-    socket.bind("tcp://127.0.0.1:*")
+    bind(socket, new_endpoint())
     yield socket
     socket.close(0)
 
@@ -64,3 +68,33 @@ def test_a_busy_loop_does_not_close_the_new_connection_for_the_old_one(router: z
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+def test_a_link_is_opened_once_there_are_descriptors_again(
+    router: zmq.Socket[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = router.getsockopt_string(zmq.LAST_ENDPOINT)
+    monkeypatch.setattr(peers, "RETRY_S", 0.01)
+    real, refusals = peers.configure, iter([EMFILE, EMFILE])
+
+    def configure(*arguments: Any, **options: Any) -> Any:
+        if full and (number := next(refusals, 0)):
+            raise zmq.ZMQError(number)
+        return real(*arguments, **options)
+
+    full: list[bool] = []
+
+    async def main() -> None:
+        links, epochs = Links(), iter(range(1, 100))
+        record = plan_pb2.StmgrRecord(id="stmgr-2", data_endpoint=endpoint, control_endpoint=endpoint)
+        connection = PeerConnection(record, b"s:stmgr-1:1", links, StmgrSettings(), lambda: next(epochs))  # type: ignore[arg-type]
+        await eventually(lambda: len(links.opened) == 1)
+        full.append(True)
+        connection.renew()
+        assert not connection.transmit(b"", b"")
+        await eventually(lambda: len(links.opened) == 2)
+        assert next(refusals, None) is None, "it was refused twice before"
+        connection.close()
+
+    monkeypatch.setattr(peers, "configure", configure)
+    asyncio.run(main())

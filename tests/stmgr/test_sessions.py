@@ -48,3 +48,14 @@ def test_after_a_pause_of_its_own_nobody_is_lost() -> None:
     assert sessions.expire(1.0) == []
     assert sessions.expire(60.0) == []
     assert [sessions.expire(60.0 + second) for second in (4.0, 8.0, 10.5)] == [[], [], [3]]
+
+
+def test_the_last_words_of_a_replaced_process_are_told_once() -> None:
+    sessions = Sessions(lost_s=10.0)
+    sessions.register(b"one", control.RegisterInstance(task_id=3, epoch=1), 0.0)
+    sessions.heard(b"one", control.TaskStatus(task_id=3, epoch=1, executed=7), 1.0)
+    sessions.register(b"two", control.RegisterInstance(task_id=3, epoch=2), 1.1)
+    assert [(status.epoch, status.executed) for status in sessions.take_ended()] == [(1, 7)]
+    assert not sessions.take_ended()
+    sessions.register(b"two", control.RegisterInstance(task_id=3, epoch=2), 1.2)
+    assert not sessions.take_ended(), "the same process, once more"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from heronpy.wire.frames import (
     ACK,
     CLAMP,
     COMPLETE,
+    COUNT_MAX,
     CREDIT,
     DATA,
     FAIL,
@@ -22,7 +24,8 @@ from heronpy.wire.frames import (
     Frame,
     pack64,
 )
-from stmgr.links import SILENT_PROBES
+from stmgr.early import BYTES_MAX, LINKS_MAX, EarlyLinks
+from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
 from stmgr.switch import Switch
 
 SPOUT, BOLT, FAR = 1, 2, 9
@@ -110,10 +113,13 @@ def test_a_frame_for_nobody_is_counted_credited_and_its_roots_fail() -> None:
     spout = world.register(SPOUT)
     world.receive(spout, tracked(77, 10, 3))
     assert world.switch.discarded == {"no such task": 3}
+    assert world.switch.lost_tuples == 0, "its spout is told, and sends them again"
+    world.receive(spout, data(77, 4))
+    assert world.switch.discarded == {"no such task": 7} and world.switch.lost_tuples == 4
     [failed] = world.of(spout, COMPLETE)
     assert failed.failed and ([*failed.first], [*failed.length]) == ([10], [3])
     world.switch.settle_credit()
-    assert world.of(spout, CREDIT)[-1].consumed_tuples == 3
+    assert world.of(spout, CREDIT)[-1].consumed_tuples == 7
 
 
 def test_the_last_frames_of_a_blocked_queue_are_credited() -> None:
@@ -161,6 +167,7 @@ def test_zombies_and_old_links_are_refused_and_counted() -> None:
 
 def test_a_peer_of_an_earlier_incarnation_is_fenced() -> None:
     world = World()
+    world.switch.add_peer("stmgr-2", 3, world.transmit)
     new = world.peer(epoch=3)
     old = world.peer(epoch=2)
     assert world.switch.counts["fenced_links"] == 1
@@ -173,12 +180,82 @@ def test_a_peer_of_an_earlier_incarnation_is_fenced() -> None:
 def test_peers_get_no_credit_before_the_first_plan() -> None:
     sent: list[Frame] = []
     switch = Switch(StmgrSettings(), lambda identity, header, frame: not sent.append(Frame.FromString(frame)), lambda: 0.0)
+    switch.add_peer("stmgr-2", 1, lambda header, frame: True)
     switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(7, 1), Frame(kind=LINK_OPEN).SerializeToString()])
     assert not sent
     switch.take_places({BOLT: "bolt"}, set(), {})
     assert [frame.kind for frame in sent] == [CREDIT]
     switch.take_places({BOLT: "bolt"}, set(), {})
     assert len(sent) == 1
+
+
+def test_a_peer_that_the_plan_does_not_have_yet_waits_for_it() -> None:
+    """Nothing of it is taken before, neither tuples nor acks; then all of it is, in order."""
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    world.receive(spout, tracked(BOLT, base=0))
+    early = world.peer(epoch=2, link_epoch=9)
+    world.receive(early, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=0, root_task=SPOUT, edge=5))
+    world.receive(early, data(BOLT))
+    assert not world.of(early, CREDIT) and not world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 1
+    world.switch.add_peer("stmgr-2", 2, world.transmit)
+    assert world.of(early, CREDIT) and world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 2
+    assert not world.switch.discarded
+
+
+@pytest.mark.parametrize("identity", [b"s:stmgr-9:1", b"s:stmgr-2:7", b"t:2:1", b"t:99:1", b"anybody", b"\x00\x01\x02\x03\x04"])
+def test_nobody_else_gets_anything_in(identity: bytes) -> None:
+    world = World()
+    spout, bolt = world.register(SPOUT), world.register(BOLT)
+    sent = {who: len(frames) for who, frames in world.sent.items()}
+    world.epochs[identity], world.seq[identity] = 55, 0
+    for frame in (Frame(kind=LINK_OPEN), data(BOLT), tracked(FAR, 0), Frame(kind=CLAMP, on=True), Frame(kind=LEAVE)):
+        world.receive(identity, frame)
+    assert {who: len(frames) for who, frames in world.sent.items()} == sent and not world.to_peer
+    world.receive(spout, data(BOLT))
+    assert len(world.of(bolt, DATA)) == 1, "who is of the plan is served as before"
+
+
+def test_what_waits_for_the_plan_is_bounded_and_the_rest_is_counted() -> None:
+    early = EarlyLinks()
+    for number in range(LINKS_MAX + 5):
+        early.begin(b"s:stmgr-%d:1" % number, [b"open"])
+    assert early.refused == 5
+    message = [bytes(BYTES_MAX // 4)]
+    assert all(early.keep(b"s:stmgr-0:1", message) for _ in range(10))
+    assert early.refused == 5 + 7
+    assert not early.keep(b"s:stmgr-66:1", message)
+    early.forget_older("stmgr-0", 2)
+    assert early.take_out(b"s:stmgr-0:1") == []
+    assert early.take_out(b"s:stmgr-1:1") == [[b"open"]]
+    assert early.keep(b"s:stmgr-2:1", message), "there is room again"
+
+
+def test_an_ack_claims_no_more_than_what_is_live() -> None:
+    """A count of four million in thirty bytes makes no array of that size."""
+    world = World()
+    spout = world.register(SPOUT)
+    world.receive(spout, tracked(BOLT, base=10))
+    bolt = world.register(BOLT)
+    tracemalloc.start()
+    world.receive(bolt, Frame(kind=ACK, dest_task=SPOUT, count=COUNT_MAX, root_base=5, root_task=SPOUT, edge=5))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert world.of(spout, COMPLETE) and peak < 1 << 20
+    assert world.switch.ackers[SPOUT].unknown_roots == COUNT_MAX - 1
+
+
+def test_a_credit_claims_no_more_than_what_was_sent() -> None:
+    world = World()
+    spout = world.register(SPOUT)
+    world.switch.open_peer("stmgr-2", 50)
+    link = world.switch.peers["stmgr-2"].link
+    world.receive(spout, data(FAR))
+    huge = Frame(kind=CREDIT, granted_bytes=1 << 60, settled_tuples=1 << 60, consumed_tuples=1 << 60, consumed_frames=1 << 60)
+    body = huge.SerializeToString()
+    assert world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), body)
+    assert link.granted_bytes <= GRANT_MAX_BYTES + link.sent_bytes
+    assert (link.settled_tuples, link.consumed_tuples) == (0, 0), "nothing was sent before the grant"
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -259,7 +259,7 @@ def test_metadata_that_others_may_write_is_not_restored(
     location = tasks.checkpoint(1).location
     path = Path(location) / "metadata"
     path.chmod(0o666)
-    with pytest.raises(DamagedFileError, match="can be changed by every user, so it is not restored"):
+    with pytest.raises(DamagedFileError, match="can be changed by other users, so it is not restored"):
         Tasks(store, FILES, 1, location)
     path.chmod(0o600)
     check_trusted(location)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zipimport
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import PackageError
 from heronpy.storage import packages
+from heronpy.storage.archives import archive_in
 from heronpy.storage.packages import PackageStore
 
 DEADLINE_S = 30.0
@@ -340,7 +342,7 @@ def test_no_archive_writes_outside(
         for found in package.dir.rglob("*"):
             assert found.resolve().is_relative_to(package.dir)
     assert sorted(item.name for item in base.iterdir()) in (["store", "x.zip"], ["x.zip"])
-    assert len(list((base / "store").iterdir())) <= 3
+    assert len(list((base / "store").iterdir())) <= 4
 
 
 def test_a_package_that_changes_while_it_is_read_is_refused(
@@ -448,8 +450,44 @@ packages.PackageStore(sys.argv[1]).add(sys.argv[2])
     process = run(add, str(tmp_path / "store"), str(code), str(after))
     process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGKILL
-    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [".locks", ".tmp"]
+    assert sorted(path.name for path in (tmp_path / "store").iterdir()) == [".locks", ".manifests", ".tmp"]
     assert len(leftovers(tmp_path)) == 1
 
     assert len(content(PackageStore(tmp_path / "store").add(code).dir)) == 20
     assert leftovers(tmp_path) == []
+
+
+def test_an_archive_lies_beside_what_it_unpacks_to(store: PackageStore, tmp_path: Path) -> None:
+    """Tasks written for Apache Heron open the .pex that was submitted and read files from its folder."""
+    tar_file(tmp_path / "x.tar.gz", member("lib/a.py"), member("lib/link.py", tarfile.SYMTYPE, "a.py"), data=b"A = 1")
+    zip_file(tmp_path / "x.pex", {"lib/a.py": "A = 1", "PEX-INFO": "{}", ".deps/d.whl/d.py": "D = 1"})
+    (tmp_path / "folder/lib").mkdir(parents=True)
+    (tmp_path / "folder/lib/a.py").write_text("A = 1")
+    found = {}
+    for name in ("x.tar.gz", "x.pex", "folder"):
+        package = store.add(tmp_path / name, archived=True)
+        archive = archive_in(package.dir)
+        assert archive.parent == package.dir and stat.S_IMODE(archive.stat().st_mode) == 0o600
+        assert (package.dir / "lib/a.py").read_text() == "A = 1"
+        with zipfile.ZipFile(archive) as opened:
+            assert opened.read("lib/a.py") == b"A = 1"
+            found[name] = set(opened.namelist())
+        assert zipimport.zipimporter(str(archive) + "/lib").find_spec("a") is not None
+        assert store.add(tmp_path / name, archived=True) == package
+        alone = store.add(tmp_path / name)
+        assert alone.sha256 != package.sha256 and not archive_in(alone.dir).exists()
+    assert found["x.tar.gz"] == {"lib/a.py", "lib/link.py"} and found["folder"] == {"lib/a.py"}
+    assert ".deps/d.whl/d.py" in found["x.pex"] and archive_in(
+        store.add(tmp_path / "x.pex", archived=True).dir
+    ).read_bytes() == (tmp_path / "x.pex").read_bytes()
+
+
+def test_equal_content_has_an_equal_archive(tmp_path: Path) -> None:
+    archives = []
+    for place in ("one", "two"):
+        (tmp_path / place / "code").mkdir(parents=True)
+        (tmp_path / place / "code/a.py").write_text("A = 1")
+        os.utime(tmp_path / place / "code/a.py", (1_700_000_000 + len(place) + len(archives),) * 2)
+        package = PackageStore(tmp_path / place / "store").add(tmp_path / place / "code", archived=True)
+        archives.append((package.sha256, archive_in(package.dir).read_bytes()))
+    assert archives[0] == archives[1]

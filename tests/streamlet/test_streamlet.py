@@ -534,4 +534,4 @@ def test_config_and_resources() -> None:
     }
     assert given_config == {"mine": 1}
     resources = Resources().set_ram_in_gb(1)
-    assert (resources.get_ram(), resources.get_cpu()) == (1024**3, None)
+    assert (resources.get_ram(), resources.get_cpu()) == (1024**3, 0)

@@ -188,7 +188,7 @@ class Heron:
         root = self.home / "state" / "local"
         files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
         # The files that tell whether owners of nodes live are swept by the next owner.
-        return sorted(str(path) for path in files if path.name != ".lock" and path.parts[0] != ".owners")
+        return sorted(str(path) for path in files if path.name not in (".lock", ".reserve") and path.parts[0] != ".owners")
 
     def leftovers(self) -> list[str]:
         """Processes, state nodes and sockets that are there although no topology should be."""

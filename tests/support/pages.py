@@ -12,7 +12,6 @@ Times, durations, sizes, addresses, big numbers and the numbers of tables differ
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import shlex
@@ -23,6 +22,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from heronpy.cli.target import unix_user
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
@@ -169,8 +170,9 @@ class PageRun:
     def _plain(self, line: str) -> str:
         """A line without what differs from run to run."""
         in_table = _IN_TABLE.search(line.strip()) is not None
-        line = line.replace(str(self.home), "/home/you/.herondata").replace(socket.gethostname(), "host")
-        line = re.sub(rf"\blocal/{re.escape(getpass.getuser())}\b", "local/you", line)
+        line = line.replace(str(self.home), "/home/you/.herondata").replace(str(self.folder), "/home/you")
+        line = line.replace(socket.gethostname(), "host")
+        line = re.sub(rf"\blocal/{re.escape(unix_user())}\b", "local/you", line)
         line = _AMOUNT.sub("#", _TIME.sub("#", _UUID.sub("#", line)))
         line = (_NUMBER if in_table else _BIG).sub("#", line)
         return " ".join(re.sub("─+", "─", line).split())

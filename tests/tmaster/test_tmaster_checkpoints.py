@@ -25,7 +25,8 @@ def attempt(w: CheckpointWorld) -> int:
 
 
 def started(w: CheckpointWorld) -> bool:
-    return bool(w.regions()) and all(r.started for r in w.regions()) and w.life == control.LIFE_RUNNING
+    going = w.life in (control.LIFE_RUNNING, control.LIFE_DEGRADED)  # its last tasks say so a heartbeat later
+    return bool(w.regions()) and all(r.started for r in w.regions()) and going
 
 
 def restored_from(w: CheckpointWorld, before: int) -> int:
@@ -231,7 +232,7 @@ def test_the_cause_says_what_is_restored_and_why() -> None:
     w.kill(3)
     w.until(lambda: attempt(w) == 2)
     status = w.status()
-    assert status.lifecycle == control.LIFE_RUNNING
+    assert status.lifecycle == control.LIFE_DEGRADED
     assert status.cause.startswith(f"restoring from checkpoint {number}: task 3 of count")
 
 
@@ -299,7 +300,8 @@ def test_kills_in_a_row_neither_wait_for_each_other_nor_end_it() -> None:
         began = w.now
         w.until(lambda number=number: attempt(w) > number + 1 and started(w))
         took.append(w.now - began)
-    assert w.life == control.LIFE_RUNNING and max(took) <= took[0] + 1.0, took
+    assert max(took) <= took[0] + 1.0, took
+    w.until(lambda: w.life == control.LIFE_RUNNING, 2)
 
 
 def test_a_complete_checkpoint_forgives_the_restores_before_it() -> None:

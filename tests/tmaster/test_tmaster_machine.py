@@ -152,8 +152,8 @@ def test_silent_stream_manager_is_lost_and_found() -> None:
     world.sims[2].silent = True
     world.rounds(12)
     status = world.status()
-    assert status.lifecycle == control.LIFE_RUNNING
-    assert "stmgr-2" in status.cause
+    assert status.lifecycle == control.LIFE_DEGRADED
+    assert status.cause.endswith("no sign of life from stmgr-2")
     lost = {t.task_id for t in status.tasks if t.state == control.TASK_LOST}
     assert lost == set(world.sims[2].tasks)
     assert "stmgr-2 has been silent" in next(t.error for t in status.tasks if t.task_id in lost)
@@ -286,6 +286,21 @@ def test_restart_of_a_container_and_of_all() -> None:
     assert world.container_0_restarts == 2
 
 
+def test_restart_of_a_component_restarts_its_tasks_everywhere_and_nothing_else() -> None:
+    world = World().running()
+    before = {task.status.task_id: task.status.epoch for task in world.tasks()}
+    world.task(4).stuck = True
+    token = world.request(events.RestartRequested, -1, 0, "count")
+    world.rounds(3)
+    assert token not in world.replies, "it waits for all of them"
+    world.task(4).stuck = False
+    assert world.answer(token).body.text == "restarted component count: 2 tasks back"
+    newer = {task.status.task_id for task in world.tasks() if task.status.epoch > before[task.status.task_id]}
+    assert newer == {3, 4} and world.container_0_restarts == 0
+    assert [sim.epoch for sim in world.sims.values()] == [1, 1]
+    assert "no component nobody" in world.answer(world.request(events.RestartRequested, -1, 0, "nobody")).error
+
+
 def test_restart_that_does_not_come_back_or_cannot_begin() -> None:
     world = World().running()
     assert "no task 77" in world.answer(world.request(events.RestartRequested, 0, 77)).error
@@ -334,6 +349,44 @@ def test_finish_goes_bolt_by_bolt_and_waits_for_the_last_tuple() -> None:
     assert "has finished" in world.answer(world.request(events.StateRequested, False)).error
     world.start_master()
     world.until(lambda: world.life == control.LIFE_FINISHED)
+
+
+def test_a_deactivated_topology_is_drained_once_nothing_moves() -> None:
+    world = World().running()
+    world.rounds(5)
+    assert not world.status().drained  # quiet, but its spouts may emit
+    world.task(3).status.in_queue_tuples = 2
+    world.answer(world.request(events.StateRequested, False))
+    world.rounds(5)
+    assert world.life == control.LIFE_PAUSED and not world.status().drained
+    world.task(3).status.in_queue_tuples, world.task(3).status.executed = 0, 2
+    world.until(lambda: world.status().drained)
+    world.start_master()
+    assert not world.status().drained
+    world.until(lambda: world.status().drained)
+    world.answer(world.request(events.StateRequested, True))
+    assert not world.status().drained
+
+
+def test_spouts_that_rest_for_good_are_at_their_end() -> None:
+    world = World(bolts={"split": 2, "count": 2}).running()
+    world.answer(world.request(events.StateRequested, False))
+    world.rounds(10)
+    assert world.life == control.LIFE_PAUSED and not world.sims[1].finish_orders
+    world.answer(world.request(events.StateRequested, False, True))
+    world.until(lambda: world.life == control.LIFE_FINISHED)
+    assert world.sims[1].finish_orders == [[3], [5]] and world.sims[2].finish_orders == [[4], [6]]
+
+
+def test_an_activation_takes_the_end_of_input_back() -> None:
+    world = World().running()
+    world.task(3).status.in_queue_tuples = 2
+    world.answer(world.request(events.StateRequested, False, True))
+    world.rounds(3)
+    world.answer(world.request(events.StateRequested, True))
+    world.task(3).status.in_queue_tuples, world.task(3).status.executed = 0, 2
+    world.rounds(10)
+    assert world.life == control.LIFE_RUNNING and not world.sims[1].finish_orders
 
 
 def test_task_that_restarts_while_finishing_is_told_again() -> None:

@@ -101,7 +101,8 @@ def act(world: World, action: str, rng: random.Random, asked: dict[int, int]) ->
         asked[world.request(events.StateRequested, action == "activate")] = world.epoch
     elif action == "restart_request":
         container = rng.choice((-1, 0, 1, 2, 9))
-        asked[world.request(events.RestartRequested, container, rng.choice((0, 1, 9)))] = world.epoch
+        component = rng.choice(("", "count", "nobody"))
+        asked[world.request(events.RestartRequested, container, rng.choice((0, 1, 9)), component)] = world.epoch
     elif action == "update":
         asked[random_update(world, rng)] = world.epoch
     elif action == "config":

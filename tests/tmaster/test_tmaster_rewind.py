@@ -116,7 +116,7 @@ def test_going_back_ends_a_failure() -> None:
     before, token = attempt(w), w.request(events.RewindRequested, 2)
     assert w.life != control.LIFE_FAILED, "who could not restore the last attempt is replaced"
     assert not w.answer(token).error and restored_from(w, before) == 2, "the store was away and is back"
-    assert w.life == control.LIFE_RUNNING
+    w.until(lambda: w.life == control.LIFE_RUNNING, 2)
 
 
 def test_going_back_is_refused_during_an_update_after_the_end_and_in_other_modes() -> None:

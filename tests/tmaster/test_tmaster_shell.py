@@ -27,6 +27,7 @@ from heronpy.proto import topology_pb2 as api
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
+from tests.support.wires import new_endpoint
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
 SETTINGS = TmasterSettings(start_timeout_s=5.0)
@@ -64,6 +65,7 @@ class FakeContainer:
         self.asked_to_register = 0
         self.finished: set[int] = set()
         self.exhausted = False
+        self.dead_letters = 0
         self.stmgr = ControlClient(endpoint, self._on_stmgr, b"stmgr-%d" % container.id)
         self.executor = ControlClient(endpoint, self._on_executor, b"executor-%d" % container.id)
         self._beats = asyncio.ensure_future(self._beat())
@@ -108,6 +110,7 @@ class FakeContainer:
                     epoch=self.epochs[instance.task_id],
                     state=state,
                     plan_version=self.plan.version,
+                    dead_letters=self.dead_letters,
                 )
             )
         return result
@@ -185,7 +188,7 @@ class Cluster:
 async def cluster(state: Any = None, epoch: int | None = 7) -> AsyncIterator[Cluster]:
     if state is None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-    result = Cluster(Shell("wc", SETTINGS, state, epoch=epoch), state)
+    result = Cluster(Shell("wc", SETTINGS, state, epoch=epoch, endpoint=new_endpoint()), state)
     await result.start()
     try:
         yield result
@@ -291,6 +294,61 @@ def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
     run(scenario)
 
 
+def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
+    """What the successor hears from the living does not hold them."""
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+        async with cluster(state, None) as c:
+            await c.join()
+            c.containers[0].dead_letters = 3  # of each of its two tasks
+            while (await c.status()).totals.dead_letters != 6:
+                await asyncio.sleep(0.01)
+            c.containers[0].dead_letters = 0
+            await c.cli.call(control.RestartTarget(container=1))
+            assert (await c.status()).totals.dead_letters == 6
+            last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
+
+            def kept() -> bool:
+                found = state.get(paths.totals("wc"))
+                return bool(found) and control.TotalsLedger.FromString(found[0]).tasks == last
+
+            await until(kept)
+            epochs = [container.epochs for container in c.containers]
+        async with cluster(MemoryStateManager(store), None) as c:
+            packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
+            c.containers = [FakeContainer(c.endpoint, container, 2) for container in packing.containers]
+            for container, numbers in zip(c.containers, epochs, strict=True):
+                container.epochs = numbers
+                await until(lambda container=container: container.asked_to_register)
+                await container.register()
+            await c.until_life(control.LIFE_RUNNING)
+            found = await c.status()
+            assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
+
+    run(scenario)
+
+
+def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
+    async def scenario() -> None:
+        state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
+        state.create(paths.totals("wc"), b"\xff garbage")
+        write = state.set
+
+        def full(path: str, data: bytes, version: int | None = None) -> int:
+            if path == paths.totals("wc"):
+                raise StateError("the disk is full")
+            return int(write(path, data, version=version))
+
+        state.set = full
+        async with cluster(state) as c:
+            await c.join()
+            assert (await c.cli.call(control.SetState(active=False))).text == "wc is inactive"
+
+    run(scenario)
+
+
 def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None:
     async def scenario() -> None:
         store = MemoryStore()
@@ -299,10 +357,10 @@ def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None
         old.create(
             paths.tmaster("wc"), plan.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True
         )
-        shell = Shell("wc", SETTINGS, state, epoch=4)
+        shell = Shell("wc", SETTINGS, state, epoch=4, endpoint=new_endpoint())
         task = asyncio.ensure_future(shell.run())
         # An even older one gives up at once.
-        assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2).run() == FENCED
+        assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2, endpoint=new_endpoint()).run() == FENCED
         assert not task.done()
         old.die()
         await until(lambda: shell.machine)
@@ -320,7 +378,7 @@ def test_master_gives_up_when_the_predecessor_stays() -> None:
         state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
         state.create(paths.tmaster("wc"), plan.TmasterLocation(epoch=3).SerializeToString())
         settings = TmasterSettings(start_timeout_s=0.1)
-        assert await Shell("wc", settings, MemoryStateManager(store), epoch=4).run() == FAILURE
+        assert await Shell("wc", settings, MemoryStateManager(store), epoch=4, endpoint=new_endpoint()).run() == FAILURE
 
     run(scenario)
 
@@ -350,7 +408,7 @@ def test_plan_is_not_sent_before_the_state_manager_has_taken_it() -> None:
 def test_somebody_else_wrote_the_plan() -> None:
     async def scenario() -> None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
-        c = Cluster(Shell("wc", SETTINGS, state, epoch=7), state)
+        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint()), state)
         await c.start()
         await c.join()
         state.set(paths.physical_plan("wc"), b"")

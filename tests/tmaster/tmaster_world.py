@@ -212,6 +212,7 @@ class World:
         bolts: dict[str, int] | None = None,
         active: bool = True,
         settings: TmasterSettings | None = None,
+        asking: str = "",
     ) -> None:
         self.settings = settings or TmasterSettings()
         self.now = 100.0
@@ -223,6 +224,8 @@ class World:
         self.notes: list[str] = []
         self.writes: list[Node] = []
         self.topology = make_topology(spouts or {"word": 2}, bolts or {"count": 2}, active=active)
+        for bolt in self.topology.bolts:
+            bolt.comp.asks_readiness = bolt.comp.name == asking
         packing = make_packing(self.topology, containers)
         self.store: dict[Node, Any] = {Node.TOPOLOGY: self.topology, Node.PACKING_PLAN: packing}
         self.sims: dict[int, SimStmgr] = {}

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heronpy.common.errors import ConfigError
 from heronpy.verify import records
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
@@ -312,3 +313,66 @@ def test_percentiles_are_values(values: list[float]) -> None:
     assert percentile(values, 1.0) == max(values)
     assert percentile(values, 0.5) in values
     assert percentile([], 0.5) is None
+
+
+EQUAL = replace(SPEC, distinct=3)
+
+
+def equal_rows() -> list[Row]:
+    """All tuples, as records of the few contents that they have."""
+    found: list[Row] = []
+    for number in range(EQUAL.partitions):
+        for seq in range(EQUAL.count):
+            partition, content, _, _, crc = Partition(EQUAL, number).tuple(seq)
+            found.append([content, seq / 100, partition, crc, 0, 0, 3, 1])
+    return found
+
+
+def judge_equal(out: Path, rows: list[Row], mode: str, replays: int = 0) -> Verdict:
+    for number in range(EQUAL.partitions):
+        progress = Progress(progress_path(out, number), 1)
+        for _ in range(replays if not number else 0):
+            progress.note_replay()
+        progress.close()
+    segment = Segment(out / records.TRACE / "3-000001.seg")
+    for row in rows:
+        segment.append(RECORD.pack(*row))
+    segment.close()
+    if mode == "EFFECTIVELY_ONCE":
+        rows_file = Segment(out / records.ROWS / "3-1.committed")
+        rows_file.append(b"".join(RECORD.pack(*row) for row in rows))
+        rows_file.close()
+        totals = expected_totals(EQUAL)
+        content = {key_text(n): (int(totals.counts[n]), int(totals.sums[n])) for n in range(EQUAL.keys)}
+        records.write_atomically(out / records.TOTALS / "3.json", {"totals": content})
+    return verify(out, EQUAL, mode, Limits())
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+def test_equal_tuples_are_judged_by_their_number(tmp_path: Path, mode: str) -> None:
+    rows = equal_rows()
+    assert len(rows) == EQUAL.expected and {row[0] for row in rows} == {0, 1, 2}
+    whole = judge_equal(tmp_path / "whole", rows, mode)
+    assert whole.ok, failed(whole)
+    assert whole.inversions is None, "of equal tuples nobody knows the order"
+    lost = judge_equal(tmp_path / "lost", rows[:-2], mode)
+    assert lost.loss == 2 and "loss" in failed(lost)
+    twice = judge_equal(tmp_path / "twice", [*rows, rows[0]], mode)
+    assert twice.duplicates == 1 and failed(twice) == {"duplicates"}
+    # One more of a content does not make up for one less of another.
+    other = next(row for row in rows if row[0] != rows[0][0])
+    mixed = judge_equal(tmp_path / "mixed", [*rows[1:], other], mode)
+    assert (mixed.loss, mixed.duplicates) == (1, 1)
+    foreign = judge_equal(tmp_path / "foreign", [*rows, [3, 1.0, 0, 1, 0, 0, 3, 1]], mode)
+    assert foreign.foreign == 1 and not foreign.ok
+
+
+def test_equal_tuples_may_come_as_often_again_as_the_source_was_asked(tmp_path: Path) -> None:
+    rows = equal_rows()
+    assert judge_equal(tmp_path / "asked", [*rows, rows[0], rows[1]], "ATLEAST_ONCE", replays=2).ok
+    assert not judge_equal(tmp_path / "not", [*rows, rows[0], rows[1]], "ATLEAST_ONCE", replays=1).ok
+
+
+def test_kinds_of_input_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="need a run each"):
+        replace(SPEC, distinct=3, undecodable=1).check()

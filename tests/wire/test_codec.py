@@ -112,3 +112,50 @@ def test_own_serializer() -> None:
     assert decode(codec.encode([b"a", b"b"]), codec.USER) == ["a!", "b!"]
     with pytest.raises(RemoteWireError, match="codec 1"):
         codec.decoder()(codec.encode([b"a"]), codec.USER)
+
+
+class Bomb:
+    """It can be pickled and not unpickled."""
+
+    def __reduce__(self) -> object:
+        return _explode, ()
+
+
+def _explode() -> None:
+    raise SystemExit("this value does not come back")
+
+
+@given(st.lists(st.one_of(VALUES, st.just(Bomb)), min_size=1, max_size=8))
+def test_all_but_the_damaged_values_are_salvaged(values: list[object]) -> None:
+    """Also one whose own code asks the process to end; a list without damage is what the decoder gives."""
+    given_values = [Bomb() if value is Bomb else value for value in values]
+    data = codec.encode([codec.freeze(value) for value in given_values])
+    found = codec.salvager()(data, codec.MSGPACK)
+    assert [type(value) is codec.Undecodable for value in found] == [value is Bomb for value in values]
+    assert all(same(one, value) for one, value in zip(found, values, strict=True) if value is not Bomb)
+    damaged = [value for value in found if isinstance(value, codec.Undecodable)]
+    assert all(isinstance(value.error, SystemExit) and value.data.startswith(b"\x80") for value in damaged)
+
+
+def test_values_of_a_users_serializer_and_texts_that_are_none_are_salvaged() -> None:
+    def deserialize(data: bytes) -> int:
+        return int(data)
+
+    payload = codec.encode([b"1", b"two", b"3"])
+    with pytest.raises(ValueError, match="invalid literal"):
+        codec.decoder(deserialize)(payload, codec.USER)
+    one, bad, three = codec.salvager(deserialize)(payload, codec.USER)
+    assert (one, three) == (1, 3)
+    assert bad.data == b"two" and isinstance(bad.error, ValueError)
+    text, number = codec.salvager()(b"\x92\xa2\xff\xfe\x05", codec.MSGPACK)
+    assert type(text) is codec.Undecodable and number == 5
+    refused = codec.salvager(allow_pickle=False)(codec.encode([codec.freeze([1])]), codec.MSGPACK)
+    assert isinstance(refused[0].error, RemoteWireError)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x93\x01", b"\x81\x01\x02", b"\x91\x01\x01"])
+def test_what_is_no_list_of_values_is_refused_as_a_whole(payload: bytes) -> None:
+    with pytest.raises(RemoteWireError):
+        codec.salvager()(payload, codec.MSGPACK)
+    with pytest.raises(RemoteWireError, match="codec 1"):
+        codec.salvager()(codec.encode([b"1"]), codec.USER)

@@ -51,9 +51,9 @@ class _WindowBolt(Bolt, StatefulComponent):
 
     clock: Callable[[], float] = staticmethod(steady_time)
 
-    def init_state(self, state: Any) -> None:
+    def init_state(self, stateful_state: Any) -> None:
         """Keeps the state; its window is taken over in `initialize`."""
-        self.saved_state = state
+        self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Puts the tuples of the current window into the state, in a form that can be pickled."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.api.config_values import encode_config, sanitize_config
+from heronpy.api.errors import SpecTypeError, SpecValueError, UnnamedInputError
 from heronpy.api.stream import CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
 from heronpy.proto import topology_pb2
 
@@ -33,20 +34,7 @@ class HeronComponentSpec:
     def __init__(self, name: str | None, python_class_path: str, is_spout: bool, par: int,
                  inputs: Any = None, outputs: Any = None, config: dict[str, Any] | None = None
                  ) -> None:
-        if name is not None:
-            check_name("Component name", name)
-        if not isinstance(python_class_path, str):
-            raise TypeError(f"Class path of component {name!r} must be a string, given: "
-                            f"{python_class_path!r}")
-        if not isinstance(is_spout, bool):
-            raise TypeError(f"is_spout of component {name!r} must be True or False, given: "
-                            f"{is_spout!r}")
-        if not isinstance(par, int) or isinstance(par, bool):
-            raise TypeError(f"Parallelism of {name or python_class_path} must be an int, given: "
-                            f"{par!r}")
-        if par <= 0:
-            raise ValueError(f"Parallelism of {name or python_class_path} must be at least 1, "
-                             f"given: {par}")
+        self._sanitize_args(name, python_class_path, is_spout, par)
         self.name = name
         self.python_class_path = python_class_path
         self.is_spout = is_spout
@@ -54,7 +42,23 @@ class HeronComponentSpec:
         self.inputs = inputs
         self.outputs = outputs
         self.custom_config = config
+        # Its class overrides is_ready().
+        self.asks_readiness = False
         self.uuid = str(uuid.uuid4())
+
+    @staticmethod
+    def _sanitize_args(name: Any, py_class_path: Any, is_spout: Any, par: Any) -> None:
+        """Refuses arguments that no component can have."""
+        if name is not None:
+            check_name("Component name", name)
+        if not isinstance(py_class_path, str):
+            raise SpecTypeError(f"Class path of component {name!r} must be a string, given: {py_class_path!r}")
+        if not isinstance(is_spout, bool):
+            raise SpecTypeError(f"is_spout of component {name!r} must be True or False, given: {is_spout!r}")
+        if not isinstance(par, int) or isinstance(par, bool):
+            raise SpecTypeError(f"Parallelism of {name or py_class_path} must be an int, given: {par!r}")
+        if par <= 0:
+            raise SpecValueError(f"Parallelism of {name or py_class_path} must be at least 1, given: {par}")
 
     def __repr__(self) -> str:
         kind = "spout" if self.is_spout else "bolt"
@@ -113,8 +117,8 @@ class HeronComponentSpec:
             return source
         if isinstance(source, HeronComponentSpec):
             if source.name is None:
-                raise ValueError(f"An input of {self._title()} is a component without a name; "
-                                 "make it part of the topology or give its spec() a name.")
+                raise UnnamedInputError(f"An input of {self._title()} is a component without a name; "
+                                        "make it part of the topology or give its spec() a name.")
             return GlobalStreamId(source.name, Stream.DEFAULT_STREAM_ID)
         raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component "
                          "spec or spec['stream'].")
@@ -127,52 +131,94 @@ class HeronComponentSpec:
 
     def validate(self) -> None:
         """Checks what can be checked without the other components."""
+        self._check_own()
+        self.check_streams()
+
+    def _check_own(self) -> None:
         if self.name is None:
             raise ValueError(f"A component of class {self.python_class_path} has no name; "
                              "give its spec() a name.")
         if self.custom_config is not None:
-            sanitize_config(self.custom_config, self._title())
-        outputs = self.output_streams()
-        if self.is_spout and not outputs:
+            self._sanitize_config(self.custom_config, self._title())
+        self.output_streams()
+        self.input_streams()
+
+    def check_streams(self) -> None:
+        """Refuses a spout that emits nothing and a bolt that takes nothing."""
+        if self.is_spout and not self.output_streams():
             raise ValueError(f"{self.python_class_path}: {self.name} requires at least one output, "
                              "because it is a spout")
         if not self.is_spout and not self.input_streams():
             raise ValueError(f"{self.python_class_path}: {self.name} requires at least one input, "
                              "because it is a bolt")
 
+    @staticmethod
+    def _sanitize_config(custom_config: Any, owner: str = "a component") -> dict[str, Any]:
+        """A copy of a configuration, with strings for all values that travel as strings."""
+        return sanitize_config(custom_config, owner)
+
+    def _sanitize_inputs(self) -> dict[GlobalStreamId, Any] | None:
+        """The grouping of each input stream; None when no inputs were given."""
+        return None if self.inputs is None else self.input_streams()
+
+    def _sanitize_outputs(self) -> dict[str, list[str]] | None:
+        """The fields of each output stream; None when no outputs were given."""
+        if self.outputs is None:
+            return None
+        return {name: list(stream.fields) for name, stream in self.output_streams().items()}
+
     def get_protobuf(self) -> topology_pb2.Spout | topology_pb2.Bolt:
-        """The Spout or Bolt message of this component."""
-        self.validate()
-        message: topology_pb2.Spout | topology_pb2.Bolt
-        if self.is_spout:
-            message = topology_pb2.Spout()
-        else:
-            message = topology_pb2.Bolt()
-            self._add_inputs(message)
-        component: Any = message.comp
-        component.name = self.name
+        """The Spout or Bolt message of this component.
+
+        A bolt may still be without inputs: a builder may connect it later, and the topology checks it.
+        """
+        self._check_own()
+        return self._get_spout() if self.is_spout else self._get_bolt()
+
+    def _get_spout(self) -> topology_pb2.Spout:
+        spout = topology_pb2.Spout()
+        spout.comp.CopyFrom(self._get_base_component())
+        self._add_out_streams(spout)
+        return spout
+
+    def _get_bolt(self) -> topology_pb2.Bolt:
+        bolt = topology_pb2.Bolt()
+        self._add_in_streams(bolt)
+        bolt.comp.CopyFrom(self._get_base_component())
+        self._add_out_streams(bolt)
+        return bolt
+
+    def _get_base_component(self) -> topology_pb2.Component:
+        """What spouts and bolts have in common."""
+        component = topology_pb2.Component()
+        component.name = str(self.name)
         component.spec = _PYTHON_CLASS_NAME
         component.class_name = self.python_class_path
+        if self.asks_readiness:
+            component.asks_readiness = True
+        component.config.CopyFrom(self._get_comp_config())
+        return component
+
+    def _get_comp_config(self) -> topology_pb2.Config:
+        """The component's configuration, which may override the parallelism."""
         config = {TOPOLOGY_COMPONENT_PARALLELISM: self.parallelism, **(self.custom_config or {})}
-        component.config.CopyFrom(encode_config(config, self._title()))
+        return encode_config(config, self._title())
+
+    def _add_out_streams(self, spbl: topology_pb2.Spout | topology_pb2.Bolt) -> None:
         for stream_id, stream in self.output_streams().items():
-            output: Any = message.outputs.add()
-            output.stream.id = stream_id
-            output.stream.component_name = self.name
-            output.schema.SetInParent()
-            _add_fields(output.schema, stream.fields)
+            output: Any = spbl.outputs.add()
+            output.stream.CopyFrom(self._get_stream_id(str(self.name), stream_id))
+            output.schema.CopyFrom(self._get_stream_schema(stream.fields))
             if stream.direct:
                 output.direct = True
-        return message
 
-    def _add_inputs(self, message: topology_pb2.Bolt) -> None:
+    def _add_in_streams(self, bolt: topology_pb2.Bolt) -> None:
         for stream, grouping in self.input_streams().items():
-            entry: Any = message.inputs.add()
-            entry.stream.id = stream.stream_id
-            entry.stream.component_name = stream.component_id
+            entry: Any = bolt.inputs.add()
+            entry.stream.CopyFrom(self._get_stream_id(stream.component_id, stream.stream_id))
             if isinstance(grouping, FieldGrouping):
                 entry.gtype = grouping.gtype
-                _add_fields(entry.grouping_fields, grouping.fields)
+                entry.grouping_fields.CopyFrom(self._get_stream_schema(grouping.fields))
             elif isinstance(grouping, CustomGrouping):
                 entry.gtype = grouping.gtype
                 entry.custom_grouping_object = grouping.python_serialized
@@ -181,6 +227,19 @@ class HeronComponentSpec:
                 entry.gtype = int(grouping)
                 if isinstance(grouping, LocalOrShuffle):
                     entry.prefer_local = True
+
+    @staticmethod
+    def _get_stream_id(comp_name: str, stream_id: str) -> topology_pb2.StreamId:
+        return topology_pb2.StreamId(id=stream_id, component_name=comp_name)
+
+    @staticmethod
+    def _get_stream_schema(fields: Sequence[str]) -> topology_pb2.StreamSchema:
+        schema = topology_pb2.StreamSchema()
+        for field in fields:
+            key = schema.keys.add()
+            key.key = field
+            key.type = _OBJECT
+        return schema
 
     def _title(self) -> str:
         return f"{'spout' if self.is_spout else 'bolt'} {self.name or self.python_class_path}"
@@ -251,13 +310,6 @@ def class_path_of(cls: type) -> str:
 def check_name(what: str, name: Any) -> None:
     """Refuses names that cannot be part of a file name or an instance id."""
     if not isinstance(name, str):
-        raise TypeError(f"{what} must be a string, given: {name!r}")
+        raise SpecTypeError(f"{what} must be a string, given: {name!r}")
     if not name or name in (".", "..") or "/" in name or not name.isprintable():
-        raise ValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'.")
-
-
-def _add_fields(schema: topology_pb2.StreamSchema, fields: Sequence[str]) -> None:
-    for field in fields:
-        key = schema.keys.add()
-        key.key = field
-        key.type = _OBJECT
+        raise SpecValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'.")

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from heronpy.common.errors import FencedError
+from heronpy.common.folders import make_output
 from heronpy.connectors.durable_files import safe_name, sync_folder
 
 _OPEN, _PENDING, _PART = ".open", ".pending", "part"
@@ -52,7 +53,7 @@ class PartFiles:
         self._tail = f"{run}.{attempt}.{suffix}"
         self._file: BinaryIO | None = None
         self.bytes = 0
-        folder.mkdir(parents=True, exist_ok=True)
+        make_output(folder)
 
     # -- writing ------------------------------------------------------------------------------
 

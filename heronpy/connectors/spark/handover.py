@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from heronpy.common.errors import StateError
+from heronpy.common.folders import make_folders
 from heronpy.connectors.durable_files import read_bytes, read_json, write_record
 
 #: Name of the gateway's socket below `sockets_dir`.
@@ -142,7 +143,7 @@ class Folder:
     def create(self) -> None:
         shared = (self.inbox, self.claimed, self.done, self.owners, self.prepared, self.failed)
         for folder in (self.root.parent, self.root, *shared):
-            folder.mkdir(mode=0o700, parents=folder == self.root.parent, exist_ok=True)
+            make_folders(folder)
 
     # -- records ------------------------------------------------------------------------------
 

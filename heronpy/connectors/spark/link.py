@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 import zmq
 
+from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 
 log = logging.getLogger("heronpy.spark.sink")
@@ -27,6 +28,17 @@ class Ready(msgspec.Struct, tag="ready"):
     stem: str
 
 
+class Look(msgspec.Struct, tag="look"):
+    """Sink to gateway: is Spark there?"""
+
+
+class Session(msgspec.Struct, tag="session"):
+    """Gateway to sink: whether Spark has a session, and else what it is at."""
+
+    up: bool
+    text: str = ""
+
+
 class Finished(msgspec.Struct, tag="finished"):
     """Gateway to sink: a batch has its outcome."""
 
@@ -37,14 +49,15 @@ class Finished(msgspec.Struct, tag="finished"):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decoder: msgspec.msgpack.Decoder[Ready | Finished] = msgspec.msgpack.Decoder(Ready | Finished)
+Message = Ready | Look | Session | Finished
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-def encode(message: Ready | Finished) -> bytes:
+def encode(message: Message) -> bytes:
     return _encode(message)
 
 
-def decode(data: bytes) -> Ready | Finished | None:
+def decode(data: bytes) -> Message | None:
     """A message, or None for bytes that are none."""
     try:
         return _decoder.decode(data)
@@ -60,7 +73,19 @@ class GatewayLink:
         identity = f"{component[:100]}/{task}/{incarnation}/{os.getpid()}".encode()
         sock: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._sock = configure(sock, message_max_bytes=MESSAGE_MAX_BYTES, identity=identity)
-        self._sock.connect(endpoint)
+        connect(self._sock, endpoint)
+        self._session: Session | None = None
+        #: Outcomes that came while the session was asked for.
+        self._early: list[Finished] = []
+
+    def session(self) -> Session | None:
+        """What the gateway said last of its Spark session, and ask it anew; None: it has not answered yet."""
+        self._early += self.finished()
+        try:
+            self._sock.send(encode(Look()), zmq.DONTWAIT)
+        except zmq.Again:
+            self._session = None  # The gateway is away.
+        return self._session
 
     def ready(self, stems: Iterable[str]) -> None:
         """Tell the gateway which batches wait for their outcome."""
@@ -72,8 +97,8 @@ class GatewayLink:
 
     def finished(self, wait_s: float = 0.0) -> list[Finished]:
         """Outcomes that have arrived; waits for the first one at most `wait_s`."""
-        messages: list[Finished] = []
-        if wait_s > 0 and not self._sock.poll(max(1, int(wait_s * 1000))):
+        messages, self._early = self._early, []
+        if not messages and wait_s > 0 and not self._sock.poll(max(1, int(wait_s * 1000))):
             return messages
         while True:
             try:
@@ -82,6 +107,8 @@ class GatewayLink:
                 return messages
             if isinstance(message, Finished):
                 messages.append(message)
+            elif isinstance(message, Session):
+                self._session = message
 
     def close(self) -> None:
         self._sock.close(linger=0)

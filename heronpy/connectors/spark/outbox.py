@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heronpy.common.errors import FencedError
+from heronpy.common.folders import open_private
 from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem
 
@@ -124,7 +125,7 @@ def write_rows(folder: Folder, stem: str, table: pa.Table) -> int:
 
     target = folder.rows_file(stem)
     temporary = target.with_name(f".{target.name}.tmp")
-    with open(temporary, "wb") as out:
+    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as out:
         with pa.ipc.new_file(out, table.schema) as writer:
             writer.write_table(table)
         out.flush()

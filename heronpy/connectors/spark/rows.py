@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.folders import open_private
 from heronpy.connectors.durable_files import read_bytes, sync_folder
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ class RowShape:
     def _agree(self, schema: pa.Schema) -> pa.Schema:
         """Offer a schema to the other tasks; the first offer wins."""
         temporary = self._shared.with_name(f".{self._shared.name}.{os.getpid()}.tmp")
-        temporary.write_bytes(schema.serialize().to_pybytes())
+        with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(schema.serialize().to_pybytes())
         try:
             os.link(temporary, self._shared)
             sync_folder(self._shared.parent)

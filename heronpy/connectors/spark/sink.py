@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.bolt.base_bolt import NotReadyError
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import MultiCountMetric
@@ -180,6 +181,15 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
                 f"batches of an earlier process: {found.withdrawn} withdrawn, {found.kept} left to commit, "
                 f"{found.claimed} already begun by the Spark gateway"
             )
+
+    def is_ready(self) -> bool:
+        """Whether the topology's Spark has a session; until then no spout is asked for tuples."""
+        session = self._link.session()
+        if session is None:
+            raise NotReadyError("the Spark gateway is starting")
+        if not session.up:
+            raise NotReadyError(session.text or "Spark is starting")
+        return True
 
     def process(self, tup: Any) -> None:
         """Adds a row to the current batch."""
@@ -396,7 +406,10 @@ def _sink_record(component: str, options: SinkOptions) -> bytes:
 def _launch() -> LaunchSpec:
     path = os.environ.get("HERON_LAUNCH")
     if not path:
-        raise ConfigError("a SparkSink runs in a task of a submitted topology only; HERON_LAUNCH is not set")
+        raise ConfigError(
+            "a SparkSink runs in a task of a submitted topology only, and HERON_LAUNCH is not set;"
+            ' in a test collect its rows with Simulator(..., sinks="collect")'
+        )
     return LaunchSpec.load(path)
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from heronpy.api.component.base_component import BaseComponent
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.streamlet import OUTPUT_STREAM
 
 
 class ContextImpl(Context):
-    """Answers from the task's TopologyContext; emits through the function it is given."""
+    """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt."""
 
-    def __init__(self, top_context: Any, state: Any, emit: Callable[[Any], None]) -> None:
+    def __init__(self, top_context: Any, state: Any, emitter: Callable[[Any], None] | BaseComponent) -> None:
         self._top_context = top_context
         self._state = state
-        self._emit = emit
+        self._emitter = emitter
 
     def get_task_id(self) -> int:
         return int(self._top_context.get_task_id())
@@ -38,7 +39,10 @@ class ContextImpl(Context):
         return self._state
 
     def emit(self, values: Any) -> None:
-        self._emit(values)
+        if isinstance(self._emitter, BaseComponent):
+            self._emitter.emit([values], stream=OUTPUT_STREAM)  # type: ignore[attr-defined]
+        else:
+            self._emitter(values)
 
     def _tasks(self) -> list[int]:
         component = self._top_context.get_component_id()

@@ -9,6 +9,7 @@ from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.generator import Generator
 from heronpy.streamlet.impl.contextimpl import ContextImpl
+from heronpy.streamlet.impl.streamletboltbase import part_of
 from heronpy.streamlet.impl.streamletspoutbase import ElementSpout
 from heronpy.streamlet.streamlet import Streamlet
 
@@ -16,9 +17,12 @@ from heronpy.streamlet.streamlet import Streamlet
 class GeneratorSpout(ElementSpout):
     """Emits what the Generator gives."""
 
+    GENERATOR = "generator"
+    SOURCE = GENERATOR
+
     def open_source(self, config: dict[str, Any], context: Any) -> None:
         """Set the generator up."""
-        self._generator: Generator = config[self.SOURCE]
+        self._generator: Generator = part_of(config, self.GENERATOR, self)
         state = HashMapState() if self.state is None else self.state
         self._generator.setup(ContextImpl(context, state, self._emit_element))
 
@@ -50,6 +54,6 @@ class GeneratorStreamlet(Streamlet):
             self._claim_name("generator", stage_names),
             GeneratorSpout,
             par=self.get_num_partitions(),
-            config={GeneratorSpout.SOURCE: self._generator},
+            config={GeneratorSpout.GENERATOR: self._generator},
         )
         return True

@@ -7,13 +7,16 @@ overlapping windows are joined in each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.impl.keygrouping import KeyGrouping
+from heronpy.streamlet.impl.streamletboltbase import part_of
 from heronpy.streamlet.impl.windowbolt import (
     WindowedBolt,
     by_key,
@@ -36,17 +39,20 @@ class JoinBolt(WindowedBolt):
     OUTER_RIGHT = 3
     OUTER = 4
 
+    JOINFUNCTION = "__join_function__"
+    FUNCTION = JOINFUNCTION
     JOINTYPE = "__join_type__"
     JOINEDCOMPONENT = "__joined_component__"
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Learn the kind of join, and which component is the right side."""
         super().initialize(config, context)
-        self._keeps_left = config[self.JOINTYPE] in (self.OUTER_LEFT, self.OUTER)
-        self._keeps_right = config[self.JOINTYPE] in (self.OUTER_RIGHT, self.OUTER)
-        self._right = str(config[self.JOINEDCOMPONENT])
+        kind = part_of(config, self.JOINTYPE, self)
+        self._keeps_left = kind in (self.OUTER_LEFT, self.OUTER)
+        self._keeps_right = kind in (self.OUTER_RIGHT, self.OUTER)
+        self._right = str(part_of(config, self.JOINEDCOMPONENT, self))
 
-    def processWindow(self, window_info: Any, tuples: list[Any]) -> None:
+    def processWindow(self, window_config: Any, tuples: list[Any]) -> None:
         """Emit (KeyedWindow, joined) for each pair."""
         for key, group in by_key(tuples, "a join").items():
             left = [pair for pair in group if pair[1].component != self._right]
@@ -57,9 +63,25 @@ class JoinBolt(WindowedBolt):
                 right = _NOBODY
             for left_value, left_tuple in left:
                 for right_value, right_tuple in right:
-                    result = self.function(left_value, right_value)
                     made_from = [tup for tup in (left_tuple, right_tuple) if tup is not None]
-                    self.emit_result(keyed(key, window_info), result, made_from)
+                    self.emit_join(key, (left_value, right_value), window_config, made_from)
+
+    def emit_join(self, key: Any, values: Sequence[Any], window_config: Any, made_from: Sequence[Any] = ()) -> None:
+        """Emit (KeyedWindow, joined) for a left and a right value, anchored to what they came with."""
+        self.emit_result(keyed(key, window_config), self.function(values[0], values[1]), made_from)
+
+    def inner_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: Any) -> None:
+        """Emit all pairs of the left and right values of a key."""
+        for pair in itertools.product(*values):
+            self.emit_join(key, pair, window_config)
+
+    def outer_left_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: Any) -> None:
+        """Emit the left values of a key, each with None."""
+        self.inner_join_and_emit(key, (values[0], [None]), window_config)
+
+    def outer_right_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: Any) -> None:
+        """Emit None with each of the right values of a key."""
+        self.inner_join_and_emit(key, ([None], values[1]), window_config)
 
 
 class JoinGrouping(KeyGrouping):
@@ -91,6 +113,12 @@ class JoinStreamlet(Streamlet):
         self._right = right
         self.set_num_partitions(left.get_num_partitions())
 
+    def _calculate_inputs(self) -> dict[GlobalStreamId, Any]:
+        return {
+            self._left._stream_id(): Grouping.custom(JoinGrouping()),
+            self._right._stream_id(): Grouping.custom(JoinGrouping()),
+        }
+
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         if not self._left._built or not self._right._built:
             return False
@@ -98,12 +126,9 @@ class JoinStreamlet(Streamlet):
             self._claim_name("join", stage_names),
             JoinBolt,
             par=self.get_num_partitions(),
-            inputs={
-                self._left._stream_id(): Grouping.custom(JoinGrouping()),
-                self._right._stream_id(): Grouping.custom(JoinGrouping()),
-            },
+            inputs=self._calculate_inputs(),
             config={
-                JoinBolt.FUNCTION: self._function,
+                JoinBolt.JOINFUNCTION: self._function,
                 JoinBolt.JOINTYPE: self._join_type,
                 JoinBolt.JOINEDCOMPONENT: self._right.get_name(),
                 **window_settings(self._window_config),

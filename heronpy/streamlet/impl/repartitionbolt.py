@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
@@ -76,15 +77,18 @@ class RepartitionStreamlet(Streamlet):
         self._parent = parent
         self.set_num_partitions(checked_partitions(num_partitions))
 
-    def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
+    def _calculate_inputs(self) -> dict[GlobalStreamId, Any]:
         grouping: Any = Grouping.SHUFFLE
         if self._repartition_function is not None:
             grouping = Grouping.custom(RepartitionCustomGrouping(self._repartition_function))
+        return {self._parent._stream_id(): grouping}
+
+    def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         builder.add_bolt(
             self._claim_name("repartition", stage_names),
             RepartitionBolt,
             par=self.get_num_partitions(),
-            inputs={self._parent._stream_id(): grouping},
+            inputs=self._calculate_inputs(),
         )
         return True
 

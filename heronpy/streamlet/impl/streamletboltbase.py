@@ -7,7 +7,15 @@ from typing import Any
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
+from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.streamlet import OUTPUT_FIELD, OUTPUT_STREAM
+
+
+def part_of(config: dict[str, Any], key: str, component: Any) -> Any:
+    """What an operator cannot do without, from its component's configuration."""
+    if config.get(key) is None:
+        raise StreamletError(f"{type(component).__name__} needs {key!r} in the configuration of its component")
+    return config[key]
 
 
 class StreamletBoltBase:
@@ -19,11 +27,13 @@ class StreamletBoltBase:
 class ElementBolt(StreamletBoltBase, Bolt, StatefulComponent):
     """A bolt that handles one element at a time and anchors whatever it emits for it.
 
-    Subclasses define `handle(element, tup)`. An exception of the user's function is left to the
-    runtime: it ends the task, and an unacked element is failed and replayed under ATLEAST_ONCE.
+    Subclasses define `handle(element, tup)`, and `FUNCTION` when they apply a function of the user's. Its
+    exceptions are left to the runtime: one ends the task, and an unacked element is failed and replayed
+    under ATLEAST_ONCE.
     """
 
-    FUNCTION = "__streamlet_function__"
+    #: The key of the user's function in the component's configuration; "" when there is none.
+    FUNCTION = ""
 
     def init_state(self, stateful_state: Any) -> None:
         """Single-element operators keep nothing between elements."""
@@ -33,7 +43,7 @@ class ElementBolt(StreamletBoltBase, Bolt, StatefulComponent):
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Pick up the user's function, which travelled in the component's configuration."""
-        self.function: Any = config.get(self.FUNCTION)
+        self.function: Any = part_of(config, self.FUNCTION, self) if self.FUNCTION else None
 
     def process(self, tup: Any) -> None:
         """Handle the element and ack it."""

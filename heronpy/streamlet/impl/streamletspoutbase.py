@@ -27,8 +27,6 @@ class StreamletSpoutBase:
 class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
     """A spout that emits one element per call. Subclasses define `open_source` and `next_element`."""
 
-    SOURCE = "__streamlet_source__"
-
     state: Any = None
 
     def init_state(self, stateful_state: Any) -> None:

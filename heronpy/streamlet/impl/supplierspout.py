@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from heronpy.api.topology import TopologyBuilder
+from heronpy.streamlet.impl.streamletboltbase import part_of
 from heronpy.streamlet.impl.streamletspoutbase import ElementSpout
 from heronpy.streamlet.streamlet import Streamlet, checked_callable
 
@@ -24,9 +25,12 @@ class SupplierSpout(ElementSpout):
     plain function has no position; it is simply called on.
     """
 
+    FUNCTION = "function"
+    SOURCE = FUNCTION
+
     def open_source(self, config: dict[str, Any], context: Any) -> None:
         """Pick up the function; start it if it yields, and skip what was emitted before."""
-        function: Callable[[], Any] = config[self.SOURCE]
+        function: Callable[[], Any] = part_of(config, self.FUNCTION, self)
         self._taken = 0
         self._is_rewindable = inspect.isgeneratorfunction(function)
         if not self._is_rewindable:
@@ -56,15 +60,15 @@ class SupplierSpout(ElementSpout):
 class SupplierStreamlet(Streamlet):
     """The streamlet of a function."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    def __init__(self, supplier_function: Callable[[], Any]) -> None:
         super().__init__()
-        self._function = checked_callable(function, "a source")
+        self._function = checked_callable(supplier_function, "a source")
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         builder.add_spout(
             self._claim_name("supplier", stage_names),
             SupplierSpout,
             par=self.get_num_partitions(),
-            config={SupplierSpout.SOURCE: self._function},
+            config={SupplierSpout.FUNCTION: self._function},
         )
         return True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.state.state import HashMapState
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.impl.contextimpl import ContextImpl
-from heronpy.streamlet.impl.streamletboltbase import ElementBolt
+from heronpy.streamlet.impl.streamletboltbase import ElementBolt, part_of
 from heronpy.streamlet.streamlet import OUTPUT_STREAM, Streamlet
 from heronpy.streamlet.transformoperator import TransformOperator
 
@@ -17,7 +18,7 @@ from heronpy.streamlet.transformoperator import TransformOperator
 class TransformBolt(ElementBolt):
     """Runs a TransformOperator; what it emits is anchored to the element being transformed."""
 
-    OPERATOR = "__transform_operator__"
+    OPERATOR = "operator"
 
     state: Any = None
 
@@ -28,7 +29,7 @@ class TransformBolt(ElementBolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Set the operator up."""
         self._current: Any = None
-        self._operator: TransformOperator = config[self.OPERATOR]
+        self._operator: TransformOperator = part_of(config, self.OPERATOR, self)
         state = HashMapState() if self.state is None else self.state
         self._operator.setup(ContextImpl(context, state, self._emit_for_current))
 
@@ -61,12 +62,15 @@ class TransformStreamlet(Streamlet):
         self._parent = parent
         self.set_num_partitions(parent.get_num_partitions())
 
+    def _calculate_inputs(self) -> dict[GlobalStreamId, Any]:
+        return {self._parent._stream_id(): Grouping.SHUFFLE}
+
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         builder.add_bolt(
             self._claim_name("transform", stage_names),
             TransformBolt,
             par=self.get_num_partitions(),
-            inputs={self._parent._stream_id(): Grouping.SHUFFLE},
+            inputs=self._calculate_inputs(),
             config={TransformBolt.OPERATOR: self._transform_operator},
         )
         return True

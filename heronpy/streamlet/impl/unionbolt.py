@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.impl.streamletboltbase import ElementBolt
@@ -27,6 +28,9 @@ class UnionStreamlet(Streamlet):
         self._right = right
         self.set_num_partitions(left.get_num_partitions())
 
+    def _calculate_inputs(self) -> dict[GlobalStreamId, Any]:
+        return {self._left._stream_id(): Grouping.SHUFFLE, self._right._stream_id(): Grouping.SHUFFLE}
+
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         if not self._left._built or not self._right._built:
             return False
@@ -34,9 +38,6 @@ class UnionStreamlet(Streamlet):
             self._claim_name("union", stage_names),
             UnionBolt,
             par=self.get_num_partitions(),
-            inputs={
-                self._left._stream_id(): Grouping.SHUFFLE,
-                self._right._stream_id(): Grouping.SHUFFLE,
-            },
+            inputs=self._calculate_inputs(),
         )
         return True

@@ -14,7 +14,7 @@ from typing import Any
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, WindowContext
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.impl.keygrouping import key_and_value
-from heronpy.streamlet.impl.streamletboltbase import StreamletBoltBase
+from heronpy.streamlet.impl.streamletboltbase import StreamletBoltBase, part_of
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.streamlet import OUTPUT_STREAM
 from heronpy.streamlet.window import Window
@@ -24,14 +24,15 @@ from heronpy.streamlet.windowconfig import WindowConfig
 class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
     """A window bolt that applies the user's function. Subclasses define `processWindow`."""
 
-    FUNCTION = "__streamlet_function__"
+    #: The key of the user's function in the component's configuration.
+    FUNCTION = "function"
     WINDOWDURATION = SlidingWindowBolt.WINDOW_DURATION_SECS
     SLIDEINTERVAL = SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Start the window and pick up the user's function."""
         super().initialize(config, context)
-        self.function = config[self.FUNCTION]
+        self.function = part_of(config, self.FUNCTION, self)
 
     def process_tick(self, tup: Any) -> None:
         """Process the windows that end now."""

@@ -20,23 +20,39 @@ from heronpy.api.topology import TopologyBuilder
 OUTPUTS = ["number", Stream(fields=["payload", "traceback", "task", "tries"], name="dead_letters")]
 
 
+def explode(number):
+    raise RuntimeError(f"number {number} does not come back")
+
+
+class Undecodable:
+    """It can be pickled and not unpickled."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __reduce__(self):
+        return explode, (self.number,)
+
+
 class Source(Spout):
     outputs = ["number"]
 
     def initialize(self, config, context):
         self.todo = list(range(config["count"] - 1, -1, -1))
         self.reliable = config["topology.reliability.mode"] == "ATLEAST_ONCE"
+        self.undecodable = {int(n) for n, kind in config["poison"].items() if kind == "undecodable"}
         self.pending: set[int] = set()
         self.acked = os.open(Path(config["out"]) / "acked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def next_tuple(self):
         if self.todo:
             number = self.todo.pop()
+            value = Undecodable(number) if number in self.undecodable else number
             if self.reliable:
                 self.pending.add(number)
-                self.emit([number], tup_id=number)
+                self.emit([value], tup_id=number)
             else:
-                self.emit([number])
+                self.emit([value])
         elif not self.pending:
             self.end_of_input()
 
@@ -121,7 +137,7 @@ class Letters(Bolt):
         self.file = os.open(Path(config["out"]) / "letters", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def process(self, tup):
-        os.write(self.file, json.dumps(tup.values).encode() + b"\n")
+        os.write(self.file, json.dumps(tup.values, default=repr).encode() + b"\n")
         self.ack(tup)
 
 

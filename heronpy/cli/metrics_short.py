@@ -1,0 +1,63 @@
+"""The handful of figures per component that one looks at first (pure; `heron metrics` draws the table)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from heronpy.proto import control_pb2 as control
+
+COLUMNS = ("emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory")
+
+_COUNTED = {
+    "__emit-count": "emitted",
+    "__execute-count": "executed",
+    "__ack-count": "acked",
+    "__fail-count": "failed",
+    "__gateway-in-stream-queue-size": "queue",
+    "__py-sys-cpu-time-secs": "cpu_s",
+    "__py-user-cpu-time-secs": "cpu_s",
+    "__py-physical-memory-byte": "memory_bytes",
+}
+#: What stands for the latency of a component, the first that was observed: of a spout's whole tuple
+#: trees, of one call of `process`, of one call of `next_tuple`.
+_LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
+
+
+@dataclass(slots=True)
+class Figures:
+    """Of one component or task; None where nothing of that kind was reported."""
+
+    owner: str
+    emitted: float | None = None
+    executed: float | None = None
+    acked: float | None = None
+    failed: float | None = None
+    queue: float | None = None
+    cpu_s: float | None = None
+    memory_bytes: float | None = None
+    latencies: dict[str, list[control.Sample]] = field(default_factory=dict)
+
+    def add(self, sample: control.Sample) -> None:
+        """Count one sample in."""
+        name = _COUNTED.get(sample.name)
+        if name is not None:
+            setattr(self, name, (getattr(self, name) or 0.0) + sample.value)
+        elif sample.name in _LATENCIES and sample.count:
+            self.latencies.setdefault(sample.name, []).append(sample)
+
+    def latency(self) -> list[control.Sample]:
+        """The distributions that stand for this component's latency; empty when there are none."""
+        return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
+
+
+def figures(reports: Iterable[control.MetricsReport], by_instance: bool) -> list[Figures]:
+    """A row per component, or per task; processes that run no user code have none."""
+    rows: dict[str, Figures] = {}
+    for report in reports:
+        if report.component:
+            owner = report.process if by_instance else report.component
+            row = rows.setdefault(owner, Figures(owner))
+            for sample in report.samples:
+                row.add(sample)
+    return [rows[owner] for owner in sorted(rows)]

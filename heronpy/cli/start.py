@@ -1,0 +1,33 @@
+"""The first moments of `heron`, and its last: Ctrl-C ends the process there without a traceback.
+
+While modules are imported a KeyboardInterrupt could come out anywhere, also where nothing can catch it. So
+until a verb begins, and after it has ended, the signal has its plain effect. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # signal itself imports enum and more
+
+_plain = False
+
+
+def main() -> int:
+    """Run `heron`; returns the exit code."""
+    global _plain
+    # A command in the background of a script ignores Ctrl-C, and goes on doing so.
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+        _plain = True
+    from heronpy.cli.main import main as run
+
+    try:
+        return run()
+    finally:
+        if _plain:
+            _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+
+
+def begin() -> None:
+    """A verb begins: from now on Ctrl-C is a KeyboardInterrupt, so that it can clean up."""
+    if _plain:
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)

@@ -1,0 +1,84 @@
+"""Disks that are full: how that is recognised, and a little space kept for what has to work then as well."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+RESERVE_BYTES: Final = 1 << 20
+#: What a file or an entry of a folder takes at least.
+_BLOCK_BYTES: Final = 4096
+#: A disk with less than this counts as full: what is to grow would fill it at once.
+FULL_BELOW_BYTES: Final = 256 * 1024
+
+
+def is_full_error(error: OSError) -> bool:
+    """Whether a call failed because there is no space, on the disk or for this user."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
+    """The first of these folders whose disk is full, if one is; a folder that is not there is none."""
+    for folder in map(Path, folders):
+        with contextlib.suppress(OSError):
+            found = os.statvfs(folder)
+            if found.f_bavail * found.f_frsize < FULL_BELOW_BYTES:
+                return folder
+    return None
+
+
+class Reserve:
+    """A file whose space is given back when a write finds none, so that small writes go on on a full disk.
+
+    Whoever uses it holds a lock that keeps other users of the same file out.
+    """
+
+    def __init__(self, file: Path, size_bytes: int = RESERVE_BYTES) -> None:
+        self._file = file
+        self._size = size_bytes
+
+    def keep(self) -> None:
+        """Take the space, as far as there is some; costs one look when it is taken already."""
+        with contextlib.suppress(OSError):
+            if self._held() >= self._size:
+                return
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                # Block by block towards the end of the space: all at once would take nothing then.
+                for step in (self._size, _BLOCK_BYTES * 8, _BLOCK_BYTES):
+                    with contextlib.suppress(OSError):
+                        while (held := os.fstat(descriptor).st_size) < self._size:
+                            os.posix_fallocate(descriptor, held, min(step, self._size - held))
+            finally:
+                os.close(descriptor)
+
+    def during(self, action: Callable[[], T], needs_bytes: int) -> T:
+        """What `action` returns; when it finds no space it gets some of ours and is called again."""
+        while True:
+            try:
+                return action()
+            except OSError as error:
+                if not is_full_error(error) or not self._give(needs_bytes + 2 * _BLOCK_BYTES):
+                    raise
+
+    def _held(self) -> int:
+        try:
+            return self._file.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _give(self, wanted_bytes: int) -> bool:
+        """Give back that much or what is left; False when nothing is."""
+        try:
+            held = self._held()
+            if held:
+                os.truncate(self._file, max(0, held - wanted_bytes) // _BLOCK_BYTES * _BLOCK_BYTES)
+        except OSError:
+            return False
+        return held > 0

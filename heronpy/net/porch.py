@@ -1,0 +1,113 @@
+"""Connections over TCP that have not shown the topology's key yet: few, for a moment, and with little to say.
+
+ZeroMQ limits the size of a message, but takes that much from strangers, too, before it asks for their key; and it
+keeps who says nothing. So each connection that is accepted is looked at, from outside, until its handshake is over:
+the kernel counts its bytes (TCP_INFO), and a server has sent more than `GREETED_BYTES` only to who has the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+import socket
+import struct
+from contextlib import suppress
+from typing import Final
+
+#: At one time; the oldest goes when there is another one.
+STRANGERS_MAX: Final = 128
+#: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
+PATIENCE_S: Final = 2.5
+#: A client sends about 500 bytes until it is admitted.
+SAID_MAX_BYTES: Final = 8192
+#: Greeting (64), WELCOME (170) and an ERROR (below 20); who is admitted gets a READY of 60 and more.
+GREETED_BYTES: Final = 256
+LOOK_S: Final = 0.01
+_RESET: Final = struct.pack("ii", 1, 0)
+#: Of struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
+_COUNTS: Final = struct.Struct("=120xQQ")
+
+
+class Verdict(enum.Enum):
+    """What becomes of a connection."""
+
+    WAIT = enum.auto()
+    ADMITTED = enum.auto()
+    REFUSE = enum.auto()
+
+
+def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
+    """Of a connection that is so old, was told so much and has said so much. Pure."""
+    if told_bytes > GREETED_BYTES:
+        return Verdict.ADMITTED
+    return Verdict.REFUSE if age_s > PATIENCE_S or said_bytes > SAID_MAX_BYTES else Verdict.WAIT
+
+
+class Porch:
+    """Where connections wait until they are admitted; ZeroMQ tells of those that were sent away, as of any other."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        #: In the order of their arrival. The descriptors are copies, so no number can be another connection's.
+        self._waiting: dict[socket.socket, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def accepted(self, descriptor: int) -> None:
+        """ZeroMQ has accepted a connection; one that is no TCP connection is nobody's that we must look at."""
+        try:
+            known = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            return  # gone already, or no descriptor is left: then nothing but time can tell
+        if known.family not in (socket.AF_INET, socket.AF_INET6):
+            known.close()
+            return
+        self._waiting[known] = self._loop.time()
+        if len(self._waiting) > STRANGERS_MAX:
+            self._look()
+        while len(self._waiting) > STRANGERS_MAX:
+            self._refuse(next(iter(self._waiting)))
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._look()
+        if self._waiting:
+            self._timer = self._loop.call_later(LOOK_S, self._look_again)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        for known, since in list(self._waiting.items()):
+            try:
+                told, said = _COUNTS.unpack(known.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _COUNTS.size))
+            except (OSError, struct.error):
+                self._let_go(known)
+                continue
+            verdict = judge(now - since, told, said)
+            if verdict is Verdict.REFUSE:
+                self._refuse(known)
+            elif verdict is Verdict.ADMITTED:
+                self._let_go(known)
+
+    def _refuse(self, known: socket.socket) -> None:
+        with suppress(OSError):  # it has gone by itself
+            # A reset, so that nothing of it is left in the kernel either.
+            known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            known.shutdown(socket.SHUT_RDWR)
+        self._let_go(known)
+
+    def _let_go(self, known: socket.socket) -> None:
+        del self._waiting[known]
+        known.close()
+
+    def close(self) -> None:
+        """Look no more. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for known in list(self._waiting):
+            self._let_go(known)

@@ -1,0 +1,199 @@
+"""How the processes of a topology reach each other: decided here, and nowhere else.
+
+One machine: sockets in the file system (ipc), in a folder of the user's own; nothing listens on the network.
+Several machines, or whoever asks for it: TCP, and then always with the topology's keys (CurveZMQ). There is no
+TCP without keys: `bind` and `connect` refuse it, whoever calls them.
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import os
+import re
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import zmq
+
+from heronpy.common.errors import ConfigError, RpcError
+from heronpy.common.rooms import SecuritySettings
+from heronpy.common.settings import HasSettings, settings_for
+from heronpy.net.curve import Keys, load
+from heronpy.net.private import check_private
+
+_IPC: Final = "ipc://"
+#: The kernel's limit on the path of a socket.
+PATH_MAX_BYTES: Final = 107
+
+
+class Transport(enum.Enum):
+    """What stream managers and the topology master listen on."""
+
+    IPC = "ipc"
+    TCP = "tcp"
+
+
+class HasPlace(HasSettings, Protocol):
+    """What is needed of a launch specification."""
+
+    @property
+    def topology_id(self) -> str: ...
+
+    @property
+    def working_dir(self) -> str: ...
+
+    @property
+    def sockets_dir(self) -> str: ...
+
+
+def choose(settings: SecuritySettings) -> Transport:
+    """All containers are on one machine unless the settings name an address that others can reach."""
+    if settings.transport == "auto":
+        return Transport.IPC if _is_loopback(settings.bind_host) else Transport.TCP
+    return Transport(settings.transport)
+
+
+def check(settings: SecuritySettings) -> None:
+    """Refuse what cannot work, before anything is started."""
+    host = settings.bind_host
+    try:
+        address = ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        raise ConfigError(
+            f"heron.security.bind_host is {host!r} but must be the IPv4 address of one network interface of this"
+            " machine, such as 127.0.0.1."
+        ) from None
+    if address.is_unspecified or address.is_multicast:
+        raise ConfigError(
+            f"heron.security.bind_host {host} is no address that others can connect to; name the address of one"
+            " network interface of this machine."
+        )
+    if choose(settings) is Transport.IPC:
+        if not address.is_loopback:
+            raise ConfigError(
+                f"heron.security.bind_host is {host} but heron.security.transport is ipc, which does not leave this"
+                " machine; set heron.security.transport to auto, or remove bind_host."
+            )
+        return
+    if not zmq.has("curve"):
+        raise ConfigError("The libzmq of this Python has no CURVE; install pyzmq from its wheels.")
+    with socket.socket() as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError as error:
+            raise ConfigError(
+                f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}."
+            ) from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def keys_of(launch: HasPlace) -> Keys | None:
+    """The keys of a topology's TCP links; None when it has no such links. ConfigError when they are missing."""
+    if choose(settings_for(launch, "security")) is Transport.IPC:
+        return None
+    return load(launch.working_dir, launch.topology_id)
+
+
+def endpoint_of(launch: HasPlace, name: str) -> str:
+    """Where this incarnation of a stream manager or topology master listens for others.
+
+    `name` is of this incarnation alone, as a port is: who still connects to the one before must find nobody,
+    for what it counted as delivered there is not here.
+    """
+    settings = settings_for(launch, "security")
+    if choose(settings) is Transport.IPC:
+        return f"{_IPC}{launch.sockets_dir}/{name}"
+    host = settings.bind_host
+    return f"tcp://{'127.0.0.1' if host == 'localhost' else host}:*"
+
+
+def remove_stale(sockets_dir: str, name: str) -> None:
+    """Remove the sockets `<name>.<incarnation>.*` that nobody listens to any more."""
+    ours = re.compile(re.escape(name) + r"\.[0-9a-f]+\.\w+")
+    for path in Path(sockets_dir).iterdir():
+        if ours.fullmatch(path.name) and _is_dead(path):
+            path.unlink(missing_ok=True)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False  # busy, stopped, or gone in this moment
+    return False
+
+
+def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
+    """Bind and return the actual endpoint; what is no ipc takes only who has the client's key.
+
+    Keys stay with a socket, so ipc endpoints come first. An ipc socket lies in a folder of the user's own,
+    replaces a dead predecessor's file, has mode 0600, and the kernel names the user of each that connects
+    (SO_PEERCRED): others are refused (S10). ConfigError for TCP without keys.
+    """
+    if endpoint.startswith(_IPC):
+        path = endpoint[len(_IPC) :]
+        if len(os.fsencode(path)) > PATH_MAX_BYTES:
+            raise RpcError(f"socket path {path} is longer than {PATH_MAX_BYTES} bytes; set TMPDIR to a shorter folder")
+        check_private(os.path.dirname(path))
+        if os.path.lexists(path):
+            os.unlink(path)
+        sock.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        sock.bind(endpoint)
+        os.chmod(path, 0o600)
+        return endpoint
+    _keys_for(endpoint, keys).listen(sock)
+    sock.bind(endpoint)
+    endpoint_bytes = sock.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint_bytes, bytes)
+    return endpoint_bytes.rstrip(b"\0").decode()
+
+
+def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
+    """Connect to a process of this user: its folder (ipc), or its key (TCP), proves whose it is.
+
+    ConfigError for a folder that is not the user's own, and for TCP without keys. A folder that is not there
+    is no error: nobody listens, as after the end of a topology.
+    """
+    if endpoint.startswith(_IPC):
+        with suppress(FileNotFoundError):
+            check_folder(os.path.dirname(endpoint[len(_IPC) :]))
+    else:
+        _keys_for(endpoint, keys).connect(sock)
+    sock.connect(endpoint)
+
+
+def check_folder(folder: str) -> None:
+    """ConfigError unless only this user can have put the sockets there; FileNotFoundError when it is not there.
+
+    The folder above must not let others rename it, either: they could put their own in its place.
+    """
+    above = os.stat(os.path.dirname(folder))
+    os.lstat(folder)
+    check_private(folder)
+    loose = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+    if loose or above.st_uid not in (0, os.getuid()):
+        raise ConfigError(
+            f"Other users can replace {folder}, where the sockets of this topology are; make"
+            f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again."
+        )
+
+
+def _keys_for(endpoint: str, keys: Keys | None) -> Keys:
+    if keys is None:
+        raise ConfigError(f"{endpoint} would be a network link without keys, open to anybody; there are none.")
+    return keys
+

@@ -1,0 +1,193 @@
+"""How long windows keep tuples pending, and whether the limits of the spouts allow for it.
+
+Pure. At least once, a tuple tree ends when its tuples have left every window that they are in, and
+results of a window that are anchored to them have left the windows behind it. So along a path the
+windows add up. The message timeout has to be longer than that, or every tuple is replayed and counted
+again; and `topology.max.spout.pending` has to allow for all that is pending in that time, or the spouts
+stand still until a window ends.
+
+Streamlets anchor the results of a window. A window bolt of the user's own may or may not, which cannot be
+seen here: windows behind one lead to a warning where those of streamlets lead to a refusal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heronpy.plan.logical import ComponentDef, LogicalPlan
+
+SLIDING_KEY = "slidingwindowbolt_duration_secs"
+SLIDE_KEY = "slidingwindowbolt_slideinterval_secs"
+TUMBLING_KEY = "tumblingwindowbolt_duration_secs"
+TIMEOUT_KEY = "topology.message.timeout.secs"
+TIMEOUTS_ENABLED_KEY = "topology.enable.message.timeouts"
+PENDING_KEY = "topology.max.spout.pending"
+TICK_SECS_KEY = "topology.tick.tuple.freq.secs"
+TICK_MS_KEY = "topology.tick.tuple.freq.ms"
+
+DEFAULT_TIMEOUT_S = 30.0
+DEFAULT_PENDING = 100
+#: What a timeout needs above the windows: ticks and queues take their time, the more the longer it is.
+SLACK_SHARE, SLACK_MIN_S = 0.1, 1.0
+#: A spout task that may emit less than this while a window lasts hardly moves.
+RATE_MIN = 10
+#: What the limit of streamlets allows for: tuples a second of one spout task, and tuples in all.
+DERIVED_RATE, DERIVED_PENDING_MAX = 10_000, 1_000_000
+
+_STREAMLET_BOLTS = "heronpy.streamlet."
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How long windows keep the tuples of a spout pending at most."""
+
+    seconds: float
+    #: The windows on the path that takes longest: component and the seconds that it adds.
+    windows: tuple[tuple[str, float], ...]
+
+    @property
+    def needs_s(self) -> float:
+        """The least message timeout that allows for it."""
+        return self.seconds + max(SLACK_MIN_S, SLACK_SHARE * self.seconds)
+
+    @property
+    def timeout_s(self) -> int:
+        """The same in whole seconds."""
+        return math.ceil(self.needs_s)
+
+    @property
+    def pending(self) -> int:
+        """The least number of pending tuples with which a spout task moves."""
+        return min(math.ceil(self.seconds * RATE_MIN), DERIVED_PENDING_MAX)
+
+
+def window_s(component: ComponentDef) -> float:
+    """The seconds that a window bolt keeps a tuple at most; 0 for other components."""
+    config = component.config
+    tumbling = _seconds(config.get(TUMBLING_KEY))
+    if tumbling:
+        return tumbling
+    duration, slide = _seconds(config.get(SLIDING_KEY)), _seconds(config.get(SLIDE_KEY))
+    # Where windows overlap, a tuple leaves at the first slide after its last window.
+    return duration + slide if slide < duration else duration
+
+
+def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
+    """Spout to the hold of the windows behind it, for spouts that have some.
+
+    Certain: without those that matter only if a window bolt of the user's own anchors its results.
+    """
+    following: dict[str, Hold] = {}
+    for group in reversed(plan.groups()):
+        behind = [following[name] for member in group for name in plan.downstream(member) if name in following]
+        rest = max(behind, key=lambda hold: hold.seconds, default=Hold(0.0, ()))
+        own = [(name, window_s(plan.components[name])) for name in group]
+        own = [(name, seconds) for name, seconds in own if seconds]
+        if certain and any(not _anchors(plan.components[name]) for name, _ in own):
+            rest = Hold(0.0, ())
+        # In a cycle a tuple may go round again; once is what can be said about it.
+        hold = Hold(rest.seconds + sum(seconds for _, seconds in own), (*own, *rest.windows))
+        following.update(dict.fromkeys(group, hold))
+    return {name: following[name] for name in plan.spouts() if following[name].seconds}
+
+
+def limits_for(plan: LogicalPlan) -> dict[str, int]:
+    """The timeout and the pending limit that the windows of a topology need; empty without windows."""
+    found = holds(plan, certain=False).values()
+    if not found:
+        return {}
+    longest = max(found, key=lambda hold: hold.seconds)
+    pending = max(DEFAULT_PENDING, min(math.ceil(longest.seconds * DERIVED_RATE), DERIVED_PENDING_MAX))
+    return {TIMEOUT_KEY: int(DEFAULT_TIMEOUT_S) + longest.timeout_s, PENDING_KEY: pending}
+
+
+def problems(plan: LogicalPlan) -> Iterator[str]:
+    """A sentence for each limit of a spout that the windows behind it certainly exceed."""
+    if not _acking(plan):
+        return
+    for name, hold in holds(plan, certain=True).items():
+        config = {**plan.config, **plan.components[name].config}
+        if _too_late(config, hold):
+            yield f"{_timeout_text(name, config, hold)} so they would be replayed and counted again; {_fix(hold)}."
+        pending = _number(config.get(PENDING_KEY), DEFAULT_PENDING)
+        if pending < hold.pending:
+            yield (
+                f"Tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and {PENDING_KEY} is "
+                f"{pending:g}, so each of its tasks could emit {pending:g} in {hold.seconds:g} s; set it to the "
+                f"tuples that a task emits in that time, {hold.pending} at least."
+            )
+
+
+def warnings(plan: LogicalPlan) -> Iterator[str]:
+    """A sentence for each thing that may exceed the message timeout, depending on the user's code."""
+    if not _acking(plan):
+        return
+    certain = holds(plan, certain=True)
+    for name, hold in holds(plan, certain=False).items():
+        config = {**plan.config, **plan.components[name].config}
+        if _too_late(config, hold) and not (name in certain and _too_late(config, certain[name])):
+            yield (
+                f"{_timeout_text(name, config, hold)} if their windows anchor what they emit: it would be replayed "
+                f"and counted again; {_fix(hold)}."
+            )
+    timeout_s = _timeout_s(plan.config)
+    for component in plan.definitions:
+        every_s = _tick_s({**plan.config, **component.config})
+        if not component.is_spout and every_s >= timeout_s:
+            yield (
+                f"Bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s: "
+                f"those that it acks at a tick are replayed; raise {TIMEOUT_KEY} or tick more often."
+            )
+
+
+def _acking(plan: LogicalPlan) -> bool:
+    return plan.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
+
+
+def _anchors(component: ComponentDef) -> bool:
+    return component.class_name.startswith(_STREAMLET_BOLTS)
+
+
+def _too_late(config: Mapping[str, Any], hold: Hold) -> bool:
+    return _timeout_s(config) < hold.needs_s
+
+
+def _timeout_text(name: str, config: Mapping[str, Any], hold: Hold) -> str:
+    return (
+        f"Tuples of spout '{name}' stay pending for up to {hold.seconds:g} s, until they have left {_listed(hold)}, "
+        f"but {TIMEOUT_KEY} is {_timeout_s(config):g},"
+    )
+
+
+def _fix(hold: Hold) -> str:
+    shorter = "the window" if len(hold.windows) == 1 else "the windows"
+    return f"set it to {hold.timeout_s} or more, or shorten {shorter}"
+
+
+def _listed(hold: Hold) -> str:
+    shown = [f"'{name}' ({seconds:g} s)" for name, seconds in hold.windows]
+    return f"the window of {shown[0]}" if len(shown) == 1 else f"the windows of {', '.join(shown)}"
+
+
+def _timeout_s(config: Mapping[str, Any]) -> float:
+    if config.get(TIMEOUTS_ENABLED_KEY) is False:
+        return math.inf
+    return _number(config.get(TIMEOUT_KEY), DEFAULT_TIMEOUT_S)
+
+
+def _tick_s(config: Mapping[str, Any]) -> float:
+    return _number(config.get(TICK_MS_KEY), 0.0) / 1000 or _number(config.get(TICK_SECS_KEY), 0.0)
+
+
+def _seconds(value: Any) -> float:
+    """A duration of a window; 0 for one that its bolt will refuse."""
+    found = _number(value, 0.0)
+    return found if math.isfinite(found) and found > 0 else 0.0
+
+
+def _number(value: Any, default: float) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else default

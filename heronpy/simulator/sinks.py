@@ -1,0 +1,63 @@
+"""Spark sinks of a simulation: their rows are kept for the test instead of being handed to Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.connectors.spark.options import SinkOptions
+from heronpy.connectors.spark.requirements import SINK_KEY
+from heronpy.connectors.spark.rows import RowShape, decode_schema
+from heronpy.simulator.records import Records
+
+_STATE = "simulator.rows"
+
+
+def is_spark_sink(component: Any) -> bool:
+    """Whether a component of a topology message hands batches to Spark."""
+    return any(kv.key == SINK_KEY and kv.value == "true" for kv in component.config.kvs)
+
+
+class CollectingSink(Bolt, StatefulComponent):
+    """Stands in for a SparkSink: acks the rows that it keeps, fails those that the sink would reject.
+
+    A row that does not fit the sink's schema is found where pyarrow is installed. After a restore
+    the rows since the checkpoint are gone, as they would be from the table.
+    """
+
+    def init_state(self, state: Any) -> None:
+        self._state = state
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        options = SinkOptions.from_config(config)
+        self._component, self._task = context.get_component_id(), context.get_task_id()
+        self._records: Records = self.delegate.world.records
+        self._fields = options.fields
+        self._shape: RowShape | None = None
+        if options.schema and importlib.util.find_spec("pyarrow") is not None:
+            # Nothing is inferred from a given schema, so no file is shared.
+            self._shape = RowShape(options.fields, decode_schema(options.schema), Path("/nonexistent"))
+        if _STATE in self._state:
+            self._records.keep_rows(self._component, self._task, self._state[_STATE])
+
+    def process(self, tup: Any) -> None:
+        wrong = self._misfit(list(tup.values))
+        if wrong:
+            self.log(f"tuple of {self._component} rejected: {wrong}", "error")
+            self.fail(tup)
+            return
+        self._records.row(self._component, self._task, dict(zip(self._fields, tup.values, strict=True)))
+        self.ack(tup)
+
+    def _misfit(self, values: list[Any]) -> str:
+        """Why these values are no row of the sink; "" when they are."""
+        if len(values) != len(self._fields):
+            return f"it has {len(values)} values and the sink has {len(self._fields)} columns"
+        misfits = self._shape.table([values])[1] if self._shape is not None else []
+        return misfits[0].reason if misfits else ""
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self._state[_STATE] = self._records.rows_of(self._component, self._task)

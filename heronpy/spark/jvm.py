@@ -1,0 +1,174 @@
+"""The JVM of the Spark driver: started, listened to, ended. Knows no Spark and no py4j.
+
+Its properties go through a file of mode 0600: a command line is for all users of the machine to read. What it
+says, on stdout or stderr, becomes records of the gateway's log, which have a time and a level, are found by
+`heron logs`, and cannot pass for records of others; so does what Spark's Python workers say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from heronpy.common.errors import HeronError
+
+log = logging.getLogger("jvm")
+
+#: Lines that are kept to explain an end, and those of them that an error names.
+LINES_KEPT = 20
+LINES_NAMED = 3
+_LINE_MAX = 8192
+_CHUNK = 1 << 16
+_POLL_S = 0.05
+#: Levels as Spark's log4j pattern has them: `26/11/22 02:48:22 WARN Logger: message`.
+_LEVELS = {"ERROR": logging.ERROR, "FATAL": logging.ERROR, "WARN": logging.WARNING}
+_HEAD = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ([A-Z]+) ")
+#: Lines that say nothing about why it ended.
+_CHATTER = re.compile(
+    r"\s+at |\s*\.\.\. \d+ more|WARNING: Using incubator modules|Using Spark's default log4j profile"
+    r"|Setting default log level|To adjust logging level|Setting Spark log level|[\d/: ]+(INFO|WARN) "
+)
+
+
+class JvmError(HeronError):
+    """The JVM ended, or did not listen in time; `killed`: by a signal, so another try may do better."""
+
+    def __init__(self, text: str, killed: bool = False) -> None:
+        super().__init__(text)
+        self.killed = killed
+
+
+class Output:
+    """What the JVM says: one pipe, read by a thread until its last writer has closed it."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        self._telling: deque[str] = deque(maxlen=LINES_KEPT)
+        self._level = logging.INFO
+        self._thread = threading.Thread(target=self._run, name="jvm-output", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """The JVM has its end of the pipe: close ours, so that the reader sees the end."""
+        os.close(self.writer)
+
+    def last_words(self, wait_s: float = 0.0) -> str:
+        """Why it ended, as far as it said; waits so long for the end of the pipe."""
+        self._thread.join(wait_s)
+        telling = [line.strip() for line in self._telling]
+        return "; ".join(telling[-LINES_NAMED:])
+
+    def _run(self) -> None:
+        rest = b""
+        try:
+            while data := os.read(self._reader, _CHUNK):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._take(line)
+                if len(rest) > _LINE_MAX:
+                    self._take(rest)
+                    rest = b""
+        finally:
+            os.close(self._reader)
+        self._take(rest)
+
+    def _take(self, line: bytes) -> None:
+        text = line[:_LINE_MAX].decode(errors="replace").rstrip()
+        if not text:
+            return
+        head = _HEAD.match(text)
+        if head:
+            self._level = _LEVELS.get(head[1], logging.INFO)
+        elif not text[0].isspace() and not text.startswith("Caused by:"):
+            self._level = logging.INFO
+        if not _CHATTER.match(text):
+            self._telling.append(text)
+        log.log(self._level, "%s", text)
+
+
+class Jvm:
+    """One JVM that serves py4j; make it with `start`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Output) -> None:
+        self.process = process
+        self.output = output
+        #: Where py4j listens, and the token without which it refuses everybody.
+        self.port = 0
+        self.secret = ""
+
+    @classmethod
+    def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> Jvm:
+        """Start spark-submit; `listen` waits for it."""
+        output = Output()
+        try:
+            # It ends when its stdin does, so it cannot outlive this process by long.
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=output.writer, stderr=output.writer, env=dict(environ)
+            )
+        finally:
+            output.release()
+        return cls(process, output)
+
+    def listen(self, info: Path, deadline: float) -> None:
+        """Wait until it has written to `info` where it listens; JvmError with its own words when it does not."""
+        while not info.exists():
+            end = self.ended()
+            if end is not None:
+                raise end
+            if time.monotonic() >= deadline:
+                words = self.output.last_words() or "nothing"
+                raise JvmError(f"the JVM of Spark has not come up in its time; it said last: {words}")
+            time.sleep(_POLL_S)
+        data = info.read_bytes()
+        port, length = struct.unpack_from(">ii", data)
+        self.port, self.secret = port, data[8 : 8 + length].decode()
+
+    def ended(self) -> JvmError | None:
+        """How it ended while it was starting, in its own words; None while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        words = self.output.last_words(wait_s=2.0)
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        return JvmError(f"the JVM of Spark {how} at its start: {words or 'it said nothing'}", killed=code < 0)
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        self.output.last_words(wait_s=1.0)
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a Java properties file that only this user can read."""
+    lines = [f"{_escaped(key, ' =:#!')}={_escaped(value, '')}\n" for key, value in properties.items()]
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.writelines(lines)
+
+
+def _escaped(text: str, also: str) -> str:
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {char: f"\\{char}" for char in also}
+    # A value loses blanks at its begin.
+    blank = "\\" if text.startswith(" ") and " " not in also else ""
+    return blank + "".join(escapes.get(char, char) for char in text)
+
+
+def connection_file() -> Path:
+    """A name for `listen` in a new folder that only this user can look into."""
+    return Path(tempfile.mkdtemp(prefix="heron-spark-")) / "connection"

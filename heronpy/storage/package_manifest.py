@@ -1,0 +1,141 @@
+"""What a stored package consists of, so that one who takes it can tell that it is still that.
+
+The manifest of an entry is written when the entry is, and lies beside the cache's entries where only
+their owner may write. It names each file with the hash of its content, and with the stamp that the
+kernel gave it: inode, size and times, of which nobody but root can set the time of change. A file with
+the same stamp is not read again. Files that came later, such as the bytecode that Python writes, are no
+part of a package; all that is asked of them is the owner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from heronpy.common.errors import PackageError
+from heronpy.common.folders import open_private
+
+FOLDER: Final = ".manifests"
+_CHUNK: Final = 1 << 20
+_OTHERS: Final = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file or link of an entry."""
+
+    content: str
+    """Hash of a file, or "-> " and the target of a link."""
+    executable: bool
+    stamp: tuple[int, int, int, int]
+    """Inode, size, time of modification and time of change in nanoseconds."""
+
+
+def check_entry(entry: str | os.PathLike[str]) -> None:
+    """PackageError when a stored package, or anything in it, belongs to another user, or others may enter it."""
+    try:
+        status = os.lstat(entry)
+        if not stat.S_ISDIR(status.st_mode):
+            raise _refusal(entry, "is no folder")
+        if status.st_mode & _OTHERS:
+            raise _refusal(entry, "can be entered by other users")
+        for path, found in [("", status), *_walk(Path(entry))]:
+            if found.st_uid not in (os.geteuid(), 0):
+                what = f"has {path!r} of" if path else "belongs to"
+                raise _refusal(entry, f"{what} another user (uid {found.st_uid})")
+    except OSError as error:
+        raise PackageError(f"The stored package {entry} cannot be read: {error.strerror}; submit again.") from None
+
+
+def write(entry: Path, manifest: Path) -> None:
+    """Write down what an entry consists of; OSError when that is impossible."""
+    content = {
+        name: [item.content, item.executable, *item.stamp] for name, item in _items(entry, {}).items()
+    }
+    temporary = manifest.with_name(f"{manifest.name}.tmp")
+    with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, manifest)
+
+
+def read(manifest: Path) -> dict[str, Item] | None:
+    """What was written down; None when there is nothing that can be trusted or read."""
+    try:
+        descriptor = os.open(manifest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+            return None
+        try:
+            return {str(name): _item(values) for name, values in json.load(file).items()}
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            return None
+
+
+def compare(entry: Path, expected: dict[str, Item]) -> None:
+    """PackageError that names the first file which is missing, or is not what was stored."""
+    found = _items(entry, expected)
+    for name, item in sorted(expected.items()):
+        here = found.get(name)
+        if here is None:
+            raise _refusal(entry, f"lacks {name!r}")
+        if (here.content, here.executable) != (item.content, item.executable):
+            raise _refusal(entry, f"has {name!r} with another content than was submitted")
+
+
+def _item(values: Any) -> Item:
+    content, executable, *stamp = values
+    inode, size, modified, changed = stamp
+    return Item(str(content), bool(executable), (int(inode), int(size), int(modified), int(changed)))
+
+
+def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
+    """The files and links of an entry; one that is known with the same stamp is not read."""
+    found = {}
+    for name, status in _walk(entry):
+        if stat.S_ISDIR(status.st_mode):
+            continue
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        before = known.get(name)
+        if known and before is None:
+            continue  # came later
+        if before is not None and before.stamp == stamp:
+            found[name] = before
+        else:
+            found[name] = Item(_content(entry / name, status), bool(status.st_mode & stat.S_IXUSR), stamp)
+    return found
+
+
+def _walk(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    with os.scandir(folder) as scan:
+        entries = sorted(scan, key=lambda item: item.name)
+    for item in entries:
+        status = item.stat(follow_symlinks=False)
+        yield prefix + item.name, status
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(Path(item.path), f"{prefix}{item.name}/")
+
+
+def _content(path: Path, status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
+        return f"-> {os.readlink(path)}"
+    digest = hashlib.sha256()
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _refusal(entry: str | os.PathLike[str], what: str) -> PackageError:
+    return PackageError(f"The stored package {os.fspath(entry)} {what}; remove that folder and submit again.")

@@ -1,0 +1,31 @@
+"""What a process of a topology looks at before it trusts the files of the topology."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronpy.common.folders import check_root
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
+from heronpy.storage.package_manifest import check_entry
+from heronpy.storage.stores import store_roots
+
+
+def check_folders(launch: LaunchSpec) -> None:
+    """ConfigError or PackageError when another user could replace what the topology's processes read.
+
+    Looks at the working folder, its logs, the stores of checkpoints and the stored package, whose files
+    have to be those that were stored.
+    """
+    check_root(launch.working_dir, "The working folder")
+    check_root(launch.log_dir, "The log folder")
+    settings = settings_for(launch, "checkpoint")
+    for root in (*store_roots(settings), *_replica(settings)):
+        check_root(root, "The checkpoint store", sticky=True)
+    if launch.package_dir:
+        check_entry(launch.package_dir)
+
+
+def _replica(settings: CheckpointSettings) -> list[Path]:
+    return [Path(settings.replica)] if settings.replica else []

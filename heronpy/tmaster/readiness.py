@@ -1,0 +1,64 @@
+"""When spouts are first asked for tuples: once every task of every bolt with `is_ready` has said yes.
+
+Pure. The plan says that the spouts are held, so a successor of this master and a restarted task know it. The
+hold ends once per run and comes back only when all tasks start anew (`hold`): a sink that restarts alone
+stops no spout, backpressure does.
+"""
+
+from __future__ import annotations
+
+from heronpy.tmaster.desk import Desk, listed
+
+
+class Readiness:
+    """See the module."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        #: What processes up to these epochs say counts no more: they are about to be replaced.
+        self._replaced: dict[int, int] = {}
+
+    def hold(self, now: float) -> None:
+        """All tasks start anew: hold the spouts until the new tasks of the sinks are ready."""
+        desk = self._desk
+        if desk.book.asking:
+            self._replaced = {task: desk.registry.epoch_of(task) for task in self._tasks()}
+            desk.book.spouts_held = True
+            desk.change_plan(now)
+
+    def advance(self, now: float) -> None:
+        """Let the spouts begin when nobody is waited for."""
+        desk = self._desk
+        if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
+            return
+        desk.book.spouts_held = False
+        self._replaced.clear()
+        desk.note(f"every sink of {desk.book.topology.name} is ready; its spouts begin")
+        desk.change_plan(now)
+        desk.publish_if_due(now)
+
+    def cause(self, now: float) -> str:
+        """What is waited for, and how long."""
+        registry = self._desk.registry
+        since: dict[str, float] = {}
+        for task in self._tasks():
+            if task in registry.waiting and registry.is_up(task, 0):
+                text, began = registry.waiting[task]
+                since[text] = min(began, since.get(text, began))
+        texts = [f"{text}, {max(0.0, now - began):.0f} s" for text, began in sorted(since.items())]
+        return "; ".join(texts) or f"waiting for {listed(self._missing()) or 'the plan that starts the spouts'}"
+
+    def _tasks(self) -> list[int]:
+        asking = self._desk.book.asking
+        return [task for task, place in self._desk.registry.places.items() if place.component in asking]
+
+    def _missing(self) -> list[str]:
+        """Tasks that have not said that they are ready."""
+        registry = self._desk.registry
+        return [
+            registry.name_of(task)
+            for task in self._tasks()
+            if task in registry.waiting
+            or not registry.is_up(task)
+            or registry.epoch_of(task) <= self._replaced.get(task, -1)
+        ]

@@ -1,0 +1,189 @@
+"""What the processes of a topology have counted, those that are gone included (pure).
+
+A task and a stream manager count from 0 each time they start. Here the last word of each process is kept and
+added up, so a total is of the topology, not of a process. Invariants: no total ever falls, whatever is reported in
+whatever order; each process counts once, however often it reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from heronpy.proto import control_pb2 as control
+
+_STMGR = "stmgr-"
+#: The totals of a TaskStatus.
+COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
+#: Tasks that were removed by updates and are still kept apart; the counts of older ones are added up.
+RETIRED_MAX = 10_000
+#: Ends in which a process hands over, or reports, what it held.
+ORDERLY_ENDS = frozenset({"", "preempted", "user_exception", "startup_failure", "finished", "rewound", "spawn_failed"})
+
+
+@dataclass(slots=True)
+class TaskCounts:
+    """The counters of one task over all of its processes."""
+
+    spout: bool
+    epoch: int
+    #: Of the processes before the present one, and of that.
+    before: tuple[int, ...]
+    latest: tuple[int, ...]
+    #: Tuple trees under way at the last report, and those that were when a process before ended.
+    pending: int = 0
+    abandoned: int = 0
+
+    def totals(self) -> tuple[int, ...]:
+        return tuple(map(int.__add__, self.before, self.latest))
+
+
+@dataclass(slots=True)
+class _StmgrCounts:
+    epoch: int
+    latest: tuple[int, int]
+    before: tuple[int, int] = (0, 0)
+    #: It left the plan: that its name comes back with another epoch is no death.
+    left: bool = False
+
+
+@dataclass(slots=True)
+class Totals:
+    """See the module."""
+
+    tasks: dict[int, TaskCounts] = field(default_factory=dict)
+    stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
+    #: A process died with tuples that nobody has counted.
+    uncounted: bool = False
+    #: Grows when a process was replaced: what its successor reports does not hold what it had counted.
+    changes: int = 0
+    _retired: control.TupleTotals = field(default_factory=control.TupleTotals)
+
+    def take_task(self, status: control.TaskStatus, spout: bool) -> None:
+        """Take what a process of a task says of itself."""
+        told = (
+            status.emitted,
+            status.executed,
+            status.acked,
+            status.failed,
+            status.dead_letters,
+            status.lost_tuples,
+        )
+        known = self.tasks.get(status.task_id)
+        if known is None:
+            self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
+            self.changes += 1
+            return
+        if status.epoch < known.epoch:
+            return
+        if status.epoch > known.epoch:
+            known.before, known.latest = known.totals(), told
+            known.abandoned += known.pending
+            known.epoch = status.epoch
+            self.changes += 1
+        elif told != known.latest:
+            # A stream manager that has just started knows the task, and not yet its counts.
+            known.latest = tuple(map(max, known.latest, told))
+        known.pending = status.pending
+
+    def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0) -> None:
+        """Take what a stream manager has given up; with nothing given up this only tells that it lives."""
+        known = self.stmgrs.get(name)
+        if known is None:
+            self.stmgrs[name] = _StmgrCounts(epoch, (discarded, lost))
+            self.changes += 1
+            return
+        if epoch < known.epoch:
+            return
+        if epoch > known.epoch:
+            self.uncounted = self.uncounted or not known.left
+            known.before = (known.before[0] + known.latest[0], known.before[1] + known.latest[1])
+            known.epoch, known.latest = epoch, (discarded, lost)
+            self.changes += 1
+        else:
+            known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
+        known.left = False
+
+    def take_process(self, process: control.ProcessRecord) -> None:
+        """Take how the process before the present one ended."""
+        carries_tuples = process.task_id or process.name.startswith(_STMGR)
+        if not self.uncounted and carries_tuples and process.restarts and process.exit_reason not in ORDERLY_ENDS:
+            self.uncounted = True
+            self.changes += 1
+
+    def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str]) -> None:
+        """These belong to the plan from now on; what the others have counted stays counted."""
+        for name, known in self.stmgrs.items():
+            known.left = known.left or name not in stmgrs
+        gone = [task for task in self.tasks if task not in tasks]
+        for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
+            _add(self._retired, self.tasks.pop(task))
+
+    @property
+    def discarded(self) -> int:
+        """Tuples that stream managers gave up, those that are sent again included."""
+        return sum(known.before[0] + known.latest[0] for known in self.stmgrs.values())
+
+    def fill(self, status: control.TaskStatus) -> None:
+        """Replace the counts of the present process by the totals of the task."""
+        known = self.tasks.get(status.task_id)
+        if known is not None:
+            for name, value in zip(COUNTERS, known.totals(), strict=True):
+                setattr(status, name, value)
+
+    def ledger(self, topology_id: str) -> control.TotalsLedger:
+        """Everything, for a successor."""
+        kept = control.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
+        for number, task in self.tasks.items():
+            kept.tasks.add(
+                task_id=number,
+                spout=task.spout,
+                epoch=task.epoch,
+                before=task.before,
+                latest=task.latest,
+                pending=task.pending,
+                abandoned=task.abandoned,
+            )
+        for name, stmgr in self.stmgrs.items():
+            kept.stmgrs.add(
+                stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left
+            )
+        return kept
+
+    @classmethod
+    def of(cls, kept: control.TotalsLedger | None, topology_id: str) -> Totals:
+        """Those that a predecessor has left; new ones when it left none, or those of another topology."""
+        totals = cls()
+        if kept is None or kept.topology_id != topology_id:
+            return totals
+        totals.uncounted = kept.uncounted
+        totals._retired.CopyFrom(kept.retired)
+        for task in kept.tasks:
+            if len(task.before) == len(task.latest) == len(COUNTERS):
+                totals.tasks[task.task_id] = TaskCounts(
+                    task.spout, task.epoch, tuple(task.before), tuple(task.latest), task.pending, task.abandoned
+                )
+        for stmgr in kept.stmgrs:
+            if len(stmgr.before) == len(stmgr.latest) == 2:
+                before, latest = (stmgr.before[0], stmgr.before[1]), (stmgr.latest[0], stmgr.latest[1])
+                totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left)
+        return totals
+
+    def summed(self) -> control.TupleTotals:
+        """The totals of the topology."""
+        totals = control.TupleTotals()
+        totals.CopyFrom(self._retired)
+        for known in self.tasks.values():
+            _add(totals, known)
+        totals.lost += sum(known.before[1] + known.latest[1] for known in self.stmgrs.values())
+        return totals
+
+
+def _add(totals: control.TupleTotals, task: TaskCounts) -> None:
+    _, _, acked, failed, dead_letters, lost = task.totals()
+    totals.dead_letters += dead_letters
+    totals.lost += lost
+    if task.spout:
+        totals.acked += acked
+        totals.failed += failed
+        totals.replayed += failed + task.abandoned

@@ -1,0 +1,109 @@
+"""Who is to blame when a task ends, and what becomes of a tuple that is (F19). Pure.
+
+A tuple that a spout sends again has a new number, and one that comes again after a rewind may have another
+place, so what is known of it over restarts is its content. Other tuples may have the same content and be
+innocent. Therefore a charge is never for good: a pass of the same content acquits it, time does, and a
+content that was found guilty costs only a `term` of tuples before one is tried again. The term doubles
+each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
+that was charged wrongly costs one dead letter.
+
+Invariants: at most `CHARGES_MAX` charges, those charged longest ago make room; nothing is left out whose
+content has passed since it was charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Most contents that are remembered.
+CHARGES_MAX = 256
+WHY_MAX_CHARS = 16 * 1024
+#: Seconds after the last charge in which nobody failed again.
+LAPSE_S = 3600.0
+TERM_MAX = 1 << 16
+
+#: Ends that the tuple in the hands of the process may have caused. A kill from outside ("killed",
+#: "preempted"), a rewind and the loss of the host are nobody's doing.
+_BY_TUPLE = frozenset({"crashed", "hung", "oom", "user_exception", "own_bug", "ok"})
+#: Of these a process may have told the reason itself, and charged whom it concerns.
+_MAY_BE_TOLD = frozenset({"user_exception", "oom"})
+
+
+def may_blame(after: str, told: bool) -> bool:
+    """Whether the tuple in hand may have ended the process; `after` is the executor's reason for its end."""
+    return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
+
+
+@dataclass(slots=True)
+class Charge:
+    """What tuples of one content have done."""
+
+    tries: int = 0
+    why: str = ""
+    #: It ends the process, or must not be given to user code again: look for it before it is processed.
+    deadly: bool = False
+    #: Dead letters written of it.
+    letters: int = 0
+    #: Tuples that each process leaves out before it tries one again.
+    term: int = 1
+    #: Monotonic seconds of the last charge.
+    at: float = 0.0
+
+
+class Charges:
+    """The charges of one task, by key of the content; `tries_max` of them make guilty."""
+
+    def __init__(self, tries_max: int) -> None:
+        self._tries_max = tries_max
+        self.by_key: dict[str, Charge] = {}
+
+    def charge(self, key: str, why: str, now: float, *, deadly: bool) -> Charge:
+        """One more try has failed."""
+        charge = self.by_key.pop(key, None) or Charge()
+        if self._lapsed(charge, now):
+            charge = Charge()
+        if deadly and charge.deadly and charge.tries >= self._tries_max:
+            charge.term = min(charge.term * 2, TERM_MAX)
+        charge.tries += 1
+        charge.why = why[-WHY_MAX_CHARS:]
+        charge.deadly = charge.deadly or deadly
+        charge.at = now
+        self.keep(key, charge)
+        return charge
+
+    def keep(self, key: str, charge: Charge) -> None:
+        """Remember a charge as the newest."""
+        self.by_key[key] = charge
+        while len(self.by_key) > CHARGES_MAX:
+            del self.by_key[next(iter(self.by_key))]
+
+    def acquit(self, key: str) -> bool:
+        """A tuple of this content has passed; True when there was something to take back."""
+        charge = self.by_key.get(key)
+        if charge is None or not charge.tries:
+            return False
+        del self.by_key[key]
+        if charge.letters:
+            # After a rewind its tuples come again; which of them have letters is not forgotten.
+            self.by_key[key] = Charge(letters=charge.letters, at=charge.at)
+        return True
+
+    def leaves_out(self, key: str, left_out: int, now: float) -> Charge | None:
+        """The charge when a tuple is not to be tried; `left_out` are those of its content in this process."""
+        charge = self.by_key.get(key)
+        if charge is None or not charge.deadly or charge.tries < self._tries_max or left_out >= charge.term:
+            return None
+        return None if self._lapsed(charge, now) else charge
+
+    def open(self, now: float) -> bool:
+        """Somebody is charged with something."""
+        return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
+
+    def deadly(self, now: float) -> bool:
+        """Somebody must be looked for before it is processed."""
+        return any(charge.deadly and not self._lapsed(charge, now) for charge in self.by_key.values())
+
+    @staticmethod
+    def _lapsed(charge: Charge, now: float) -> bool:
+        # A clock that is behind the charge was set back by a restart of the host.
+        return not 0 <= now - charge.at <= LAPSE_S

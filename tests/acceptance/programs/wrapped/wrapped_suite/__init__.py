@@ -1,0 +1,1 @@
+"""A test suite as teams wrote it for Apache heronpy: its builder wraps each component of a topology."""

@@ -1,0 +1,74 @@
+"""Ctrl-C while `heron` starts: it ends, and no traceback is printed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+#: Runs `heron` and interrupts it once the module named first is looked for.
+PROGRAM = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == wanted:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+wanted = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupts())
+from heronpy.cli.start import main
+sys.exit(main())
+"""
+
+
+def run(home: Path, *argv: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "HERON_HOME": str(home)}
+    return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "codes"),
+    [
+        ("heronpy.cli.main", (-2,)),
+        ("click", (-2,)),
+        ("inspect", (-2,)),
+        ("heronpy.cli.listing", (-2,)),
+        ("heronpy.cli.session", (130,)),
+        ("heronpy.statemgr.localfs", (130,)),
+        ("zlib", (-2, 130)),
+    ],
+)
+def test_an_interrupted_import_prints_no_traceback(tmp_path: Path, module: str, codes: tuple[int, ...]) -> None:
+    command = run(tmp_path, sys.executable, "-c", PROGRAM, module, "list", "local")
+    out, err = command.communicate(timeout=60)
+    assert command.returncode in codes, f"{command.returncode}: {out}{err}"
+    assert "Traceback" not in err and "Exception ignored" not in err, err
+    assert err.strip() == ("error: interrupted" if command.returncode == 130 else "")
+
+
+def test_an_interrupt_at_any_time_prints_no_traceback_of_ours(tmp_path: Path) -> None:
+    for delay_ms in range(0, 301, 20):
+        command = run(tmp_path, sys.executable, "-m", "heronpy.cli", "list", "local")
+        time.sleep(delay_ms / 1000)  # the moment is what is tested
+        command.send_signal(signal.SIGINT)
+        _, err = command.communicate(timeout=60)
+        # What the interpreter says while it starts is its own, until it has found our first module.
+        ours = [line for line in err.splitlines() if "heronpy/cli/" in line and "__main__.py" not in line]
+        assert not ours, f"after {delay_ms} ms: {err}"
+
+
+def test_who_ignores_the_signal_goes_on_ignoring_it(tmp_path: Path) -> None:
+    ignored = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); os.execv(sys.executable, sys.argv[1:])"
+    )
+    words = (sys.executable, "-c", ignored, sys.executable, "-c", PROGRAM, "click", "list", "local")
+    command = run(tmp_path, *words)
+    out, err = command.communicate(timeout=60)
+    assert (command.returncode, err) == (0, ""), out

@@ -1,0 +1,133 @@
+"""An update whose answer is lost: what the stored plans say about it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from heronpy.cli.session import Session
+from heronpy.cli.update_outcome import Outcome, outcome_of
+from heronpy.common.errors import LostReplyError, RpcError
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import paths
+from tests.cli.conftest import FakeTopology, Heron, packing
+
+SCALE = ("update", "local", "wordy", "--component-parallelism", "count:3")
+
+
+def plan(version: int, *counts: int) -> plans.PackingPlan:
+    found = packing()
+    found.version = version
+    for task in counts:
+        found.containers[0].instances.add(component="count", task_id=task, component_index=task - 2)
+    return found
+
+
+def intent(old: plans.PackingPlan, new: plans.PackingPlan) -> plans.UpdateIntent:
+    return plans.UpdateIntent(old_packing_plan=old, new_packing_plan=new)
+
+
+OLD, NEW = plan(1), plan(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("stored", "found", "outcome"),
+    [
+        (plan(1), None, Outcome.NOT_BEGUN),
+        (plan(1), intent(OLD, plan(3, 4)), Outcome.UNDER_WAY),
+        (plan(2, 4), intent(OLD, plan(3, 4)), Outcome.UNDER_WAY),
+        (plan(3, 4), intent(OLD, plan(3, 4)), Outcome.UNDER_WAY),
+        (plan(2, 4), None, Outcome.UNDER_WAY),
+        (plan(3, 4), None, Outcome.DONE),
+        (plan(3), None, Outcome.ROLLED_BACK),
+        (plan(3, 4, 5), None, Outcome.OVERTAKEN),
+        (plan(5, 4), None, Outcome.OVERTAKEN),
+        (plan(1), intent(OLD, plan(3, 4, 5)), Outcome.OVERTAKEN),
+        (plan(3), intent(plan(3), plan(5, 4)), Outcome.OVERTAKEN),
+    ],
+)
+def test_the_stored_plans_tell(stored: plans.PackingPlan, found: plans.UpdateIntent | None, outcome: Outcome) -> None:
+    assert outcome_of(OLD, NEW, stored, found) is outcome
+
+
+def losing(monkeypatch: pytest.MonkeyPatch, error: Exception, meanwhile: Any = None) -> list[int]:
+    """The first answer to an update is lost, and something happens meanwhile; later ones arrive."""
+    asked: list[int] = []
+    original, turns = Session.ask, itertools.count()
+
+    def ask(self: Session, name: str, body: Any, timeout_s: float = 5.0) -> Any:
+        if isinstance(body, control.UpdateTopology):
+            asked.append(body.expected_version)
+            if next(turns) == 0:
+                if meanwhile is not None:
+                    meanwhile(body)
+                raise error
+        return original(self, name, body, timeout_s)
+
+    monkeypatch.setattr(Session, "ask", ask)
+    return asked
+
+
+LOST = LostReplyError("the topology master of 'wordy' ended before it answered")
+
+
+def test_what_was_not_begun_is_asked_for_again(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wordy.answers["update_topology"] = control.UpdateReply(added=[4], plan_version=4)
+    asked = losing(monkeypatch, LOST)
+    result = heron(*SCALE)
+    assert result.code == 0 and "1 task added" in result.out and "looking for the outcome" in result.err
+    assert asked == [1, 1]
+
+
+@pytest.mark.parametrize("error", [LOST, RpcError("the topology master of wordy is stopping; try again")])
+def test_what_a_successor_finished_is_reported_as_done(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def finished(body: control.UpdateTopology) -> None:
+        done = plans.PackingPlan()
+        done.CopyFrom(body.packing_plan)
+        done.version = 3
+        wordy.state.set(paths.packing_plan("wordy"), done.SerializeToString())
+
+    def under_way(body: control.UpdateTopology) -> None:
+        wordy.state.set(paths.update_intent("wordy"), intent(OLD, body.packing_plan).SerializeToString())
+        looks = itertools.count()
+        original = Session.packing_plan
+
+        def packing_plan(self: Session, name: str) -> plans.PackingPlan:
+            if next(looks) == 3:
+                finished(body)
+                wordy.state.delete(paths.update_intent("wordy"))
+            return original(self, name)
+
+        monkeypatch.setattr(Session, "packing_plan", packing_plan)
+
+    asked = losing(monkeypatch, error, under_way)
+    result = heron(*SCALE)
+    assert result.code == 0, result.err
+    assert "container_1_count_4" in result.out and "1 task added, 0 removed" in result.out
+    assert asked == [1]
+
+
+def test_what_was_rolled_back_fails_and_says_so(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rolled_back(body: control.UpdateTopology) -> None:
+        wordy.state.set(paths.packing_plan("wordy"), plan(3).SerializeToString())
+
+    losing(monkeypatch, LOST, rolled_back)
+    result = heron(*SCALE)
+    assert result.code == 1
+    assert "the update was rolled back and the topology runs as before" in result.err
+    assert "heron logs local wordy tmaster" in result.err
+
+
+def test_a_refusal_stays_one(heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch) -> None:
+    losing(monkeypatch, RpcError("restart of all containers of wordy is running; try again when it is done"))
+    result = heron(*SCALE)
+    assert (result.code, "is running; try again" in result.err) == (1, True)

@@ -1,0 +1,114 @@
+"""The metrics page answers whoever asks, however many others are slow."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+
+import psutil
+import pytest
+
+from heronpy.executor import metrics_page
+from heronpy.executor.metrics_page import ASK_S, CONNECTIONS_MAX, MetricsPage
+from tests.support.waiting import eventually
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+#: More than the kernel takes for one connection that is not read.
+LARGE = "x" * (12 << 20)
+
+
+async def fetch(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(GET)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return answer
+
+
+def play(scene: Callable[[MetricsPage, ExitStack], Awaitable[None]], body: str = "up 1\n") -> None:
+    async def run() -> None:
+        page = MetricsPage("127.0.0.1", 0, {"/metrics": lambda: ("text/plain", body)})
+        await page.start()
+        with ExitStack() as stack:
+            await scene(page, stack)
+            await page.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing ends by its deadline."""
+    monkeypatch.setattr(metrics_page, "REQUEST_MAX_S", 3600.0)
+    yield
+
+
+def silent(page: MetricsPage, stack: ExitStack, says: bytes = b"GET /metrics HT") -> socket.socket:
+    sock = stack.enter_context(socket.create_connection(("127.0.0.1", page.port), timeout=10))
+    sock.sendall(says)
+    return sock
+
+
+@pytest.mark.usefixtures("patient")
+def test_many_slow_clients_keep_nobody_out() -> None:
+    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+        for _ in range(3):
+            for _ in range(CONNECTIONS_MAX):
+                silent(page, stack)
+                await asyncio.sleep(0)
+            assert b"200 OK" in await fetch(page.port)
+        await eventually(lambda: page.evicted >= 2 * CONNECTIONS_MAX, what="the oldest to go")
+        await eventually(lambda: len(page._visits) <= CONNECTIONS_MAX, what="a bound")
+
+    play(scene)
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_has_asked_is_answered_before_the_silent_go() -> None:
+    """The oldest of all has asked and reads slowly; those who have said nothing go first."""
+
+    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", page.port)
+        writer.write(GET)
+        await eventually(lambda: [visit.asked for visit in page._visits] == [True], what="its request")
+        for _ in range(CONNECTIONS_MAX - 1):
+            silent(page, stack)
+        await eventually(lambda: len(page._visits) == CONNECTIONS_MAX, what="their arrival")
+        await asyncio.sleep(2 * ASK_S)
+        for _ in range(CONNECTIONS_MAX - 1):
+            silent(page, stack)
+        await eventually(lambda: page.evicted == CONNECTIONS_MAX - 1, what="evictions")
+        assert len(await asyncio.wait_for(reader.read(), 30)) > len(LARGE)
+        writer.close()
+
+    play(scene, LARGE)
+
+
+@pytest.mark.usefixtures("patient")
+def test_clients_that_ask_and_do_not_read_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_page, "CONNECTIONS_MAX", 4)
+
+    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+        for _ in range(4 + 5):
+            silent(page, stack, GET)
+        await eventually(lambda: page.evicted == 5, what="evictions")
+        assert len(await fetch(page.port)) > len(LARGE)
+
+    play(scene, LARGE)
+
+
+def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a request nor an answer takes longer; then nothing is left of the connection."""
+    monkeypatch.setattr(metrics_page, "REQUEST_MAX_S", 0.5)
+
+    async def scene(page: MetricsPage, stack: ExitStack) -> None:
+        before = psutil.Process().num_fds()
+        slow = [silent(page, stack) for _ in range(10)] + [silent(page, stack, GET) for _ in range(4)]
+        await eventually(lambda: len(page._visits) == len(slow), what="their arrival")
+        await eventually(lambda: not page._visits, what="their end")
+        await eventually(lambda: psutil.Process().num_fds() <= before + len(slow), what="their descriptors")
+        assert page.evicted == 0
+
+    play(scene, LARGE)

@@ -1,0 +1,160 @@
+"""Windows against the limits of the spouts: what is refused, what is warned of, what streamlets get."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+
+from heronpy.common.errors import TopologyError
+from heronpy.plan import windows
+from heronpy.plan.logical import LogicalPlan
+from heronpy.simulator import Simulator
+from heronpy.streamlet import Builder, Config, Runner, WindowConfig
+from tests.plan.builders import TopologyMessage
+
+MODE = "topology__reliability__mode"
+TIMEOUT = "topology__message__timeout__secs"
+PENDING = "topology__max__spout__pending"
+
+
+def spout(mode: str = "ATLEAST_ONCE", timeout_s: Any = 30, pending: Any = 100_000, **config: Any) -> TopologyMessage:
+    return TopologyMessage(**{MODE: mode, TIMEOUT: timeout_s, PENDING: pending, **config}).spout("s")
+
+
+def tumbling(topology: TopologyMessage, name: str, source: str, seconds: float, streamlet: bool = True) -> None:
+    topology.bolt(name, [source], **{windows.TUMBLING_KEY: seconds})
+    topology.message.bolts[-1].comp.class_name = "heronpy.streamlet.impl.X" if streamlet else "mine.Window"
+
+
+def sliding(topology: TopologyMessage, name: str, source: str, seconds: float, slide_s: float) -> None:
+    topology.bolt(name, [source], **{windows.SLIDING_KEY: seconds, windows.SLIDE_KEY: slide_s})
+    topology.message.bolts[-1].comp.class_name = "heronpy.streamlet.impl.X"
+
+
+def plan_of(topology: TopologyMessage) -> LogicalPlan:
+    return LogicalPlan.from_topology(topology.message)
+
+
+def problems(topology: TopologyMessage) -> list[str]:
+    return plan_of(topology).problems()
+
+
+def test_a_window_longer_than_the_timeout_is_refused_with_the_fix() -> None:
+    topology = spout()
+    tumbling(topology, "sums", "s", 60)
+    assert problems(topology) == [
+        "Tuples of spout 's' stay pending for up to 60 s, until they have left the window of 'sums' (60 s), but "
+        "topology.message.timeout.secs is 30, so they would be replayed and counted again; set it to 66 or more, "
+        "or shorten the window."
+    ]
+    with pytest.raises(TopologyError, match="set it to 66 or more"):
+        Simulator(topology.message)
+    topology = spout(timeout_s=66)
+    tumbling(topology, "sums", "s", 60)
+    assert problems(topology) == []
+
+
+def test_windows_of_streamlets_add_up_along_a_path() -> None:
+    def path(timeout_s: float) -> list[str]:
+        topology = spout(timeout_s=timeout_s)
+        tumbling(topology, "first", "s", 10)
+        topology.bolt("between", ["first"])
+        tumbling(topology, "second", "between", 10)
+        tumbling(topology, "beside", "s", 15)
+        return problems(topology.bolt("end", ["second", "beside"]))
+
+    [problem] = path(21)
+    assert "up to 20 s, until they have left the windows of 'first' (10 s), 'second' (10 s)" in problem
+    assert path(22) == []
+
+
+def test_a_sliding_window_keeps_tuples_for_a_slide_more() -> None:
+    topology = spout(timeout_s=10.9)
+    sliding(topology, "w", "s", 8, 2)
+    assert len(problems(topology)) == 1
+    topology = spout(timeout_s=11)
+    sliding(topology, "w", "s", 8, 2)
+    assert problems(topology) == []
+
+
+def test_where_nothing_times_out_no_window_is_too_long() -> None:
+    for topology in (
+        spout("ATMOST_ONCE"),
+        spout("EFFECTIVELY_ONCE"),
+        spout(topology__enable__message__timeouts=False),
+    ):
+        tumbling(topology, "w", "s", 3600)
+        assert problems(topology) == []
+
+
+def test_a_pending_limit_that_lets_spouts_crawl_is_refused() -> None:
+    topology = spout(timeout_s=120, pending=100)
+    tumbling(topology, "w", "s", 60)
+    [problem] = problems(topology)
+    assert "topology.max.spout.pending is 100, so each of its tasks could emit 100 in 60 s" in problem
+    assert "600 at least" in problem
+    topology = spout(timeout_s=120, pending=600)
+    tumbling(topology, "w", "s", 60)
+    assert problems(topology) == []
+
+
+def test_windows_behind_one_that_may_not_anchor_are_warned_of() -> None:
+    topology = spout(timeout_s=25)
+    tumbling(topology, "mine", "s", 20, streamlet=False)
+    tumbling(topology, "next", "mine", 20, streamlet=False)
+    assert problems(topology) == []
+    [warning] = plan_of(topology).warnings()
+    assert "'mine' (20 s), 'next' (20 s)" in warning and "if their windows anchor" in warning
+
+
+def test_ticks_that_come_after_the_timeout_are_warned_of() -> None:
+    topology = spout().bolt("b", ["s"], topology__tick__tuple__freq__secs=45)
+    [warning] = plan_of(topology).warnings()
+    assert "'b' gets a tick every 45 s, and tuples time out after 30 s" in warning
+    assert plan_of(spout().bolt("b", ["s"], topology__tick__tuple__freq__ms=45)).warnings() == []
+
+
+def test_a_window_in_a_cycle_counts_once() -> None:
+    topology = spout(timeout_s=10)
+    topology.bolt("a", ["s", "w"])
+    tumbling(topology, "w", "a", 12)
+    assert "up to 12 s" in problems(topology)[0]
+
+
+def streamlet(config: Config) -> Any:
+    builder = Builder()
+    minute = WindowConfig.create_tumbling_window(60)
+    source = builder.new_source(iter([1]).__next__).reduce_by_window(minute, operator.add)
+    source.map(lambda pair: pair[1]).reduce_by_window(WindowConfig.create_sliding_window(10, 5), operator.add)
+    return Runner().build("t", config, builder).build()
+
+
+def at_least_once(**given: Any) -> Config:
+    config = Config()
+    config.set_delivery_semantics(Config.ATLEAST_ONCE)
+    for key, value in given.items():
+        config.set_user_config(key.replace("__", "."), value)
+    return config
+
+
+def test_the_runner_derives_both_limits_from_the_windows() -> None:
+    plan = LogicalPlan.from_topology(streamlet(at_least_once()))
+    # 60 s, 10 s and a slide of 5 s with a tenth above, and the 30 s of a topology without windows
+    assert plan.config[windows.TIMEOUT_KEY] == 30 + 83
+    assert plan.config[windows.PENDING_KEY] == 750_000
+    assert plan.problems() == []
+
+
+def test_what_the_user_sets_stays_and_is_checked() -> None:
+    plan = LogicalPlan.from_topology(streamlet(at_least_once(topology__message__timeout__secs=70)))
+    assert plan.config[windows.TIMEOUT_KEY] == 70
+    [problem] = plan.problems()
+    assert "for up to 75 s" in problem and "set it to 83 or more" in problem
+
+
+def test_other_modes_keep_the_defaults() -> None:
+    plan = LogicalPlan.from_topology(streamlet(Config()))
+    assert plan.config[windows.TIMEOUT_KEY] == 30
+    assert plan.problems() == []

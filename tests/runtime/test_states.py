@@ -1,0 +1,115 @@
+"""States that are true and totals that do not fall, through real processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from heronpy.cli import exits
+from tests.support.command import Heron, component
+from tests.support.waiting import wait_for
+
+PROGRAM = Path(__file__).parent / "programs" / "states.py"
+PATIENCE_S = 60.0
+
+
+def stored(out: Path) -> list[int]:
+    file = out / "stored"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def when_stored(out: Path, more: int) -> None:
+    wanted = len(stored(out)) + more
+    wait_for(lambda: len(stored(out)) >= wanted, PATIENCE_S, f"{more} more numbers stored")
+
+
+def test_a_sink_whose_dependency_was_away_comes_back_by_itself(heron: Heron, out: Path) -> None:
+    """Each process raises at once, far more often than other reasons may; nothing is given up or lost."""
+    heron.submit(
+        PROGRAM, "away", "--out", out, "--config-property", "heron.executor.restart_budget=2",
+        "--config-property", "heron.executor.restart_backoff_max_s=0.5",
+    )  # fmt: skip
+    when_stored(out, 100)
+    (out / "away").touch()
+    degraded = heron.when(
+        "away",
+        lambda status: status["lifecycle"] == "DEGRADED" and status["cause"].startswith("2 of 2 tasks of store are down, restart "),
+        "both tasks of store down",
+    )  # fmt: skip
+    assert "given up after 10 min: ConnectionRefusedError: the database is away" in degraded["cause"]
+    heron.when_logged("away", r"container_1_store_\d ended .*startup_failure.*; restart in 0.5 s", "executor-1", 6)
+    before = heron.status("away")
+    assert before["lifecycle"] == "DEGRADED", before["cause"]
+    (out / "away").unlink()
+    heron.when_state("away", "RUNNING")
+    (out / "end").touch()
+    after = heron.when_state("away", "FINISHED")
+    count = max(stored(out))
+    assert set(stored(out)) == set(range(1, count + 1))
+    for row in ("numbers", "store"):
+        for what in ("emitted", "executed", "acked"):
+            assert component(after, row)[what] >= component(before, row)[what] >= 0
+    # What a process counted after its last report goes with it, at most a second of each of its ends.
+    assert component(after, "store")["executed"] > component(before, "store")["executed"]
+    totals = after["totals"]
+    assert totals["acked"] == count and totals["failed"] >= 1 and totals["replayed"] == totals["failed"]
+    assert (totals["lost"], totals["lost_at_least"]) == (0, False)
+
+
+def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, out: Path) -> None:
+    heron.submit(PROGRAM, "again", "--out", out, "--mode", "ATMOST_ONCE")
+    when_stored(out, 50)
+    before = {task["instance_id"]: task["pid"] for task in heron.status("again")["tasks"]}
+    told = heron("restart", "local", "again", "store").ok().out
+    assert told == "Successfully restarted topology 'again' (component store: 2 tasks back)\n"
+    after = {task["instance_id"]: task["pid"] for task in heron.status("again")["tasks"]}
+    assert {name for name in before if before[name] != after[name]} == {"container_1_store_2", "container_1_store_3"}
+    (out / "end").touch()
+    ended = heron.when_state("again", "FINISHED")
+    count = len(stored(out))
+    assert sorted(stored(out)) == list(range(1, count + 1)), "what was under way waited for them"
+    assert component(ended, "store")["executed"] == count
+    assert ended["totals"] == {
+        "acked": count, "failed": 0, "replayed": 0, "dead_letters": 0, "lost": 0, "lost_at_least": False, "restores": 0,
+    }  # fmt: skip
+
+
+def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
+    """At most once: what a killed task had in its hands is gone, and nobody can say how much that was."""
+    run = heron.start("submit", "local", PROGRAM, "lossy", "--out", out, "--mode", "ATMOST_ONCE", "--wait")
+    when_stored(out, 100)
+    os.kill(heron.pid("lossy", "container_1_store_2"), signal.SIGKILL)
+    when_stored(out, 100)
+    (out / "end").touch()
+    shown, complained = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == exits.LOSSES, (shown, complained)
+    [totals, last] = shown.splitlines()[-2:]
+    assert re.fullmatch("  tuples: acked [0-9,]+, failed 0, replayed 0, dead letters 0, lost at least [0-9,]+", totals)
+    assert last.startswith("Topology 'lossy' FINISHED WITH LOSSES: a")  # at least so many, or an unknown number
+    assert complained.startswith("error: topology 'lossy' gave up tuples (0 dead letters, at least ") and "its results are not complete" in complained
+
+
+def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
+    """At most once a tuple that raised is given up at once: exactly one is missing, and nothing died."""
+    run = heron.start("submit", "local", PROGRAM, "letter", "--out", out, "--mode", "ATMOST_ONCE", "--poison", 50, "--wait")
+    when_stored(out, 100)
+    (out / "end").touch()
+    shown, complained = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == exits.LOSSES, (shown, complained)
+    [totals, last] = shown.splitlines()[-2:]
+    assert totals.endswith("failed 0, replayed 0, dead letters 1, lost 0")
+    assert last == "Topology 'letter' FINISHED WITH LOSSES: 1; it is removed"
+    assert "'heron dead-letters local letter' shows those given up" in complained
+    count = max(stored(out))
+    assert sorted(stored(out)) == [number for number in range(1, count + 1) if number != 50]
+
+
+def test_wait_ends_with_what_became_of_all_tuples(heron: Heron, out: Path) -> None:
+    (out / "end").touch()
+    done = heron("submit", "local", PROGRAM, "whole", "--out", out, "--wait").ok()
+    assert done.out.splitlines()[-2:] == [
+        "  tuples: acked 0, failed 0, replayed 0, dead letters 0, lost 0",
+        "Topology 'whole' has finished and is removed",
+    ]

@@ -1,0 +1,205 @@
+"""Another user of the machine tries every port, socket and file of a default topology: nothing opens (S05, S10).
+
+Where the tests run as root the attacker is the user nobody. Elsewhere nobody can become another user: then the
+attacker has the rights of the tests, but no key, and what keeps others from ipc sockets is read from their modes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from heronpy.net.rpc import seal, wrap
+from heronpy.proto import control_pb2 as control
+from heronpy.wire import codec
+from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
+from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
+from tests.support.command import REPO, Heron
+from tests.support.waiting import wait_for
+
+NOBODY = 65534
+IS_ROOT = os.getuid() == 0
+#: What a metrics page and ZeroMQ's greeting begin with; a connection that is reset says as much as one that is closed.
+HTTP = ("answered b'HTTP/1.1", "Connection")
+GREETING = ("answered b'\\xff", "Connection")
+
+
+class Bomb:
+    """Makes a folder when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture
+def mark(home: Path) -> Path:
+    """What a pickle makes that is loaded; the folder is one that everybody may write to."""
+    folder = home.parent / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder / "it went off"
+
+
+@pytest.fixture
+def default(heron: Heron) -> Heron:
+    """A topology with nothing set; the folders above its own are open to everybody, as /tmp and /home are."""
+    start(heron)
+    for folder in (heron.home.parent, heron.home, Path(os.environ["TMPDIR"])):
+        folder.chmod(0o755)
+    return heron
+
+
+def identities(heron: Heron) -> list[bytes]:
+    """Names of links that the topology knows."""
+    tasks = [f"t:{task['task_id']}:{task['epoch']}".encode() for task in heron.status("wc")["tasks"]]
+    return [*tasks[:2], b"s:stmgr-1:65537", b"s:stmgr-2:65537", b"cli"]
+
+
+def messages(mark: Path) -> list[list[bytes]]:
+    """Tuples that carry a bomb, and orders."""
+    bomb = codec.encode([codec.Ext(codec.PICKLE_EXTENSION, pickle.dumps(Bomb(mark)))])
+    opening = Frame(kind=LINK_OPEN).SerializeToString()
+    found = [[LINK_HEADER.pack(65537 << 24 | 1, 1, opening), opening]]
+    for number, task in enumerate(range(1, 5), 2):
+        data = Frame(kind=DATA, source_task=1, dest_task=task, count=1, payload=bomb).SerializeToString()
+        found.append([LINK_HEADER.pack(65537 << 24 | 1, number, data), data])
+    orders = [
+        control.GetStatus(),
+        control.SetState(active=False),
+        control.KillTopology(),
+        control.RuntimeConfig(settings=["words:x:1"]),
+        control.StopTask(reason="go"),
+    ]
+    return found + [[seal(wrap(order, number))] for number, order in enumerate(orders, 1)]
+
+
+def attack(places: list[str], who: list[bytes], what: list[list[bytes]], paths: list[Path], uid: int) -> list[list[str]]:
+    asked = {
+        "uid": uid,
+        "places": places,
+        "identities": [one.hex() for one in who],
+        "messages": [[part.hex() for part in parts] for parts in what],
+        "paths": [str(path) for path in paths],
+    }
+    program = str(REPO / "tests" / "security" / "neighbour.py")
+    done = subprocess.run([sys.executable, program], input=json.dumps(asked), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    found: list[list[str]] = json.loads(done.stdout)
+    return found
+
+
+def listeners(heron: Heron) -> Iterator[tuple[str, str, int]]:
+    """(kind, place, pid) of everything that a process of the topology may be reached at."""
+    for process in heron.processes():
+        with contextlib.suppress(psutil.Error):
+            for conn in process.net_connections(kind="all"):
+                if conn.family.name == "AF_UNIX":
+                    if conn.laddr:
+                        yield "unix", str(conn.laddr), process.pid
+                elif conn.status == psutil.CONN_LISTEN or not conn.raddr:
+                    yield conn.type.name, f"{conn.laddr.ip}:{conn.laddr.port}", process.pid
+
+
+def guarded(path: Path) -> bool:
+    """Whether a folder on the way to it lets nobody but its owner in."""
+    return any(not stat.S_IMODE(folder.stat().st_mode) & 0o077 for folder in path.parents)
+
+
+def test_nothing_of_a_default_topology_opens_to_another_user(default: Heron, mark: Path) -> None:
+    pages = {f"{LOOPBACK}:{port}" for port in doors(default)}
+    sockets = sockets_of(default)
+    known = {str(path) for path in sockets}
+    found = list(listeners(default))
+    # Three metrics pages, and what lies in the folder of sockets; nothing else, abstract sockets included.
+    assert {place for kind, place, _ in found if kind != "unix"} == pages and len(pages) == 3, found
+    assert {place for kind, place, _ in found if kind == "unix" and place not in known} == set(), found
+    assert len(sockets) == 13 and all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in sockets), sockets
+    assert all(guarded(path) for path in sockets), sockets
+
+    files = [path for path in default.home.rglob("*") if path.is_file() and not path.is_symlink()]
+    loose = [path for path in files if not guarded(path) and stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert files and not loose, loose
+    who, what, before = identities(default), messages(mark), words_received(default)
+    places = [f"tcp://{place}" for place in sorted(pages)]
+    if IS_ROOT:
+        places += [f"ipc://{path}" for path in sockets]
+    outcomes = attack(places, who, what, files, NOBODY) if IS_ROOT else attack(places, who, what, [], 0)
+    for place, how, outcome in outcomes:
+        if place.startswith("tcp:"):
+            # A metrics page speaks HTTP to everybody, and nothing else.
+            assert outcome in ("refused", "silent", "closed") or outcome.startswith(HTTP), (place, how, outcome)
+            assert how.startswith("raw") or outcome == "refused", (place, how, outcome)
+        else:
+            assert outcome == "refused", (place, how, outcome)
+    assert not mark.exists(), "a stranger's pickle was loaded"
+    default.when("wc", lambda status: words_of(status) > before, "words that still flow")
+    assert default.status("wc")["lifecycle"] == "RUNNING"
+
+
+def test_the_attack_itself_works_on_who_lets_it_in(default: Heron, mark: Path) -> None:
+    """From the same user, whom the sockets are for: the topology master answers, so the refusals above mean something."""
+    master = next(path for path in sockets_of(default) if path.name.startswith("tmaster"))
+    question = [[seal(wrap(control.GetStatus(), 1))]]
+    found = attack([f"ipc://{master}"], [b"cli"], question, [master.parent], 0)
+    outcomes = {how: outcome for _, how, outcome in found}
+    assert outcomes["link as " + b"cli".hex()].startswith("answered"), found
+    assert outcomes["open"] == "opened"
+
+
+#: Connects to each socket as often as it is told, says nothing, and waits for its end.
+IDLE = """
+import resource, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+kept = []
+for path in sys.argv[2:]:
+    for _ in range(int(sys.argv[1])):
+        kept.append(socket.socket(socket.AF_UNIX))
+        kept[-1].connect(path)
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: Heron) -> None:
+    pids = {process.pid for process in default.processes()}
+    for pid in pids:
+        soft, hard = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
+        assert soft == hard, psutil.Process(pid).cmdline()
+    paths = [str(path) for path in sockets_of(default) if path.name in ("stmgr-1.data", "stmgr-2.control")]
+    command = [sys.executable, "-c", IDLE, "1100", *paths]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+        assert idle.stdout is not None and idle.stdout.readline() == b"open\n"
+        before = words_received(default)
+        default.when("wc", lambda status: words_of(status) > before, "words that still flow")
+        manager = psutil.Process(default.pid("wc", "stmgr-1"))
+        wait_for(lambda: manager.num_fds() < 300, what="the end of those who say nothing")
+    assert {process.pid for process in default.processes()} == pids
+
+
+def test_no_port_of_a_topology_over_tcp_opens_without_its_key(heron: Heron, mark: Path) -> None:
+    start(heron, "--config-property", "heron.security.transport=tcp")
+    pages = {int(one["metrics_port"]) for one in heron.status("wc")["containers"]}
+    ports = sorted(set(doors(heron)) - pages)
+    assert len(ports) == 5, "a topology master, and data and control of two stream managers"
+    who, what, before = identities(heron), messages(mark), words_received(heron)
+    for place, how, outcome in attack([f"tcp://{LOOPBACK}:{port}" for port in ports], who, what, [], NOBODY * IS_ROOT):
+        # ZeroMQ greets everybody before it asks for the key.
+        assert outcome in ("refused", "silent", "closed") or outcome.startswith(GREETING), (place, how, outcome)
+        assert how.startswith("raw") or outcome == "refused", (place, how, outcome)
+    assert not mark.exists()
+    heron.when("wc", lambda status: words_of(status) > before, "words that still flow")

@@ -1,0 +1,186 @@
+"""Totals of a topology: over all processes, never falling, and honest about what nobody has counted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.proto import control_pb2 as control
+from heronpy.tmaster import events
+from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, Totals
+from tests.tmaster.tmaster_world import World
+
+COUNT = st.integers(0, 1000)
+TASK = st.tuples(st.just("task"), st.integers(1, 3), st.integers(1, 4), st.lists(COUNT, min_size=7, max_size=7))
+STMGR = st.tuples(st.just("stmgr"), st.integers(1, 2), st.integers(1, 4), st.lists(COUNT, min_size=2, max_size=2))
+PLACE = st.tuples(st.just("place"), st.integers(0, 3), st.integers(0, 2), st.just([]))
+MASTER = st.tuples(st.just("master"), st.just(0), st.just(0), st.just([]))
+
+
+def status(task: int, epoch: int, counts: list[int]) -> control.TaskStatus:
+    told = dict(zip((*COUNTERS, "pending"), counts, strict=True))
+    return control.TaskStatus(task_id=task, epoch=epoch, **told)
+
+
+def numbers(totals: Totals) -> list[int]:
+    found = totals.summed()
+    return [found.acked, found.failed, found.replayed, found.dead_letters, found.lost, totals.discarded]
+
+
+@given(st.lists(st.one_of(TASK, STMGR, PLACE, MASTER), max_size=60))
+def test_no_total_ever_falls(story: list[tuple[str, int, int, list[int]]]) -> None:
+    """Reports may come late, twice, empty, of any process, of tasks that updates remove and bring back, and to any
+    topology master."""
+    totals, before = Totals(), [0] * 6
+    shown: dict[int, list[int]] = {}
+    for what, number, epoch, counts in story:
+        if what == "master":
+            kept = control.TotalsLedger.FromString(totals.ledger("id").SerializeToString())
+            totals = Totals.of(kept, "id")
+        elif what == "task":
+            totals.take_task(status(number, epoch, counts), spout=number == 1)
+            filled = control.TaskStatus(task_id=number)
+            totals.fill(filled)
+            now = [getattr(filled, name) for name in COUNTERS]
+            assert all(a <= b for a, b in zip(shown.get(number, [0] * 6), now, strict=True))
+            shown[number] = now
+        elif what == "stmgr":
+            totals.take_stmgr(f"stmgr-{number}", epoch, *counts)
+        else:
+            totals.place(set(range(1, number + 1)), {f"stmgr-{n}" for n in range(1, epoch + 1)})
+        after = numbers(totals)
+        assert all(a <= b for a, b in zip(before, after, strict=True)), (what, before, after)
+        before = after
+    assert before[2] >= before[1], "what failed is replayed"
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.lists(COUNT, max_size=5)), max_size=12))
+def test_each_process_counts_once_and_with_its_last_word(lives: list[tuple[int, list[int]]]) -> None:
+    totals, expected = Totals(), 0
+    for epoch, (task, acked) in enumerate(lives, 1):
+        for count in sorted(acked):
+            totals.take_task(status(task, epoch, [0, 0, count, 0, 0, 0, 0]), spout=True)
+        expected += max(acked, default=0)
+    assert totals.summed().acked == expected
+
+
+def test_replayed_is_what_failed_and_what_was_pending_when_its_spout_ended() -> None:
+    totals = Totals()
+    totals.take_task(status(1, 1, [100, 0, 60, 5, 0, 0, 35]), spout=True)
+    totals.take_task(status(2, 1, [0, 90, 80, 7, 2, 3, 0]), spout=False)
+    found = totals.summed()
+    assert (found.acked, found.failed, found.replayed) == (60, 5, 5), "of spouts alone"
+    assert (found.dead_letters, found.lost) == (2, 3)
+    totals.take_task(status(1, 2, [0, 0, 0, 0, 0, 0, 0]), spout=True)
+    assert totals.summed().replayed == 40
+
+
+def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
+    for reason in ("killed", "oom", "crashed", "hung"):
+        totals = Totals()
+        totals.take_process(control.ProcessRecord(name="tmaster", restarts=1, exit_reason=reason))
+        assert not totals.uncounted, "no tuple passes through it"
+        totals.take_process(control.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason))
+        assert totals.uncounted
+    totals = Totals()
+    for reason in ORDERLY_ENDS:
+        totals.take_process(control.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason))
+    totals.take_stmgr("stmgr-1", 1)
+    totals.take_stmgr("stmgr-2", 1)
+    totals.place(set(), {"stmgr-2"})
+    totals.take_stmgr("stmgr-1", 2)
+    assert not totals.uncounted, "it had left the plan before it came back"
+    totals.take_stmgr("stmgr-2", 2)
+    assert totals.uncounted
+
+
+def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> None:
+    world = World().running()
+    spout, bolt = world.task(1), world.task(3)
+    spout.status.acked, spout.status.emitted, spout.status.pending = 50, 60, 10
+    bolt.status.executed, bolt.status.dead_letters = 60, 2
+    world.sims[1].beat.discarded_tuples, world.sims[1].beat.lost_tuples = 9, 4
+    world.round()
+    world.sims[1].restart([])
+    world.sims[1].beat = control.StmgrHeartbeat(discarded_tuples=3, lost_tuples=1)
+    world.rounds(2)
+    found = world.status()
+    shown = {task.task_id: task for task in found.tasks}
+    assert (shown[1].emitted, shown[1].acked, shown[3].executed) == (60, 50, 60)
+    assert (found.totals.acked, found.totals.replayed) == (50, 10)
+    assert (found.totals.dead_letters, found.totals.lost, found.discarded_tuples) == (2, 5, 12)
+    assert found.totals.lost_at_least, "nobody knows what the stream manager had queued"
+
+
+def test_a_ledger_of_another_topology_or_of_another_kind_is_left_alone() -> None:
+    totals = Totals()
+    totals.take_task(status(1, 1, [9] * 7), spout=True)
+    totals.take_stmgr("stmgr-1", 1, 5, 5)
+    kept = totals.ledger("old")
+    assert numbers(Totals.of(kept, "new")) == numbers(Totals.of(None, "new")) == [0] * 6
+    kept.tasks[0].before.append(1)
+    kept.stmgrs[0].latest.append(1)
+    assert numbers(Totals.of(kept, "old")) == [0] * 6
+
+
+def test_at_least_once_nothing_is_lost_with_a_process() -> None:
+    world = World()
+    for config in (world.topology.topology_config,):
+        config.kvs.add(key="topology.reliability.mode", value="ATLEAST_ONCE", type=1)
+    world.start_master()
+    world.running()
+    world.sims[1].restart([])
+    world.rounds(2)
+    assert world.machine.desk.registry.totals.uncounted and not world.status().totals.lost_at_least
+
+
+def down(world: World, task: int, **how: float) -> None:
+    sim = next(sim for sim in world.sims.values() if task in sim.tasks)
+    name = world.machine.desk.registry.name_of(task)
+    sim.failed[name] = control.ProcessRecord(
+        name=name, task_id=task, state=control.PROC_BACKOFF, exit_reason="user_exception", exit_detail="OSError: away", **how
+    )
+    sim.tasks[task].status.state = control.TASK_FAILED
+
+
+def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() -> None:
+    world = World(bolts={"store": 4}).running()
+    down(world, 3, restarts=7, restarts_charged=7, restart_budget=10, next_restart_s=3.7)
+    down(world, 4, restarts=2, restarts_charged=2, restart_budget=10, next_restart_s=30.0)
+    world.round()
+    found = world.status()
+    assert found.lifecycle == control.LIFE_DEGRADED
+    assert found.cause == "2 of 4 tasks of store are down, restart 7 of 10, next in 4 s: OSError: away"
+    world.now += 2
+    assert world.status().cause.endswith("next in 2 s: OSError: away"), "it is of now, not of the heartbeat"
+    assert not found.startup_exceptions
+    for sim in world.sims.values():
+        sim.failed.clear()
+        sim.restart([sim.name.replace("stmgr-", "container_") + f"_store_{task}" for task in (3, 4)])
+    world.rounds(2)
+    assert world.life == control.LIFE_RUNNING and world.status().cause == ""
+
+
+def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
+    world = World().running()
+    down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
+    gateway = control.ProcessRecord(name="spark-gateway", state=control.PROC_BACKOFF, restarts=1, next_restart_s=1.0)
+    world.round()
+    world.feed(events.ExecutorBeat(b"x0", control.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
+    assert world.status().cause == (
+        "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
+        " spark-gateway is down, restarted once, next in 1 s"
+    )
+
+
+def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> None:
+    world = World().running()
+    world.task(3).status.state, world.task(3).status.error = control.TASK_FAILED, "ConnectionRefusedError: no"
+    world.round()
+    assert world.life == control.LIFE_DEGRADED
+    assert world.status().cause == "1 of 2 tasks of count is down: ConnectionRefusedError: no"
+    world.sims[1].failed["container_1_count_3"] = control.ProcessRecord(
+        name="container_1_count_3", task_id=3, state=control.PROC_FAILED, exit_reason="user_exception", restarts=9
+    )
+    world.round()
+    assert world.life == control.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
