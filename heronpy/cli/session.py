@@ -296,8 +296,11 @@ class Session:
         name = record.topology
         if self.scheduler_location(name) is None:
             return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
-        plan = self.physical_plan(name)
-        begun = plan is not None and plan.topology.id == record.topology_id
+        try:
+            plan = self.physical_plan(name)
+            begun = plan is not None and plan.topology.id == record.topology_id
+        except exits.Failure:  # Damaged: a master has run and says so itself; `list` must not fail on it.
+            begun = True
         return "" if begun or self._failure_of_container_0(name) else "its topology master has not started yet"
 
     @contextmanager

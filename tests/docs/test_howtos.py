@@ -14,7 +14,7 @@ PAGES = (
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
     PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()
@@ -22,6 +22,6 @@ def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_the_how_to_about_spark_does_what_it_says(home: Path) -> None:
     PageRun(DOCS / "howto" / "spark-sink.md", home.parent / "work", home).run()
