@@ -107,7 +107,7 @@ builder = TopologyBuilder("wrong"); numbers = builder.add_spout("numbers", Numbe
 
 
 def test_a_restore_that_cannot_be_is_refused_before_anything_starts(heron: Heron, tmp_path: Path) -> None:
-    """M15, F33: nothing to restore, and a mode that has no checkpoints."""
+    """F33: nothing to restore, and a mode that has no checkpoints."""
     exactly = write_program(tmp_path, chain("exact", config='{"topology.reliability.mode": "EFFECTIVELY_ONCE"}'))
     missing = ("there is no checkpoint of 'exact'", "leave out --restore to start empty")
     refused_before_start(heron, NOT_FOUND, exactly, *missing, flags=("--restore", "latest"))

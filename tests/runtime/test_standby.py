@@ -1,4 +1,4 @@
-"""A standby takes over a whole topology; nothing else of it notices (H14, H28, F03, F10)."""
+"""A standby takes over a whole topology; nothing else of it notices (F03, F10)."""
 
 from __future__ import annotations
 
