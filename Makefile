@@ -29,11 +29,10 @@ $(VENV)/.dev: $(VENV)/.demo pyproject.toml
 demo: $(VENV)/.demo  ## the main job: 336,776 real flights through a topology into a Spark table
 	@$(BIN)/python scripts/demo.py
 
-# What fails beside others, on more processes than cores, has to pass alone; both are printed.
+# What fails beside others, on more processes than cores, has to pass alone, and is counted.
 test: $(VENV)/.dev check  ## check the source and run every test, JOBS at a time
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || { \
-		echo "what has failed, once more and alone:"; \
-		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	@rm -f .pytest_cache/v/cache/lastfailed
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile || $(BIN)/python scripts/second_try.py $(SECOND_TRIES)
 
 check: $(VENV)/.dev  ## style, types and layers
 	@$(BIN)/ruff check .
