@@ -1,6 +1,6 @@
 """A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
 
-All numbers of a view are of one reply. Counters are totals over all processes of a task, so a rate is never
+All numbers of a view are of one reply, whose counters are of one moment. Counters are totals over all processes of a task, so a rate is never
 negative: one that a topology master could not take over from its predecessor shows as 0.
 """
 

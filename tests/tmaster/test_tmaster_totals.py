@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events
-from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, Totals
+from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
 from tests.tmaster.tmaster_world import World
 
 COUNT = st.integers(0, 1000)
@@ -184,3 +184,41 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
     )
     world.round()
     assert world.life == control.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=120))
+def test_a_view_never_shows_more_executed_than_was_emitted(story: list[tuple[int, int, int]]) -> None:
+    """Whatever works when, and whoever reports when: 1 emits, 2 executes what was emitted and passes it on to 3."""
+    totals, emitted, executed, now = Totals(), [0, 0, 0, 0], [0, 0, 0, 0], 1000.0
+    silent_since, shown = dict.fromkeys((1, 2, 3), now), [0] * 4
+    for task in (1, 2, 3):  # they register before they work
+        totals.take_task(control.TaskStatus(task_id=task, epoch=1), spout=task == 1)
+    for what, task, count in story:
+        now += count / 20
+        if what == 0:  # at most what is there
+            count = count if task == 1 else min(count, emitted[task - 1] - executed[task])
+            executed[task] += count if task > 1 else 0
+            emitted[task] += count
+        overdue = {t for t, since in silent_since.items() if now - since > 1.0}
+        for reporter in sorted({task} | overdue if what else overdue):
+            told = control.TaskStatus(task_id=reporter, epoch=1, counted_at=now)
+            told.emitted, told.executed = emitted[reporter], executed[reporter]
+            totals.take_task(told, spout=reporter == 1)
+            silent_since[reporter] = now
+        moment = totals.moment((1, 2, 3))
+        view = [control.TaskStatus(task_id=number) for number in range(4)]
+        for filled in view:
+            totals.fill(filled, moment)
+        assert view[2].executed <= view[1].emitted and view[3].executed <= view[2].emitted, (view, moment)
+        assert all(before <= filled.executed for before, filled in zip(shown, view, strict=True))
+        shown = [filled.executed for filled in view]
+
+
+def test_the_last_reports_are_few_and_what_is_silent_holds_nothing_up() -> None:
+    totals = Totals()
+    for beat in range(1, 1000):
+        for task, at in ((1, 1000.0), (2, 1000.0 + beat), (3, 1000.0 + beat / 100)):
+            told = control.TaskStatus(task_id=task, epoch=1, executed=beat, counted_at=at)
+            totals.take_task(told, spout=False)
+    assert max(len(known.moments) for known in totals.tasks.values()) <= 60
+    assert 1999.0 - SILENT_S <= totals.moment((1, 2, 3)) < 1999.0
