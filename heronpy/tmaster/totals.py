@@ -174,7 +174,7 @@ class Totals:
         return sum(known.before[0] + known.latest[0] for known in self.stmgrs.values())
 
     def moment(self, tasks: Iterable[int]) -> float:
-        """The newest moment that all of these tasks have reported since, those that are silent apart; it never falls."""
+        """The newest moment that these tasks, the silent ones apart, have all reported since; it never falls."""
         newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
         last = max(newest, default=0.0)
         talking = [at for at in newest if at >= last - SILENT_S]
@@ -185,7 +185,7 @@ class Totals:
         return self._moment
 
     def fill(self, status: control.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the counts of the present process by the totals of the task: the latest ones, or those at a moment."""
+        """Replace the counts of the present process by the task's totals: the latest, or those at a moment."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()

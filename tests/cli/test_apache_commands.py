@@ -68,7 +68,9 @@ def test_deploy_deactivated_takes_true_and_false(heron: Heron, home: Path, topo:
 
 @given(st.lists(st.sampled_from(["--dry-run", "true", "false", "x", "--service-url=u", "--wait", "-", "--json"])))
 def test_only_what_is_apaches_goes_away(words: list[str]) -> None:
-    assert translate(["top", *words]) == (["top", *words], [])
+    kept, warnings = translate(["top", *words])
+    assert kept == ["top", *(word for word in words if word != "--service-url=u")]
+    assert len(warnings) == words.count("--service-url=u")
     kept, warnings = translate(["submit", "local", "topo.py", "--", *words])
     assert (kept, warnings) == (["submit", "local", "topo.py", "--", *words], [])
     kept, warnings = translate(["submit", "local", *words])
@@ -88,6 +90,11 @@ def test_the_cluster_may_come_first_in_config(heron: Heron) -> None:
     assert heron("config", "local", "set", "heron.scheduler.kill_grace_s", "2s").code == 0
     done = heron("config", "local", "set", "heron.streammgr.cache.drain.frequency.ms", "10")
     assert done.code == 0 and "heron.instance.batch_age_ms has the effect" in done.err
+    assert done.err.startswith("warning: heron config set: ") and "--config-property" not in done.err
+    wrong = heron("config", "local", "set", "heron.api.foo", "3")
+    assert wrong.code == 2 and "heron config set: unknown key" in wrong.err and "--config-property" not in wrong.err
+    listed = heron("config", "show", "local", "scheduler", "--origin").out
+    assert "cli.yaml" in listed and "--config-property" not in listed
     assert heron("config", "local", "nonsense").code == 2
     assert heron("config", "nonsense", "set").code == 2
 

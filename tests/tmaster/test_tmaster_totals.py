@@ -169,8 +169,19 @@ def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world.feed(events.ExecutorBeat(b"x0", control.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
     assert world.status().cause == (
         "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
-        " spark-gateway is down, restarted once, next in 1 s"
+        " spark-gateway is down, restart 1, next in 1 s"
     )
+
+
+def test_the_only_task_is_named_so_and_an_exception_keeps_its_name() -> None:
+    world = World(bolts={"store": 1}).running()
+    down(world, 3, restarts=1, restarts_charged=1, restart_budget=10, next_restart_s=1.0)
+    for sim in world.sims.values():
+        for record in sim.failed.values():
+            record.exit_detail = "ValueError: the first line\nand the second"
+    world.round()
+    cause = "the only task of store is down, restart 1 of 10, next in 1 s: ValueError: the first line"
+    assert world.status().cause == cause
 
 
 def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> None:
