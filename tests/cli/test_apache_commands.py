@@ -37,7 +37,7 @@ def test_flags_of_jvms_and_of_the_api_server_are_named_and_left_out(heron: Heron
     assert done.code == 0, done
     assert json.loads(done.out)["logical_plan"]["name"] == ("wordy" if before else "named")
     lines = [line for line in done.err.splitlines() if " has no effect: " in line]
-    assert [line.split()[0] for line in lines] == [flag.partition("=")[0] for flag in flags if flag.startswith("--")]
+    assert [line.removeprefix("warning: ").split()[0] for line in lines] == [flag.partition("=")[0] for flag in flags if flag.startswith("--")]
     assert "no JVM" in lines[0] and "write -- before it" in lines[0]
 
 
@@ -150,6 +150,6 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     client.write_text("a: [")
     done = heron("kill", "local", "wordy", *flags)
     assert done.code == 0, done
-    assert [line for line in done.err.splitlines() if not line.startswith("left out: ")] == []
+    assert [line for line in done.err.splitlines() if not line.startswith("warning: left out: ")] == []
     assert len(done.err.splitlines()) == 6 and f"left out: {client} is no valid YAML" in done.err
     started[0].wait(10)
