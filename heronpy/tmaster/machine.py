@@ -443,7 +443,7 @@ class TopologyMaster:
             drained=self._is_drained(),
         )
         # Once nothing moves any more, the last counts of all are of one moment.
-        moment = 0.0 if self.finisher.done else registry.totals.moment(registry.places)
+        moment = 0.0 if self.finisher.done or reply.drained else registry.totals.moment(registry.places)
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)
             if status is not None:
