@@ -1,6 +1,6 @@
 """When checkpoints are taken, what they wait for, and which of them can be restored.
 
-Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (M24, M35, F23): a
+Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (F23): a
 number is reserved in the log before anybody hears of it and is never used twice; one checkpoint runs at a
 time; an answer counts only from the process and attempt that the checkpoint began with, once per task; a
 checkpoint is complete when its metadata is written, and is in the log before anybody is told; every
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from heronpy.ckpt.retention import to_drop
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
@@ -24,6 +25,17 @@ METADATA_VERSION = 1
 REQUESTS_MAX = 100
 #: A checkpoint that did not complete is tried again after this, when somebody still wants one.
 RETRY_S = 1.0
+
+
+class UnknownCheckpointError(InvalidRpcError):
+    """There is no complete checkpoint of this number."""
+
+    def __init__(self, checkpoint: int) -> None:
+        super().__init__(checkpoint)
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        return f"there is no complete checkpoint {self.checkpoint}; see heron checkpoints list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,7 @@ class Prune:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A checkpoint that was asked for is complete, or is not, and why."""
+    """A checkpoint that was asked for is complete, or has no record and an error says why."""
 
     token: int
     record: ckpt.CheckpointRecord | None
@@ -190,12 +202,11 @@ class Coordinator:
             return self._not_before
         return max(self._due, self._not_before) if self.periodic else float("inf")
 
-    def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> str:
-        """Somebody wants a checkpoint soon; returns why that cannot be, or an empty string."""
+    def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
+        """Take a checkpoint soon; RetryableRpcError when too many requests wait."""
         if len(self._requests) >= REQUESTS_MAX:
-            return "too many checkpoints were asked for; try again when one is done"
+            raise RetryableRpcError("too many checkpoints were asked for; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
-        return ""
 
     def _limit_s(self, savepoint: bool) -> float:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
@@ -308,7 +319,7 @@ class Coordinator:
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
         )
-        # From now on this topology stands on files of its own (M19).
+        # From now on this topology stands on files of its own.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()
@@ -365,38 +376,38 @@ class Coordinator:
         """What a restore should start from; None when there is nothing sound."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
-    def back_to(self, checkpoint: int) -> str:
+    def back_to(self, checkpoint: int) -> None:
         """From now on this one is the newest: what came after it belongs to a past that is given up.
 
-        Returns why that cannot be, or an empty string. Damage is forgotten: a store that was away is back, or
-        the next restore finds it again.
+        UnknownCheckpointError when it is not complete. Damage is forgotten: a store that was away is back, or the next
+        restore finds it again.
         """
-        if self._record(checkpoint) is None:
-            return f"there is no complete checkpoint {checkpoint}; see heron checkpoints list"
+        self._require(checkpoint)
         for record in self.log.complete:
             record.abandoned = record.abandoned or record.checkpoint > checkpoint
             if record.checkpoint == checkpoint:
                 record.abandoned = record.damaged = False
                 record.damage = ""
         self._save()
-        return ""
 
-    def delete(self, checkpoints: list[int], token: int) -> str:
-        """Forget complete checkpoints and delete their files; returns why not, or an empty string."""
+    def delete(self, checkpoints: list[int], token: int) -> None:
+        """Forget complete checkpoints and delete their files.
+
+        UnknownCheckpointError when one is not complete, RpcError when none would be left.
+        """
         doomed = set(checkpoints)
         for number in sorted(doomed):
-            if self._record(number) is None:
-                return f"there is no complete checkpoint {number}; see heron checkpoints list"
+            self._require(number)
         if doomed and len(doomed) == len(self.log.complete):
             # Without a record the topology would pass for one that never had state, and start empty (F23).
-            return "the last checkpoint of a running topology is not deleted; kill the topology first"
+            raise RpcError("the last checkpoint of a running topology is not deleted; kill the topology first")
         self._drop(doomed)
         self._save()
         self.effects.append(Prune(tuple(sorted(doomed)), self._kept(), token))
-        return ""
 
-    def _record(self, checkpoint: int) -> ckpt.CheckpointRecord | None:
-        return next((r for r in self.log.complete if r.checkpoint == checkpoint), None)
+    def _require(self, checkpoint: int) -> None:
+        if all(record.checkpoint != checkpoint for record in self.log.complete):
+            raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
         """A task found that a checkpoint cannot be restored (F23)."""

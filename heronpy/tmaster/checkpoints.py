@@ -7,9 +7,11 @@ what is deleted are in the stored log before anybody hears of them; every reques
 
 from __future__ import annotations
 
+import contextlib
+
 from heronpy.ckpt import coordinator as words
 from heronpy.ckpt.coordinator import Coordinator
-from heronpy.common.errors import RpcError
+from heronpy.common.errors import RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
@@ -118,7 +120,7 @@ class Checkpoints:
     def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
         if event.error:
             why = f"they are forgotten, but not all of their files are deleted yet: {event.error}"
-            self._desk.refuse([event.request], why)
+            self._desk.refuse([event.request], RpcError(why))
         else:
             self._desk.confirm([event.request], "deleted")
 
@@ -128,9 +130,7 @@ class Checkpoints:
         """Somebody outside wants a checkpoint; refused with RpcError."""
         if self._desk.failure:
             raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
-        problem = self.coordinator.request(token, savepoint, now)
-        if problem:
-            raise RpcError(problem)
+        self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
         """Somebody wants to go back; answered when the plan that says so is out."""
@@ -145,9 +145,7 @@ class Checkpoints:
         for number in checkpoints:
             if number in used:
                 raise RpcError(f"checkpoint {number} is not deleted, because {used[number]}")
-        problem = self.coordinator.delete(checkpoints, token)
-        if problem:
-            raise RpcError(problem)
+        self.coordinator.delete(checkpoints, token)
         self._perform()
 
     # ---- for operations of this master ------------------------------------------------------
@@ -155,9 +153,10 @@ class Checkpoints:
     def ask(self, now: float) -> int:
         """Take a checkpoint without tuples under way soon; returns the token for `outcome`."""
         self._tokens -= 1
-        problem = self.coordinator.request(self._tokens, False, now, aligned=True)
-        if problem:
-            self._outcomes[self._tokens] = words.Answer(self._tokens, None, problem)
+        try:
+            self.coordinator.request(self._tokens, False, now, aligned=True)
+        except RetryableRpcError as error:
+            self._outcomes[self._tokens] = words.Answer(self._tokens, None, str(error))
         return self._tokens
 
     @property
@@ -182,7 +181,9 @@ class Checkpoints:
         if coordinator.last_completed >= self._seal_from:
             return self._all_committed(coordinator.last_completed, now)
         if not self._seal_asked:
-            self._seal_asked = not coordinator.request(_SEAL, False, now)
+            with contextlib.suppress(RetryableRpcError):
+                coordinator.request(_SEAL, False, now)
+                self._seal_asked = True
         return False
 
     def _all_committed(self, checkpoint: int, now: float) -> bool:
@@ -275,7 +276,8 @@ class Checkpoints:
         elif answer.record is not None:
             self._desk.reply(answer.token, control.TakeCheckpointReply(record=answer.record))
         else:
-            self._desk.refuse([answer.token], answer.error)
+            kind = RetryableRpcError if answer.again else RpcError
+            self._desk.refuse([answer.token], kind(answer.error))
 
     def _describe(self, metadata: ckpt.Metadata) -> None:
         book = self._desk.book

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
+from heronpy.common.errors import HeronError
 from heronpy.common.rooms import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
@@ -60,8 +61,8 @@ class Desk:
     def confirm(self, requests: list[int], text: str) -> None:
         self.tray.extend(Reply(request, control.Ok(text=text)) for request in requests)
 
-    def refuse(self, requests: list[int], why: str) -> None:
-        self.tray.extend(Reply(request, error=why) for request in requests)
+    def refuse(self, requests: list[int], error: HeronError) -> None:
+        self.tray.extend(Reply(request, error=error) for request in requests)
 
     def persist(self, node: Node, value: Message | None) -> None:
         self.tray.append(Persist(node, value))

@@ -12,6 +12,7 @@ from enum import Enum
 from google.protobuf.message import Message
 
 from heronpy.ckpt.coordinator import Prune, WriteMetadata
+from heronpy.common.errors import HeronError
 
 
 class Node(Enum):
@@ -35,11 +36,11 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a request: with a body, or with one sentence that says why not."""
+    """Answer a request: with a body, or with an error that says why not."""
 
     request: int
     body: Message | None = None
-    error: str = ""
+    error: HeronError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from heronpy.common.errors import FencedError, TopologyError
+from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
@@ -226,9 +226,7 @@ class Registry:
             raise TopologyError(f"{record.id} of container {record.container} is not in the packing plan")
         known = self.stmgrs.get(record.id)
         if known is not None and record.epoch < known.record.epoch:
-            raise FencedError(
-                f"{record.id} of epoch {record.epoch} was replaced by epoch {known.record.epoch}; stop it"
-            )
+            raise ReplacedError(record.id, record.epoch, known.record.epoch)
         beat = control.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
         if known is not None and known.record.epoch == record.epoch:
             beat.discarded_tuples = known.beat.discarded_tuples
@@ -341,10 +339,7 @@ class Registry:
             raise TopologyError(f"container {number} is not in the packing plan")
         known = self.executors.get(number)
         if known is not None and message.epoch < known.record.epoch:
-            raise FencedError(
-                f"the executor of container {number} with epoch {message.epoch} was replaced by epoch"
-                f" {known.record.epoch}; stop it"
-            )
+            raise ReplacedError(f"the executor of container {number}", message.epoch, known.record.epoch)
         record = control.RegisterExecutor()
         record.CopyFrom(message)
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)

@@ -74,8 +74,8 @@ class Store:
         #: their versions go on, and what it knows of them stays outdated.
         self._outdated = False
 
-    def claim(self, endpoint: str, pid: int, host: str) -> str:
-        """Become the master; an empty string, or who still is. FencedError when a newer one is."""
+    def claim(self, endpoint: str, pid: int, host: str) -> plan.TmasterLocation | None:
+        """Become the master; None, or where the present one is. FencedError when that is a newer one."""
         location = plan.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
@@ -85,13 +85,11 @@ class Store:
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
-            if self.check_fence():
-                return ""
-            self._location = None
-            found = self._state.get(path)
-            other = _parse(plan.TmasterLocation, found[0], path) if found is not None else location
-            return f"pid {other.pid} with epoch {other.epoch}"
-        return ""
+            if not self.check_fence():
+                self._location = None
+                found = self._state.get(path)
+                return _parse(plan.TmasterLocation, found[0], path) if found is not None else location
+        return None
 
     def holder(self) -> bytes | None:
         """The location of whoever is master; None when there is none and one is wanted.
@@ -127,7 +125,7 @@ class Store:
                 except (VersionMismatchError, NoNodeError):
                     return False
             self.epoch = self._state.counter(counter)
-            if self.claim(endpoint, pid, host):
+            if self.claim(endpoint, pid, host) is not None:
                 return False
         latest = self._state.get(counter)
         if latest is not None and int(latest[0]) != self.epoch:
@@ -136,7 +134,7 @@ class Store:
         return True
 
     def outdate(self) -> None:
-        """Give every node a new version, so that a predecessor that wakes cannot write any of them (T19)."""
+        """Give every node a new version, so that a predecessor that wakes cannot write any of them."""
         self._outdated = True
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):

@@ -22,10 +22,12 @@ ends also while everything is clamped by backpressure.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heronpy.common.errors import RpcError
+from heronpy.ckpt.coordinator import Answer
+from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.plan import packing_plan, plan_diff
 from heronpy.plan.logical import LogicalPlan
@@ -66,19 +68,19 @@ class Saver(Protocol):
     def ask(self, now: float) -> int:
         """Begin; returns the token for `outcome`."""
 
-    def outcome(self, token: int) -> Ending | None:
+    def outcome(self, token: int) -> Answer | None:
         """How it ended; None while it has not."""
 
 
-class Ending(Protocol):
-    """How a checkpoint ended."""
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A task that can never start."""
 
-    @property
-    def error(self) -> str: ...
+    name: str
+    why: str
 
-    @property
-    def again(self) -> bool:
-        """Whether it is worth another try at once."""
+    def __str__(self) -> str:
+        return f"{self.name} cannot start: {self.why}"
 
 
 class Update:
@@ -192,19 +194,17 @@ class Update:
         if outcome.again and now < self._saving_until:
             self._token = self._saver.ask(now)
             return
-        why = outcome.error
-        bound = sorted(self._rescaled() & self._saver.plain) if not why else []
-        if bound:
-            why = (
-                f"the State of {listed(bound)} belongs to single tasks and cannot be spread over another number"
-                " of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
+        bound = sorted(self._rescaled() & self._saver.plain)
+        if outcome.record is None:
+            self._refuse(f"nothing was updated: {outcome.error}")
+        elif bound:
+            self._refuse(
+                f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be spread over"
+                " another number of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
             )
-        if why:
-            self.phase = Phase.DONE
-            self._desk.refuse(self._requests, f"nothing was updated: {why}")
-            return
-        self._desk.persist(Node.UPDATE, self._intent)
-        self._join(now)
+        else:
+            self._desk.persist(Node.UPDATE, self._intent)
+            self._join(now)
 
     def _rescaled(self) -> set[str]:
         """The components whose parallelism changes."""
@@ -232,15 +232,15 @@ class Update:
             if status is None or status.state in _GONE_STATES:
                 waiting.append(registry.name_of(task))
         broken = self._broken()
-        if broken:
-            self._roll_back(now, broken)
+        if broken is not None:
+            self._roll_back(now, str(broken))
         elif not waiting:
             self._switch(now)
         elif now >= self._deadline:
             self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
 
-    def _broken(self) -> str:
-        """Why a task can never start, or an empty string."""
+    def _broken(self) -> Broken | None:
+        """The first task that can never start."""
         registry = self._desk.registry
         # A switch with checkpoints restarts the others, too.
         restarted = self._saver is not None and self.phase is Phase.SWITCHING
@@ -248,11 +248,11 @@ class Update:
             name = registry.name_of(task)
             process = registry.failed_processes.get(name)
             if task in registry.failed_tasks:
-                return f"{name} cannot start: {registry.tasks[task].error}"
+                return Broken(name, registry.tasks[task].error)
             if process is not None:
                 reason = process.exit_reason.replace("_", " ")
-                return f"{name} cannot start: {reason}: {process.exit_detail}".rstrip(": ")
-        return ""
+                return Broken(name, f"{reason}: {process.exit_detail}".rstrip(": "))
+        return None
 
     # ---- switching --------------------------------------------------------------------------
 
@@ -268,8 +268,8 @@ class Update:
     def _advance_switching(self, now: float) -> None:
         registry = self._desk.registry
         broken = self._broken()
-        if broken:
-            self._roll_back(now, broken)
+        if broken is not None:
+            self._roll_back(now, str(broken))
         elif self._in_force() and not registry.lagging:
             self.phase = Phase.DRAINING
             self._draining_at = now
@@ -347,13 +347,15 @@ class Update:
         if self._in_force() and not waiting:
             self._finish()
         elif now >= self._deadline:
-            self.phase = Phase.DONE
             names = [registry.name_of(task) for task in waiting]
-            self._desk.refuse(
-                self._requests,
+            self._refuse(
                 f"the update is done, but within {self._timeout()} these moved tasks did not start:"
-                f" {listed(names)}; see their logs",
+                f" {listed(names)}; see their logs"
             )
+
+    def _refuse(self, why: str) -> None:
+        self.phase = Phase.DONE
+        self._desk.refuse(self._requests, RpcError(why))
 
     def _finish(self) -> None:
         self.phase = Phase.DONE
@@ -373,7 +375,6 @@ class Update:
     def _roll_back(self, now: float, why: str) -> None:
         desk = self._desk
         switched = self.phase is Phase.SWITCHING
-        self.phase = Phase.DONE
         packing = plan.PackingPlan()
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
@@ -388,7 +389,7 @@ class Update:
         if switched:
             desk.change_plan(now)
             desk.publish_if_due(now)
-        desk.refuse(self._requests, f"update rolled back, the topology runs as before: {why}")
+        self._refuse(f"update rolled back, the topology runs as before: {why}")
         desk.note(f"update rolled back: {why}", warning=True)
 
     def _timeout(self) -> str:
@@ -407,15 +408,15 @@ def check_request(desk: Desk, message: control.UpdateTopology) -> None:
     if message.expected_version != book.packing.version:
         raise RpcError("the packing plan changed, run update again")
     if message.topology.name != book.topology.name:
-        raise RpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
+        raise InvalidRpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
     LogicalPlan.from_topology(message.topology).validate()
     wrong = packing_plan.problems(target, message.topology)
     if wrong:
-        raise RpcError(f"{wrong[0]} Pack again.")
+        raise InvalidRpcError(f"{wrong[0]} Pack again.")
     old, new = placement(book.packing), placement(target)
     for task in old.keys() & new.keys():
         if old[task][1] != new[task][1]:
-            raise RpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
+            raise InvalidRpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
 
 
 def same(desk: Desk, message: control.UpdateTopology) -> bool:
