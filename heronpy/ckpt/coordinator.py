@@ -21,9 +21,9 @@ from heronpy.proto import control_pb2 as control
 
 #: Of the format of the metadata.
 METADATA_VERSION = 1
-#: Checkpoints that somebody asked for and that wait for their turn.
+#: Requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
-#: A checkpoint that did not complete is tried again after this, when somebody still wants one.
+#: A checkpoint that did not complete is tried again after this, when one is still wanted.
 RETRY_S = 1.0
 
 
@@ -94,7 +94,7 @@ class Prune:
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Of somebody who waits for the end of it; 0: nobody does.
+    #: Of the request that waits for the end of it; 0: none.
     token: int = 0
 
 
@@ -167,7 +167,7 @@ class Coordinator:
         self._requests: list[_Request] = []
         #: When the next periodic checkpoint is due, and when the next one may begin at all.
         self._due = self._not_before = float("-inf")
-        #: Whether checkpoints are taken that nobody asked for.
+        #: Whether checkpoints are taken without a request.
         self.periodic = True
         self.effects: list[Effect] = []
         self.completed = self.aborted = self.failed = 0
@@ -226,7 +226,7 @@ class Coordinator:
             self._begin(members, now)
 
     def _expire(self, now: float) -> None:
-        """Whoever asked learns in time that nothing came of it."""
+        """Answer the requests that have waited too long."""
         for request in [r for r in self._requests if now >= r.expires]:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
@@ -298,7 +298,7 @@ class Coordinator:
         """The metadata is on disk at `location`, or is not, and why."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
-            # Given up in the meantime: nobody may find it.
+            # Given up in the meantime: it must not be found.
             if not error:
                 self.effects.append(Prune((metadata.checkpoint,), self._kept()))
             return
@@ -417,7 +417,7 @@ class Coordinator:
                 self._save()
 
     def reserve_attempt(self) -> int:
-        """The number of the next attempt, nobody else's."""
+        """The number of the next attempt, used once."""
         attempt = max(1, self.log.next_attempt)
         self.log.next_attempt = attempt + 1
         self._save()

@@ -29,9 +29,9 @@ PAUSE_MAX_S = 10.0
 class Cause(Enum):
     """Why a region goes back."""
 
-    WANTED = "somebody or the plan wants it"
+    WANTED = "a request or the plan wants it"
     ENDED = "a process ended and was replaced"
-    LOSS = "frames are lost, and nobody has ended"
+    LOSS = "frames are lost, and no process has ended"
 
 
 @dataclass(frozen=True, slots=True)

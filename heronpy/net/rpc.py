@@ -1,6 +1,6 @@
 """Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
 
-Control has sockets of its own, so it never waits behind data (architecture decision D4). Every wait
+Control has sockets of its own, so it never waits behind data (decision D4). Every wait
 has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
 a peer is counted and dropped: it never ends a process.
 """
@@ -210,7 +210,7 @@ class ControlServer:
         self.sock = sock
         self._on_request = on_request
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Messages that were no Envelope.
+        #: Messages that were not an Envelope.
         self.garbage = 0
         #: Messages that no peer could take.
         self.undelivered = 0
@@ -222,7 +222,7 @@ class ControlServer:
             self.garbage += 1
             if str(self.garbage).rstrip("0") == "1":  # 1, 10, 100, ...
                 where = ", ".join(self.endpoints)
-                log.warning("ignored what is no control message, %d times so far, at %s", self.garbage, where)
+                log.warning("ignored %d malformed control messages so far, at %s", self.garbage, where)
             return
         identity = parts[0]
         try:

@@ -2,7 +2,7 @@
 
 Pure. Joins the coordinator (which checkpoints there are) with the restorer (who runs, from which of them)
 and with the books of the desk, and turns what they decide into effects. Invariants: a number, a record and
-what is deleted are in the stored log before anybody hears of them; every request is answered once.
+what is deleted are in the stored log before any process hears of them; every request is answered once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.tmaster.effects import Node
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.restorer import Restorer, number_of
 
-#: Token of the checkpoint that ends a topology; requests from outside have positive ones.
+#: Token of the checkpoint that ends a topology; requests of clients have positive ones.
 _SEAL = 0
 #: CheckpointComplete of the last checkpoint is repeated to tasks that have not dealt with it.
 ANNOUNCE_AGAIN_S = 1.0
@@ -97,7 +97,7 @@ class Checkpoints:
             self._desk.send((peer,), control.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
-            # The predecessor may have stored it without telling everybody.
+            # The predecessor may have stored it without telling every task.
             self._desk.send((peer,), control.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control.DataLost, now: float) -> None:
@@ -127,20 +127,20 @@ class Checkpoints:
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
-        """Somebody outside wants a checkpoint; refused with RpcError."""
+        """A client wants a checkpoint; RpcError when none can be taken."""
         if self._desk.failure:
             raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """Somebody wants to go back; answered when the plan that says so is out."""
+        """A client wants to go back; answered when the plan that says so is out."""
         number = self.restorer.rewind(checkpoint, now)
         self._desk.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._desk.confirm([token], f"{self._desk.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """Somebody wants checkpoints deleted; answered when their files are gone, refused as a whole."""
+        """A client wants checkpoints deleted; answered when their files are gone, refused as a whole."""
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:
@@ -166,7 +166,7 @@ class Checkpoints:
 
     @property
     def settled(self) -> bool:
-        """Whether everybody runs by the plan that everybody knows."""
+        """Whether every task runs by the plan that every process knows."""
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:

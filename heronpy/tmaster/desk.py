@@ -111,7 +111,7 @@ class Desk:
         return True
 
     def publish_deadline(self) -> float | None:
-        """When `publish_if_due` should be asked again; None while it waits for somebody."""
+        """When `publish_if_due` should be asked again; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at
@@ -126,7 +126,7 @@ class Desk:
 
 
 class Operation(Protocol):
-    """Something that takes a while and of which one runs at a time."""
+    """Work that takes a while; one operation runs at a time."""
 
     @property
     def name(self) -> str:

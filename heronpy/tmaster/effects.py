@@ -1,7 +1,7 @@
 """What to do: the plain data that the topology master's machine hands to its shell.
 
 The shell performs effects strictly in order, and a `Persist` is on disk before the effect behind it
-begins; so nobody ever acts on a plan that a successor of this master would not find.
+begins; so no process ever acts on a plan that a successor of this master would not find.
 """
 
 from __future__ import annotations

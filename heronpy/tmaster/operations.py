@@ -110,7 +110,7 @@ class Restart:
             if container > 0 and container not in registry.containers:
                 raise InvalidRpcError(f"there is no container {container} in {desk.book.topology.name}")
             if container < _ALL:
-                raise InvalidRpcError(f"{container} is no container; use -1 for all of them")
+                raise InvalidRpcError(f"{container} is not a container; use -1 for all of them")
             orders = {number: [] for number in numbers}
             tasks = [task for number in numbers for task in registry.tasks_of(number)]
             self._target = "all containers" if container == _ALL else f"container {container}"

@@ -324,7 +324,7 @@ class Registry:
         return status.state == control.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def excuse(self, task: int, epoch: int) -> None:
-        """This process of a task, and those before it, are about to be replaced: their failure counts no more."""
+        """This process of a task, and those before it, are about to be replaced: their failure no longer counts."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:
@@ -348,7 +348,7 @@ class Registry:
         self._take_processes(number, record.processes)
 
     def executor_beat(self, peer: bytes, message: control.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; False when its sender is no executor of this topology any more."""
+        """Take a heartbeat; False when its sender is not an executor of this topology any more."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
             # A heartbeat says all that supervision needs, so an executor that this master has not
@@ -388,7 +388,7 @@ class Registry:
 
     @property
     def next_sweep(self) -> float:
-        """When somebody may have been silent for too long."""
+        """When a process may have been silent for too long."""
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
@@ -396,7 +396,7 @@ class Registry:
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:
-        """Mark who has been silent for too long; returns their names, once."""
+        """Mark the processes that have been silent for too long; returns their names, once."""
         lost: list[str] = []
         next_sweep = float("inf")
         for name, stmgr in self.stmgrs.items():

@@ -102,7 +102,7 @@ class Restorer:
         if fresh:
             self._coordinator.abort("the tasks of the topology change", now)
             first = all(region.record.attempt == 0 for region in fresh)
-            self._renew(fresh, "" if first else "its tasks were placed anew", now)
+            self._renew(fresh, "" if first else "its tasks were placed again", now)
         for region in regions:
             # The predecessor had found nothing that could be restored; an empty start is not its wish.
             if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
@@ -193,10 +193,10 @@ class Restorer:
             desk.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)
         desk.book.regions = [region.record for region in self.regions.regions]
         desk.change_plan(now)
-        self._finisher.begin_anew()
+        self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """People want everything back at a checkpoint, or at the newest; returns it. RpcError says why not."""
+        """People want everything back at a checkpoint, or at the newest; returns it. RpcError when that cannot be."""
         coordinator = self._coordinator
         if checkpoint:
             coordinator.back_to(checkpoint)
@@ -233,14 +233,14 @@ class Restorer:
         return failed
 
     def _excuse(self, region: Region) -> None:
-        """Another attempt replaces every process of the region, so what these could not restore counts no more."""
+        """Another attempt replaces every process of the region, so what these could not restore no longer counts."""
         for task in region.places:
             self._desk.registry.excuse(task, self._desk.registry.epoch_of(task))
 
     # ---- what others say --------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
-        """Somebody has been silent for too long."""
+        """A process has been silent for too long."""
         for container in sorted(self._desk.registry.containers):
             self.look_at(container, now)
 
@@ -317,7 +317,7 @@ class Restorer:
         desk.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
-        """Everybody, when everybody runs and can be told."""
+        """Every task, when all run and can be told; else None."""
         registry = self._desk.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
@@ -332,7 +332,7 @@ class Restorer:
 
     @property
     def ready(self) -> bool:
-        """Whether everybody runs by the plan that everybody knows."""
+        """Whether every task runs by the plan that every process knows."""
         return self.regions.all_started and self._desk.publish_at is None
 
     def deadline(self) -> float:

@@ -2,7 +2,7 @@
 
 Every message becomes an event, every effect is performed in the order of the machine's decisions.
 Writes to the state manager run in a thread; whatever was decided behind a write waits for it, so
-nobody learns of a plan that is not stored, while heartbeats are taken in meanwhile.
+no process learns of a plan that is not stored, while heartbeats are still taken.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
-        #: Container to its one stack dump under way, and to the turn of those who ask for the next.
+        #: Per container: the stack dump in progress, and the lock that queues others.
         self._stacks: dict[int, asyncio.Future[Message]] = {}
         self._stack_turns: dict[int, asyncio.Lock] = {}
         self._metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s)
@@ -282,7 +282,7 @@ class Shell:
         return control.Ok()
 
     def _on_update(self, peer: bytes, body: control.UpdateTopology) -> Answer:
-        """Refuse at once what would wait for space until its asker has gone."""
+        """Refuse at once an update that would wait for space until its client has gone."""
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
@@ -370,7 +370,7 @@ class Shell:
                 await asyncio.to_thread(self._store.write, Node.TOTALS, totals.ledger(topology))
                 self._kept_changes = changes
             except (TopologyRemovedError, FencedError):
-                return  # whoever writes a plan next learns the same, and acts on it
+                return  # the next write of a plan fails likewise, and that one is acted on
             except (StateError, OSError) as error:
                 log.warning("cannot write the totals, trying again: %s", error)
                 pause = TOTALS_RETRY_S

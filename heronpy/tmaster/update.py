@@ -15,7 +15,7 @@ state manager from the first step until the final packing plan is stored; a rest
 master takes the update up where the stored plans say it was. Packing plan versions tell how far it
 came: v before, v+1 the union, v+2 the end (new, or old again after a rollback).
 With checkpoints the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
-to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well (T45).
+to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well.
 Nothing here waits for a tuple to be processed except DRAINING, which has its deadline, so an update
 ends also while everything is clamped by backpressure.
 """
@@ -63,7 +63,7 @@ class Saver(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether everybody has restored and runs by the plan."""
+        """Whether every task has restored and runs by the plan."""
 
     def ask(self, now: float) -> int:
         """Begin; returns the token for `outcome`."""
@@ -282,7 +282,7 @@ class Update:
             )
 
     def _in_force(self) -> bool:
-        """Whether the plan that was asked for is out and, with checkpoints, everybody has restored by it."""
+        """Whether the plan that was asked for is out and, with checkpoints, every task has restored by it."""
         book = self._desk.book
         published = book.plan is not None and book.plan.version >= self._version
         return published and (self._saver is None or self._saver.settled)
@@ -290,7 +290,7 @@ class Update:
     # ---- draining ---------------------------------------------------------------------------
 
     def _advance_draining(self, now: float) -> None:
-        # What removed tasks still hold is processed anew by those that took over.
+        # What removed tasks still hold is processed again by those that took over.
         left = self._undrained() if self._saver is None else []
         if left and now < self._deadline:
             return
@@ -453,7 +453,7 @@ def resume_point(
 ) -> tuple[api.Topology, plan.PackingPlan] | None:
     """What the plan of a half-done update is made of, or None when the update is over.
 
-    The physical plan decides: it is stored before anybody hears of it, so nobody knows of a switch
+    The physical plan decides: it is stored before it is sent, so no process knows of a switch
     that it does not show.
     """
     if stored.version > intent.old_packing_plan.version + 1:

@@ -57,10 +57,13 @@ def _classes(kind: type[HeronError]) -> Iterator[type[HeronError]]:
         yield from _classes(child)
 
 
-@pytest.fixture(params=["as it is", "", "; try again", "stmgr-1 of epoch 1 was replaced by epoch 2; stop it"], autouse=True)
+AS_IT_IS = "as it is"
+
+
+@pytest.fixture(params=[AS_IT_IS, "", "; try again", "stmgr-1 was replaced by epoch 2; stop it"], autouse=True)
 def reworded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sentence reads as none, or as one of another kind of error."""
-    if request.param != "as it is":
+    if request.param != AS_IT_IS:
         for kind in set(_classes(HeronError)):
             monkeypatch.setattr(kind, "__str__", lambda _: request.param)
 
