@@ -228,10 +228,12 @@ class ControlThread(threading.Thread):
             if envelope is None:
                 continue
             field, body = body_of(envelope)
-            if envelope.error:
+            if envelope.refusal in (control.REFUSAL_FENCED, control.REFUSAL_INVALID):
                 log.error("stream manager refused this task: %s", envelope.error)
                 self.deliver("refused", envelope.error)
-            elif field == "register_instance_reply" and not body.link_epoch:
+            elif envelope.refusal:
+                log.warning("stream manager cannot take this task yet: %s", envelope.error)
+            elif field == "register_again":
                 # The stream manager does not know this task: it was restarted.
                 self._registered = False
                 self._register_due = 0.0

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from heronpy.common.errors import RpcError
+from heronpy.common.errors import InvalidRpcError
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
@@ -36,7 +36,7 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task here; RpcError when the sender can be no task of this container."""
+        """Whether the plan has this task here; InvalidRpcError when the sender can be no task of this container."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
             self._refuse(f"{message.instance_id or f'task {task}'} is no task of container {self._container}")
@@ -47,7 +47,7 @@ class Admission:
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control.RegisterInstance, state: Any) -> Awaitable[bool]:
-        """Return when the packing plan has the task here, or cannot be read now; else RpcError.
+        """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
 
         False when the task has registered again in the meantime: only its newest registration counts, in
         whatever order the answers come. A task that asks again does not wait longer for it.
@@ -84,4 +84,4 @@ class Admission:
 
     def _refuse(self, why: str) -> None:
         self.refused += 1
-        raise RpcError(why)
+        raise InvalidRpcError(why)

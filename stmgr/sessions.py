@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from heronpy.common.errors import FencedError
+from heronpy.common.errors import ReplacedError
 from heronpy.proto import control_pb2 as control
 
 #: Last words of replaced processes that are kept while no topology master listens.
@@ -40,13 +40,11 @@ class Sessions:
     _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control.RegisterInstance, now: float) -> Session:
-        """Take a registration; FencedError for an incarnation older than the one known."""
+        """Take a registration; ReplacedError for an incarnation older than the one known."""
         known = self.by_task.get(message.task_id)
         if known is not None and message.epoch < known.status.epoch:
             self.fenced += 1
-            raise FencedError(
-                f"task {message.task_id} epoch {message.epoch} is stale: epoch {known.status.epoch} has taken over"
-            )
+            raise ReplacedError(f"task {message.task_id}", message.epoch, known.status.epoch)
         if known is not None and message.epoch > known.status.epoch:
             self.ended.append(known.status)
             del self.ended[:-ENDED_MAX]

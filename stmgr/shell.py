@@ -18,8 +18,9 @@ from typing import Any
 import zmq
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import HeronError, RetryableError, RpcError
+from heronpy.common.errors import FencedRpcError, HeronError, InvalidRpcError, RetryableError
 from heronpy.common.settings import settings_for
+from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of, seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
@@ -31,7 +32,6 @@ from heronpy.statemgr import open_state_of
 from . import metrics
 from .admission import Admission
 from .doors import Doors
-from .master import MasterLink
 from .peers import PeerConnection
 from .relay import Relay
 from .sessions import Session, Sessions
@@ -74,13 +74,12 @@ class Stmgr:
         self.plan: plan_pb2.PhysicalPlan | None = None
         self._connections: dict[str, PeerConnection] = {}
         self._links = 0
-        self.master = MasterLink(
+        self.master = MasterFollower(
             launch.topology,
             f"{self.name}:{epoch}".encode(),
             self._registration,
             self._on_tmaster,
             self._on_registered,
-            self._on_refused,
         )
         self.relay = Relay(self.name, self.master.call)
         self.switch.attempts.on_lost = self.relay.lost
@@ -123,14 +122,16 @@ class Stmgr:
         return self.exit_code
 
     async def _guard(self, job: Callable[[], Any]) -> None:
-        """A job that ends is a bug of ours: end the process and let the executor restart it."""
+        """A job that ends is a bug of ours, unless this process is fenced: then the executor does not restart it."""
+        code = exit_codes.FAILURE
         try:
             await job()
-        except asyncio.CancelledError:
-            raise
+        except FencedRpcError as error:
+            log.error("%s", error)
+            code = exit_codes.FENCED
         except Exception:
             log.exception("%s failed", job.__name__)
-        self.exit_code = int(exit_codes.FAILURE)
+        self.exit_code = int(code)
         self._stop.set()
 
     def _open_sockets(self) -> None:
@@ -178,7 +179,7 @@ class Stmgr:
         if field in ("task_checkpoint", "restore_failed"):
             self.relay.report(field, body.task_id, body)
             return None
-        raise RpcError(f"{self.name} does not take {field}")
+        raise InvalidRpcError(f"{self.name} does not take {field}")
 
     def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
         if self.admission.by_plan(message, self.plan):
@@ -226,7 +227,7 @@ class Stmgr:
         known, changed = self.sessions.heard(identity, status, time.monotonic())
         if not known:
             # Ask it to register: this process is younger than the task's registration.
-            self._control.send(identity, control.RegisterInstanceReply())
+            self._control.send(identity, control.RegisterAgain())
         elif changed:
             self._heartbeat_soon()
         elif self.sessions.by_task[status.task_id].moved:
@@ -257,16 +258,10 @@ class Stmgr:
             self.apply_plan(reply.plan)
         self._heartbeat_soon()
 
-    def _on_refused(self) -> None:
-        self.exit_code = int(exit_codes.FENCED)
-        self._stop.set()
-
     def _on_tmaster(self, envelope: control.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "new_plan":
             self.apply_plan(body.plan)
-        elif field == "register_stmgr_reply":
-            self.master.register_again()
         elif field in ("checkpoint_complete", "checkpoint_aborted"):
             self.relay.forget(body.checkpoint)
             for session in self.sessions.by_task.values():

@@ -14,16 +14,28 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from heronpy.ckpt.retention import to_drop
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 
 #: Of the format of the metadata.
 METADATA_VERSION = 1
-#: Checkpoints that somebody asked for and that wait for their turn.
+#: Requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
-#: A checkpoint that did not complete is tried again after this, when somebody still wants one.
+#: A checkpoint that did not complete is tried again after this, when one is still wanted.
 RETRY_S = 1.0
+
+
+class UnknownCheckpointError(InvalidRpcError):
+    """There is no complete checkpoint of this number."""
+
+    def __init__(self, checkpoint: int) -> None:
+        super().__init__(checkpoint)
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        return f"there is no complete checkpoint {self.checkpoint}; see heron checkpoints list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +94,13 @@ class Prune:
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Of somebody who waits for the end of it; 0: nobody does.
+    #: Of the request that waits for the end of it; 0: none.
     token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A checkpoint that was asked for is complete, or is not, and why."""
+    """A checkpoint that was asked for is complete, or has no record and an error says why."""
 
     token: int
     record: ckpt.CheckpointRecord | None
@@ -155,7 +167,7 @@ class Coordinator:
         self._requests: list[_Request] = []
         #: When the next periodic checkpoint is due, and when the next one may begin at all.
         self._due = self._not_before = float("-inf")
-        #: Whether checkpoints are taken that nobody asked for.
+        #: Whether checkpoints are taken without a request.
         self.periodic = True
         self.effects: list[Effect] = []
         self.completed = self.aborted = self.failed = 0
@@ -190,12 +202,11 @@ class Coordinator:
             return self._not_before
         return max(self._due, self._not_before) if self.periodic else float("inf")
 
-    def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> str:
-        """Somebody wants a checkpoint soon; returns why that cannot be, or an empty string."""
+    def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
+        """Take a checkpoint soon; RetryableRpcError when too many requests wait."""
         if len(self._requests) >= REQUESTS_MAX:
-            return "too many checkpoints were asked for; try again when one is done"
+            raise RetryableRpcError("too many checkpoints were asked for; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
-        return ""
 
     def _limit_s(self, savepoint: bool) -> float:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
@@ -215,7 +226,7 @@ class Coordinator:
             self._begin(members, now)
 
     def _expire(self, now: float) -> None:
-        """Whoever asked learns in time that nothing came of it."""
+        """Answer the requests that have waited too long."""
         for request in [r for r in self._requests if now >= r.expires]:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
@@ -287,7 +298,7 @@ class Coordinator:
         """The metadata is on disk at `location`, or is not, and why."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
-            # Given up in the meantime: nobody may find it.
+            # Given up in the meantime: it must not be found.
             if not error:
                 self.effects.append(Prune((metadata.checkpoint,), self._kept()))
             return
@@ -365,38 +376,38 @@ class Coordinator:
         """What a restore should start from; None when there is nothing sound."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
-    def back_to(self, checkpoint: int) -> str:
+    def back_to(self, checkpoint: int) -> None:
         """From now on this one is the newest: what came after it belongs to a past that is given up.
 
-        Returns why that cannot be, or an empty string. Damage is forgotten: a store that was away is back, or
-        the next restore finds it again.
+        UnknownCheckpointError when it is not complete. Damage is forgotten: a store that was away is back, or the next
+        restore finds it again.
         """
-        if self._record(checkpoint) is None:
-            return f"there is no complete checkpoint {checkpoint}; see heron checkpoints list"
+        self._require(checkpoint)
         for record in self.log.complete:
             record.abandoned = record.abandoned or record.checkpoint > checkpoint
             if record.checkpoint == checkpoint:
                 record.abandoned = record.damaged = False
                 record.damage = ""
         self._save()
-        return ""
 
-    def delete(self, checkpoints: list[int], token: int) -> str:
-        """Forget complete checkpoints and delete their files; returns why not, or an empty string."""
+    def delete(self, checkpoints: list[int], token: int) -> None:
+        """Forget complete checkpoints and delete their files.
+
+        UnknownCheckpointError when one is not complete, RpcError when none would be left.
+        """
         doomed = set(checkpoints)
         for number in sorted(doomed):
-            if self._record(number) is None:
-                return f"there is no complete checkpoint {number}; see heron checkpoints list"
+            self._require(number)
         if doomed and len(doomed) == len(self.log.complete):
             # Without a record the topology would pass for one that never had state, and start empty (F23).
-            return "the last checkpoint of a running topology is not deleted; kill the topology first"
+            raise RpcError("the last checkpoint of a running topology is not deleted; kill the topology first")
         self._drop(doomed)
         self._save()
         self.effects.append(Prune(tuple(sorted(doomed)), self._kept(), token))
-        return ""
 
-    def _record(self, checkpoint: int) -> ckpt.CheckpointRecord | None:
-        return next((r for r in self.log.complete if r.checkpoint == checkpoint), None)
+    def _require(self, checkpoint: int) -> None:
+        if all(record.checkpoint != checkpoint for record in self.log.complete):
+            raise UnknownCheckpointError(checkpoint)
 
     def damaged(self, checkpoint: int, what: str) -> None:
         """A task found that a checkpoint cannot be restored (F23)."""
@@ -406,7 +417,7 @@ class Coordinator:
                 self._save()
 
     def reserve_attempt(self) -> int:
-        """The number of the next attempt, nobody else's."""
+        """The number of the next attempt, used once."""
         attempt = max(1, self.log.next_attempt)
         self.log.next_attempt = attempt + 1
         self._save()

@@ -29,9 +29,28 @@ PAUSE_MAX_S = 10.0
 class Cause(Enum):
     """Why a region goes back."""
 
-    WANTED = "somebody or the plan wants it"
+    WANTED = "a request or the plan wants it"
     ENDED = "a process ended and was replaced"
-    LOSS = "frames are lost, and nobody has ended"
+    LOSS = "frames are lost, and no process has ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A process of a started region is lost, for the reason given, or has been replaced."""
+
+    name: str
+    lost: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ended and was replaced" if self.lost is None else f"{self.name} is lost: {self.lost}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a restore starts from; checkpoint 0 and no location: empty state."""
+
+    checkpoint: int
+    location: str
 
 
 @dataclass(slots=True)
@@ -97,30 +116,27 @@ class Regions:
 
     # ---- what tasks say ---------------------------------------------------------------------
 
-    def look(self, component: str, status: control.TaskStatus) -> str:
-        """Judge what is known of a task; returns why its region must be restored, or nothing."""
+    def look(self, component: str, status: control.TaskStatus) -> Ended | None:
+        """Judge what is known of a task; returns the end of a process for which its region must be restored."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
-            return ""
+            return None
         record = region.record
         if not region.started:
             if status.state == control.TASK_RESTORED and status.attempt == record.attempt:
                 region.missing.discard(task)
             else:
                 region.missing.add(task)
-            return ""
+            return None
+        name = f"task {task} of {component}"
         if status.state == control.TASK_LOST:
-            return f"task {task} of {component} is lost: {status.error}"
-        if status.epoch != record.epochs.get(task, 0):
-            return f"task {task} of {component} ended and was replaced"
-        return ""
+            return Ended(name, lost=status.error)
+        return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
-    def look_at_stmgr(self, region: Region, name: str, epoch: int) -> str:
-        """Judge the incarnation of a stream manager; returns why the region must be restored."""
+    def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
+        """Judge the incarnation of a stream manager; returns its end when the region must be restored."""
         known = region.stmgrs.get(name) if region.started else None
-        if known is not None and epoch != known:
-            return f"{name} ended and was replaced"
-        return ""
+        return Ended(name) if known is not None and epoch != known else None
 
     # ---- attempts ---------------------------------------------------------------------------
 
@@ -138,14 +154,13 @@ class Regions:
         self,
         region: Region,
         attempt: int,
-        checkpoint: int,
-        location: str,
+        source: Source,
         why: str,
         now: float,
         *,
         cause: Cause,
-    ) -> str:
-        """Begin a new attempt; returns why the topology has failed instead, or an empty string."""
+    ) -> bool:
+        """Begin a new attempt; False when its budget of restores is spent, so that it must not start."""
         history, settings = region.history, self._settings
         if cause is Cause.LOSS:
             history.append(now)
@@ -156,17 +171,12 @@ class Regions:
         region.record = plan.RegionRecord(
             components=sorted(region.components),
             attempt=attempt,
-            checkpoint=checkpoint,
-            location=location,
+            checkpoint=source.checkpoint,
+            location=source.location,
         )
         region.why, region.since, region.start_at = why, now, now + pause_s
         region.missing = set(region.places)
-        if len(history) > settings.restore_budget:
-            return (
-                f"{region.name} went back {len(history)} times within {settings.restore_window_s:g} s"
-                f" without a complete checkpoint in between, the last time because {why}"
-            )
-        return ""
+        return len(history) <= settings.restore_budget
 
     def forgive(self) -> None:
         """A checkpoint is complete, or people repaired something: the restores so far do not count."""

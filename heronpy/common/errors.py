@@ -10,13 +10,18 @@
       WireError                    a frame or message is wrong
         LocalWireError             our own fault: we tried to send it
         RemoteWireError            the peer's fault: we received it
-      RpcError                     the peer answered with an error
+      RpcError                     the peer refuses a request
+        RetryableRpcError          for now; also a RetryableError
+        FencedRpcError             because the caller was replaced; also a FencedError
+        InvalidRpcError            because the request is wrong
       DeadlineError                something did not happen in time
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
+        ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
 
-Each error builds one clear sentence that names the thing and the fix.
+Each error builds one clear sentence that names the thing and the fix. Programs decide by the class, never by the
+sentence; between processes the class travels as a `Refusal`, see `heronpy.net.rpc`.
 """
 
 from __future__ import annotations
@@ -75,7 +80,11 @@ class RemoteWireError(WireError):
 
 
 class RpcError(HeronError):
-    """The peer answered a request with an error."""
+    """The peer refuses a request."""
+
+
+class InvalidRpcError(RpcError):
+    """The request is wrong in itself, or its sender does not belong to this topology."""
 
 
 class DeadlineError(HeronError):
@@ -90,8 +99,27 @@ class FencedError(HeronError):
     """The caller's epoch, lease or permit is stale; it must stop and not retry."""
 
 
+class FencedRpcError(RpcError, FencedError):
+    """The peer knows a newer incarnation of the caller."""
+
+
+class ReplacedError(FencedError):
+    """A newer incarnation has the place of `who`, which has epoch `epoch`; the newer one has `newer`."""
+
+    def __init__(self, who: str, epoch: int, newer: int) -> None:
+        super().__init__(who, epoch, newer)
+        self.who, self.epoch, self.newer = who, epoch, newer
+
+    def __str__(self) -> str:
+        return f"{self.who} of epoch {self.epoch} was replaced by epoch {self.newer}; stop it"
+
+
 class RetryableError(HeronError):
     """A later attempt may succeed."""
+
+
+class RetryableRpcError(RpcError, RetryableError):
+    """The peer cannot take the request at the moment."""
 
 
 class StateAwayError(StateError, RetryableError):

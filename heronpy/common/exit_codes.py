@@ -55,10 +55,11 @@ NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FI
 """Codes after which the same process is not started again."""
 
 
+NAMED = frozenset(ExitCode)
+"""All of the above."""
+
+
 def describe(code: int) -> str:
     """The code in words, for logs and people."""
-    try:
-        name = ExitCode(code).name
-    except ValueError:
-        return f"exit code {code}"
-    return f"exit code {code} ({name.lower().replace('_', ' ')})"
+    meaning = f" ({ExitCode(code).name.lower().replace('_', ' ')})" if code in NAMED else ""
+    return f"exit code {code}{meaning}"

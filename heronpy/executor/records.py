@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heronpy.common.exit_codes import USER_EXCEPTION, describe
 from heronpy.common.ids import parse_instance_id
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, ProcessState, ProcessView
@@ -92,8 +91,8 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     Without a traceback it counts as the same exception as the last of its kind.
     """
     kind = _TOLD.get(event.reason)
-    # A task that ends with this code has reported the exception, which may still be on its way.
-    explained = explained or event.detail.startswith(describe(USER_EXCEPTION))
+    # The report of the exception that ended a task may still be on its way.
+    explained = explained or event.raised
     if kind is None or (explained and event.reason is not ExitReason.OOM):
         return None
     spec, what = event.spec, "ran out of memory" if event.reason is ExitReason.OOM else "ended"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.common import exit_codes
-from heronpy.common.errors import ConfigError, HeronError, RetryableError
+from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
 from heronpy.common.rooms import (
@@ -45,8 +45,9 @@ from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import end_report, health, own_report, process_record
-from heronpy.executor.tmaster_link import TmasterLink
 from heronpy.metrics import prometheus
+from heronpy.net.curve import Keys
+from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
 from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
@@ -174,17 +175,14 @@ class Executor:
             self._on_exception,
         )
         self._state = open_state_of(launch)
-        self._link = TmasterLink(
-            self._state,
+        self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
             self._registration,
             self._on_tmaster,
-            self._on_fenced,
             self._on_registered,
-            keys_of(launch),
         )
-        self._link.start()
+        self._spawn_job(self._follow_tmaster(keys_of(launch)))
         if container == 0:
             self._on_plan(None)
             self._plan_watch = None
@@ -205,7 +203,7 @@ class Executor:
         self._beat()
         if self._plan_watch is not None:
             self._plan_watch.close()
-        await self._link.close()
+        self._link.close()
         await self._page.close()
         self._host.close()
         for child_log in self._logs.values():
@@ -346,9 +344,6 @@ class Executor:
             self._exit_code = exit_codes.FAILURE
         self._done.set()
 
-    def _on_fenced(self, why: str) -> None:
-        self.stop(why, exit_codes.FENCED)
-
     # ---- metrics and exceptions -------------------------------------------------------------
     def _on_report(self, report: control.MetricsReport) -> None:
         number, _ = self._supervisor.current(report.process)
@@ -432,7 +427,18 @@ class Executor:
             processes=self._records(),
         )
 
-    def _on_registered(self) -> None:
+    async def _follow_tmaster(self, keys: Keys | None) -> None:
+        while True:
+            try:
+                await self._link.follow(self._state, keys)
+            except FencedRpcError as error:
+                self.stop(str(error), exit_codes.FENCED)
+                return
+            except Exception:
+                log.exception("the connection to the topology master failed")
+                await asyncio.sleep(HEARTBEAT_S)
+
+    def _on_registered(self, _: control.Ok | None) -> None:
         self._measure()
         self._beat()
         self._export()
@@ -460,8 +466,6 @@ class Executor:
         if field == "restart_processes":
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
-        elif field == "register_stmgr_reply":
-            self._link.register_again()
         elif field == "dump_stacks":
             self._spawn_job(self._dump_stacks(body.name))
 

@@ -1,11 +1,11 @@
-"""The keys of a topology's TCP links (CurveZMQ, "Ironhouse"; S10). When there are such links says `transport`.
+"""The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides when there are such links.
 
 `heron submit` makes two key pairs, one for those who listen and one for those who connect, and leaves
 them in `<working_dir>/keys`, mode 0700, files 0600. Every process of the topology finds them there; they
-are in no launch file, plan, log, argument or environment variable (S13, S17). A new submit makes new ones.
+are in no launch file, plan, log, argument or environment variable. A new submit makes new ones.
 
-Who listens proves that it has the server's secret key; who connects, the client's. Links over ipc stay
-plain: the folder of the sockets lets nobody else in.
+A listener proves that it has the server's secret key, a connecting process the client's. Links over ipc stay
+plain: only the user can enter the folder of the sockets.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Keys:
     client: Pair
 
     def listen(self, sock: zmq.Socket[Any]) -> None:
-        """What this socket binds from now on takes only those who have the client's key.
+        """Endpoints that this socket binds from now on accept only holders of the client key.
 
-        ZeroMQ lets everybody in when nobody answers its ZAP requests, unless the domain is enforced: so a
-        process that forgot its `Gate` lets nobody in (S05).
+        Without an answer to its ZAP requests, ZeroMQ accepts every connection unless the domain is enforced. Enforced,
+        a process that forgot its `Gate` accepts none.
         """
         sock.setsockopt(zmq.CURVE_SERVER, 1)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.server.public)

@@ -1,8 +1,8 @@
 """Who may connect to the TCP sockets of this process: the answers to ZeroMQ's ZAP requests (RFC 27).
 
-ZeroMQ asks once per connection, never per message, and lets in whom the answer names. A `Gate` admits
-exactly the key of its topology's clients and counts all others; it is one per process and context,
-because ZeroMQ asks at one fixed place. Its owner closes it before the sockets it guards.
+ZeroMQ asks once per connection, never per message, and follows the answer. A `Gate` admits exactly
+the key of its topology's clients and counts all others; it is one per process and context, because ZeroMQ asks at one
+fixed place. Its owner closes it before the sockets it guards.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ZeroMQ limits the size of a message, but takes that much from strangers, too, before it asks for their key; and it
 keeps who says nothing. So each connection that is accepted is looked at, from outside, until its handshake is over:
-the kernel counts its bytes (TCP_INFO), and a server has sent more than `GREETED_BYTES` only to who has the key.
+the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Verdict(enum.Enum):
 
 
 def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
-    """Of a connection that is so old, was told so much and has said so much. Pure."""
+    """Judge a connection by its age and by the bytes sent to it and received from it. Pure."""
     if told_bytes > GREETED_BYTES:
         return Verdict.ADMITTED
     return Verdict.REFUSE if age_s > PATIENCE_S or said_bytes > SAID_MAX_BYTES else Verdict.WAIT
@@ -57,7 +57,7 @@ class Porch:
         return len(self._waiting)
 
     def accepted(self, descriptor: int) -> None:
-        """ZeroMQ has accepted a connection; one that is no TCP connection is nobody's that we must look at."""
+        """ZeroMQ has accepted a connection; only TCP connections are watched."""
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:

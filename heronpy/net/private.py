@@ -1,9 +1,8 @@
 """Folders and files that belong to the user alone: sockets, keys.
 
-A socket in the file system is as safe as the folder it lies in: libzmq gives each ipc socket to whoever
-may enter. So a folder of sockets or keys is made with mode 0700, and one that another user owns, that
-others may enter or that is a symbolic link is refused, never repaired: what lies in it already may be
-a trap (S10, S13).
+A socket in the file system is as safe as its folder: libzmq accepts every process that can enter. So a folder of
+sockets or keys is made with mode 0700, and one that another user owns, that others may enter or that is a symbolic link
+is refused, never repaired: what lies in it already may be a trap.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ _OTHERS = 0o077
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
-    """Make a folder and its missing parents for this user alone; ConfigError when it is somebody else's."""
+    """Make a folder and its missing parents for this user alone; ConfigError when another user owns it."""
     folders.make_folders(folder)
     check_private(folder)
 
 
 def check_private(folder: str | os.PathLike[str]) -> None:
-    """ConfigError unless the folder belongs to this user and nobody else may enter it."""
+    """ConfigError unless the folder belongs to this user and no other user may enter it."""
     try:
         found = os.lstat(folder)
     except OSError as error:
@@ -38,7 +37,7 @@ def check_private(folder: str | os.PathLike[str]) -> None:
 
 
 def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """A small file of this user that nobody else may read; ConfigError otherwise."""
+    """A small file that only this user may read; ConfigError otherwise."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

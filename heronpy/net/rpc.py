@@ -1,6 +1,6 @@
 """Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
 
-Control has sockets of its own, so it never waits behind data (architecture decision D4). Every wait
+Control has sockets of its own, so it never waits behind data (decision D4). Every wait
 has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
 a peer is counted and dropped: it never ends a process.
 """
@@ -20,7 +20,20 @@ import zmq
 from google.protobuf.message import DecodeError, Message
 from zmq.utils.monitor import recv_monitor_message
 
-from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
+from heronpy.common.errors import (
+    ConfigError,
+    DeadlineError,
+    FencedError,
+    FencedRpcError,
+    HeronError,
+    InvalidRpcError,
+    LostReplyError,
+    PackageError,
+    RetryableError,
+    RetryableRpcError,
+    RpcError,
+    TopologyError,
+)
 from heronpy.net.curve import Keys
 from heronpy.net.transport import bind, connect
 from heronpy.net.zsock import LoopSocket, configure
@@ -34,6 +47,18 @@ _FIELDS = {
     field.message_type.name: field.name
     for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields
     if field.message_type is not None
+}
+
+#: How the class of an error travels; any other error is REFUSAL_FAILED.
+_REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control.Refusal], ...] = (
+    ((FencedError,), control.REFUSAL_FENCED),
+    ((RetryableError,), control.REFUSAL_AGAIN),
+    ((InvalidRpcError, ConfigError, PackageError, TopologyError), control.REFUSAL_INVALID),
+)
+_ERRORS: dict[int, type[RpcError]] = {
+    control.REFUSAL_FENCED: FencedRpcError,
+    control.REFUSAL_AGAIN: RetryableRpcError,
+    control.REFUSAL_INVALID: InvalidRpcError,
 }
 
 OnRequest = Callable[[bytes, control.Envelope], "Message | Awaitable[Message | None] | None"]
@@ -56,6 +81,20 @@ def body_of(envelope: control.Envelope) -> tuple[str, Any]:
     """The name of the body's field and the body; ("", None) when there is none."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
+
+
+def refuse(request_id: int, error: Exception) -> control.Envelope:
+    """The reply that makes the sender of a request raise the same kind of error."""
+    refusal = next((value for kinds, value in _REFUSALS if isinstance(error, kinds)), control.REFUSAL_FAILED)
+    text = str(error) or type(error).__name__
+    return control.Envelope(request_id=request_id, reply=True, error=text, refusal=refusal)
+
+
+def answer_of(reply: control.Envelope) -> Any:
+    """The body of a reply (None when it has none); a refusal is raised, as RpcError or the class of its kind."""
+    if reply.refusal:
+        raise _ERRORS.get(reply.refusal, RpcError)(reply.error)
+    return body_of(reply)[1]
 
 
 def parse(data: bytes) -> control.Envelope | None:
@@ -115,9 +154,7 @@ class RpcClient:
             envelope = parse(self._sock.recv())
             if envelope is None or not envelope.reply or envelope.request_id != request_id:
                 continue
-            if envelope.error:
-                raise RpcError(envelope.error)
-            return body_of(envelope)[1]
+            return answer_of(envelope)
 
     def _wait(self, timeout_s: float) -> bool:
         """Wait for a message, or news of the connection; LostReplyError when it was there and is lost."""
@@ -155,7 +192,7 @@ class ControlServer:
     """A ROUTER that hands each Envelope to `on_request(identity, envelope)`.
 
     The handler returns the body of the reply, None (empty reply), or an awaitable of these; an
-    exception becomes the error of the reply. One-way messages (request_id 0) get no reply.
+    exception becomes a refusal of its kind. One-way messages (request_id 0) get no reply.
     """
 
     def __init__(
@@ -173,7 +210,7 @@ class ControlServer:
         self.sock = sock
         self._on_request = on_request
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Messages that were no Envelope.
+        #: Messages that were not an Envelope.
         self.garbage = 0
         #: Messages that no peer could take.
         self.undelivered = 0
@@ -185,7 +222,7 @@ class ControlServer:
             self.garbage += 1
             if str(self.garbage).rstrip("0") == "1":  # 1, 10, 100, ...
                 where = ", ".join(self.endpoints)
-                log.warning("ignored what is no control message, %d times so far, at %s", self.garbage, where)
+                log.warning("ignored %d malformed control messages so far, at %s", self.garbage, where)
             return
         identity = parts[0]
         try:
@@ -218,13 +255,10 @@ class ControlServer:
         self._send(identity, reply)
 
     def _refuse(self, identity: bytes, envelope: control.Envelope, error: Exception) -> None:
-        from heronpy.common.errors import HeronError
-
         if not isinstance(error, HeronError):
             log.exception("request %s failed", envelope.WhichOneof("body"))
         if envelope.request_id:
-            text = str(error) or type(error).__name__
-            self._send(identity, control.Envelope(request_id=envelope.request_id, reply=True, error=text))
+            self._send(identity, refuse(envelope.request_id, error))
 
     def _send(self, identity: bytes, envelope: control.Envelope) -> bool:
         sent = self._socket.send([identity, seal(envelope)])
@@ -298,7 +332,10 @@ class ControlClient:
         return sent
 
     async def call(self, body: Message, timeout_s: float = 5.0) -> Any:
-        """Send a request; returns the body of the reply, raises RpcError or DeadlineError."""
+        """Send a request and return the body of its reply (None when it has none).
+
+        Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
+        """
         request_id = next(self._ids)
         waiter: asyncio.Future[control.Envelope] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiter
@@ -311,11 +348,11 @@ class ControlClient:
             raise DeadlineError(f"{self.endpoint} did not answer within {timeout_s:g} s") from None
         finally:
             self._waiting.pop(request_id, None)
-        if envelope.error:
-            raise RpcError(envelope.error)
-        return body_of(envelope)[1]
+        return answer_of(envelope)
 
     def close(self) -> None:
+        """Whoever waits for an answer gets a LostReplyError."""
         for waiter in self._waiting.values():
-            waiter.cancel()
+            if not waiter.done():
+                waiter.set_exception(LostReplyError(f"the connection to {self.endpoint} was closed before it answered"))
         self._socket.close()

@@ -1,8 +1,8 @@
 """How the processes of a topology reach each other: decided here, and nowhere else.
 
 One machine: sockets in the file system (ipc), in a folder of the user's own; nothing listens on the network.
-Several machines, or whoever asks for it: TCP, and then always with the topology's keys (CurveZMQ). There is no
-TCP without keys: `bind` and `connect` refuse it, whoever calls them.
+Several machines, or on request: TCP, always with the topology's keys (CurveZMQ). `bind` and `connect` refuse
+TCP without keys.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def check(settings: SecuritySettings) -> None:
         ) from None
     if address.is_unspecified or address.is_multicast:
         raise ConfigError(
-            f"heron.security.bind_host {host} is no address that others can connect to; name the address of one"
-            " network interface of this machine."
+            f"heron.security.bind_host {host} is not an address that others can connect to; name the address of"
+            " one network interface of this machine."
         )
     if choose(settings) is Transport.IPC:
         if not address.is_loopback:
@@ -107,8 +107,8 @@ def keys_of(launch: HasPlace) -> Keys | None:
 def endpoint_of(launch: HasPlace, name: str) -> str:
     """Where this incarnation of a stream manager or topology master listens for others.
 
-    `name` is of this incarnation alone, as a port is: who still connects to the one before must find nobody,
-    for what it counted as delivered there is not here.
+    `name` belongs to this incarnation alone, as a port does: a peer of the previous incarnation must not reach this
+    one, which does not have what the peer counts as delivered.
     """
     settings = settings_for(launch, "security")
     if choose(settings) is Transport.IPC:
@@ -118,7 +118,7 @@ def endpoint_of(launch: HasPlace, name: str) -> str:
 
 
 def remove_stale(sockets_dir: str, name: str) -> None:
-    """Remove the sockets `<name>.<incarnation>.*` that nobody listens to any more."""
+    """Remove the sockets `<name>.<incarnation>.*` that have no listener any more."""
     ours = re.compile(re.escape(name) + r"\.[0-9a-f]+\.\w+")
     for path in Path(sockets_dir).iterdir():
         if ours.fullmatch(path.name) and _is_dead(path):
@@ -138,11 +138,11 @@ def _is_dead(path: Path) -> bool:
 
 
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
-    """Bind and return the actual endpoint; what is no ipc takes only who has the client's key.
+    """Bind and return the actual endpoint; non-ipc endpoints accept only holders of the client key.
 
     Keys stay with a socket, so ipc endpoints come first. An ipc socket lies in a folder of the user's own,
     replaces a dead predecessor's file, has mode 0600, and the kernel names the user of each that connects
-    (SO_PEERCRED): others are refused (S10). ConfigError for TCP without keys.
+    (SO_PEERCRED): others are refused. ConfigError for TCP without keys.
     """
     if endpoint.startswith(_IPC):
         path = endpoint[len(_IPC) :]
@@ -166,7 +166,7 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
     """Connect to a process of this user: its folder (ipc), or its key (TCP), proves whose it is.
 
     ConfigError for a folder that is not the user's own, and for TCP without keys. A folder that is not there
-    is no error: nobody listens, as after the end of a topology.
+    is not an error: there is no listener, as after the end of a topology.
     """
     if endpoint.startswith(_IPC):
         with suppress(FileNotFoundError):

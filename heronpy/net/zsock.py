@@ -2,7 +2,7 @@
 
 zmq.asyncio costs about 25 us a message and hides its wake-ups. Here the loop watches the socket's
 own file descriptor, which is *edge-triggered*: it must be drained until it says EAGAIN, and any
-send or receive on the socket can swallow the edge, so whoever used the socket outside `_drain`
+send or receive on the socket can swallow the edge, so code that uses the socket outside `_drain`
 calls `rearm()`. Draining stops after a budget of messages and continues in the next turn of the
 loop, so that timers and other sockets are never starved.
 """
@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import zmq
 
-#: A peer that goes silent is disconnected by ZeroMQ itself after this (H22: ZeroMQ hides disconnects).
+#: A peer that goes silent is disconnected by ZeroMQ itself after this (ZeroMQ hides disconnects).
 HEARTBEAT_INTERVAL_MS = 1000
 HEARTBEAT_TIMEOUT_MS = 3000
-#: Who has connected and not greeted us after this is disconnected; 30 s by ZeroMQ's own default.
+#: A peer that has not finished its handshake after this is disconnected; ZeroMQ's own default is 30 s.
 HANDSHAKE_MS = 2000
 CONTROL_HWM = 1000
 CONTROL_MESSAGE_MAX_BYTES = 16 << 20

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from heronpy.common.exit_codes import NAMED
 from heronpy.procs.exit_reason import ExitHints, describe_status
 from heronpy.procs.forkserver import (
     ChildExited,
@@ -198,8 +199,10 @@ class ProcessHost:
         killed = os.WIFSIGNALED(status)
         words, memory_error = self._owner.last_words(child.name, killed)
         how = describe_status(status)
-        # The reason already says what a code of ours means.
-        detail = words if words and how.endswith(")") else f"{how}: {words}" if words else how
+        if not words:
+            detail = how
+        else:  # the reason already says what a code of ours means
+            detail = words if os.waitstatus_to_exitcode(status) in NAMED else f"{how}: {words}"
         oom_moved = killed and self._oom.moved()
         if oom_moved and (figures := self._oom.figures()):
             detail = f"{detail}; {figures}"

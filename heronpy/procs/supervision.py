@@ -199,6 +199,8 @@ class Ended:
     spec: ProcessSpec
     reason: ExitReason
     detail: str
+    #: By an exception of user code, which the process has reported.
+    raised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -344,7 +344,7 @@ class Supervisor:
             limit = process.spec.memory_max_bytes
             within = f" (limit {format_bytes(limit)})" if limit else ""
             process.exit_detail += f"; its resident memory peaked at {format_bytes(process.peak_bytes)}{within}"
-        return [Ended(process.spec, reason, process.exit_detail), *self._judge(process, reason, now)]
+        return [Ended(process.spec, reason, process.exit_detail, process.raised), *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
         """What follows the end of a process that should run."""

@@ -22,6 +22,11 @@ PROC_FAILED: ProcessState
 PROC_RUNNING: ProcessState
 PROC_STARTING: ProcessState
 PROC_STOPPED: ProcessState
+REFUSAL_AGAIN: Refusal
+REFUSAL_FAILED: Refusal
+REFUSAL_FENCED: Refusal
+REFUSAL_INVALID: Refusal
+REFUSAL_NONE: Refusal
 TASK_EXHAUSTED: TaskState
 TASK_FAILED: TaskState
 TASK_FINISHED: TaskState
@@ -154,7 +159,7 @@ class DumpStacksReply(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +189,8 @@ class Envelope(_message.Message):
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
     NEW_PLAN_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_AGAIN_FIELD_NUMBER: _ClassVar[int]
     REGISTER_EXECUTOR_FIELD_NUMBER: _ClassVar[int]
     REGISTER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     REGISTER_INSTANCE_REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -236,6 +243,8 @@ class Envelope(_message.Message):
     metrics_report: MetricsReport
     new_plan: NewPlan
     ok: Ok
+    refusal: Refusal
+    register_again: RegisterAgain
     register_executor: RegisterExecutor
     register_instance: RegisterInstance
     register_instance_reply: RegisterInstanceReply
@@ -259,7 +268,7 @@ class Envelope(_message.Message):
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "process", "startup", "task_id", "traceback", "type"]
@@ -464,6 +473,10 @@ class ProcessRecord(_message.Message):
     task_id: int
     uss_bytes: int
     def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ...) -> None: ...
+
+class RegisterAgain(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
     __slots__ = ["container", "epoch", "host", "metrics_port", "pid", "processes"]
@@ -869,4 +882,7 @@ class ProcessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class Refusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

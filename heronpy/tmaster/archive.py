@@ -2,7 +2,7 @@
 
 All work runs in threads, beside the event loop: metadata in one, deletions in another, so a store that
 deletes slowly never holds up a checkpoint. Invariants: one piece of work of each kind at a time, in order;
-a deletion that fails is made up for by the next sweep (M32); nothing here raises.
+a deletion that fails is made up for by the next sweep; nothing here raises.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import HeronError, StateError
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import Stores
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Metadata that is kept in memory instead of being read again (M29).
+#: Metadata that is kept in memory instead of being read again.
 CACHED_MAX = 64
 
 
-def _nobody(error: str) -> None:
-    """For a deletion whose end nobody waits for."""
+def _ignore(error: str) -> None:
+    """For a deletion that has no waiter."""
 
 
 class Archive:
@@ -60,7 +60,7 @@ class Archive:
         self._remember(metadata)
         done(location, "")
 
-    def prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None] = _nobody) -> None:
+    def prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None] = _ignore) -> None:
         """Delete checkpoints, and the files that none of the kept ones needs; the first call sweeps.
 
         `done(error)` is called in another thread; the error is empty when nothing is left of them.
@@ -70,7 +70,7 @@ class Archive:
     def _prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None]) -> None:
         error = ""
         try:
-            error = self._clear(delete, keep)
+            self._clear(delete, keep)
         except (HeronError, OSError) as problem:
             error = str(problem)
         except Exception as problem:
@@ -83,7 +83,7 @@ class Archive:
             self._cache.pop(number, None)
         done(error)
 
-    def _clear(self, delete: tuple[int, ...], keep: tuple[int, ...]) -> str:
+    def _clear(self, delete: tuple[int, ...], keep: tuple[int, ...]) -> None:
         homes = self._stores().homes()
         there = [set(store.checkpoints()) for store in homes]
         lost = sorted(set(keep).difference(*there))
@@ -91,23 +91,22 @@ class Archive:
         before = max(keep, default=0) + 1
         for store, numbers in zip(homes, there, strict=True):
             # A checkpoint and all of its files lie in one store; one that is nowhere may be in any.
-            kept, problem = self._load(store, [n for n in keep if n in numbers or lost])
-            dropped, unreadable = ([], "") if sweeps else self._load(store, [n for n in delete if n in numbers])
-            if problem or unreadable or sweeps:
+            kept = self._load(store, [n for n in keep if n in numbers or lost])
+            dropped = None if sweeps else self._load(store, [n for n in delete if n in numbers])
+            if isinstance(kept, HeronError) or not isinstance(dropped, list):
                 for number in delete:
                     store.delete(number)
-            if problem:
-                # Nobody can tell which files it needs.
-                return f"shared files stay while a checkpoint cannot be read: {problem}"
-            if unreadable or sweeps:
-                store.sweep(kept, before)
-            else:
+            if isinstance(kept, HeronError):
+                # The files that it needs are unknown.
+                raise StateError(f"shared files stay while a checkpoint cannot be read: {kept}")
+            if isinstance(dropped, list):
                 store.discard(dropped, kept)
+            else:
+                store.sweep(kept, before)
         self._swept, self.failures = True, 0
-        return ""
 
-    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> tuple[list[ckpt.Metadata], str]:
-        """The metadata of checkpoints, or why one of them cannot be read."""
+    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[ckpt.Metadata] | HeronError:
+        """The metadata of checkpoints, or why the first of them that is unreadable cannot be read."""
         found = []
         for number in numbers:
             metadata = self._cache.get(number)
@@ -115,10 +114,10 @@ class Archive:
                 try:
                     metadata = store.load_metadata(number)
                 except HeronError as error:
-                    return [], str(error)
+                    return error
                 self._remember(metadata)
             found.append(metadata)
-        return found, ""
+        return found
 
     def _remember(self, metadata: ckpt.Metadata) -> None:
         self._cache[metadata.checkpoint] = metadata
@@ -131,7 +130,7 @@ class Archive:
         return self._opened
 
     def _leave(self) -> None:
-        """Writing failed: perhaps another store can be written (M12)."""
+        """Writing failed: perhaps another store can be written."""
         try:
             self._stores().failed()
         except (HeronError, OSError) as error:

@@ -2,14 +2,16 @@
 
 Pure. Joins the coordinator (which checkpoints there are) with the restorer (who runs, from which of them)
 and with the books of the desk, and turns what they decide into effects. Invariants: a number, a record and
-what is deleted are in the stored log before anybody hears of them; every request is answered once.
+what is deleted are in the stored log before any process hears of them; every request is answered once.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 from heronpy.ckpt import coordinator as words
 from heronpy.ckpt.coordinator import Coordinator
-from heronpy.common.errors import RpcError
+from heronpy.common.errors import RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
@@ -20,7 +22,7 @@ from heronpy.tmaster.effects import Node
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.restorer import Restorer, number_of
 
-#: Token of the checkpoint that ends a topology; requests from outside have positive ones.
+#: Token of the checkpoint that ends a topology; requests of clients have positive ones.
 _SEAL = 0
 #: CheckpointComplete of the last checkpoint is repeated to tasks that have not dealt with it.
 ANNOUNCE_AGAIN_S = 1.0
@@ -95,7 +97,7 @@ class Checkpoints:
             self._desk.send((peer,), control.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
-            # The predecessor may have stored it without telling everybody.
+            # The predecessor may have stored it without telling every task.
             self._desk.send((peer,), control.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control.DataLost, now: float) -> None:
@@ -118,36 +120,32 @@ class Checkpoints:
     def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
         if event.error:
             why = f"they are forgotten, but not all of their files are deleted yet: {event.error}"
-            self._desk.refuse([event.request], why)
+            self._desk.refuse([event.request], RpcError(why))
         else:
             self._desk.confirm([event.request], "deleted")
 
     # ---- requests ---------------------------------------------------------------------------
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
-        """Somebody outside wants a checkpoint; refused with RpcError."""
+        """A client wants a checkpoint; RpcError when none can be taken."""
         if self._desk.failure:
             raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
-        problem = self.coordinator.request(token, savepoint, now)
-        if problem:
-            raise RpcError(problem)
+        self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """Somebody wants to go back; answered when the plan that says so is out."""
+        """A client wants to go back; answered when the plan that says so is out."""
         number = self.restorer.rewind(checkpoint, now)
         self._desk.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._desk.confirm([token], f"{self._desk.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """Somebody wants checkpoints deleted; answered when their files are gone, refused as a whole."""
+        """A client wants checkpoints deleted; answered when their files are gone, refused as a whole."""
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:
                 raise RpcError(f"checkpoint {number} is not deleted, because {used[number]}")
-        problem = self.coordinator.delete(checkpoints, token)
-        if problem:
-            raise RpcError(problem)
+        self.coordinator.delete(checkpoints, token)
         self._perform()
 
     # ---- for operations of this master ------------------------------------------------------
@@ -155,9 +153,10 @@ class Checkpoints:
     def ask(self, now: float) -> int:
         """Take a checkpoint without tuples under way soon; returns the token for `outcome`."""
         self._tokens -= 1
-        problem = self.coordinator.request(self._tokens, False, now, aligned=True)
-        if problem:
-            self._outcomes[self._tokens] = words.Answer(self._tokens, None, problem)
+        try:
+            self.coordinator.request(self._tokens, False, now, aligned=True)
+        except RetryableRpcError as error:
+            self._outcomes[self._tokens] = words.Answer(self._tokens, None, str(error))
         return self._tokens
 
     @property
@@ -167,7 +166,7 @@ class Checkpoints:
 
     @property
     def settled(self) -> bool:
-        """Whether everybody runs by the plan that everybody knows."""
+        """Whether every task runs by the plan that every process knows."""
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:
@@ -182,7 +181,9 @@ class Checkpoints:
         if coordinator.last_completed >= self._seal_from:
             return self._all_committed(coordinator.last_completed, now)
         if not self._seal_asked:
-            self._seal_asked = not coordinator.request(_SEAL, False, now)
+            with contextlib.suppress(RetryableRpcError):
+                coordinator.request(_SEAL, False, now)
+                self._seal_asked = True
         return False
 
     def _all_committed(self, checkpoint: int, now: float) -> bool:
@@ -275,7 +276,8 @@ class Checkpoints:
         elif answer.record is not None:
             self._desk.reply(answer.token, control.TakeCheckpointReply(record=answer.record))
         else:
-            self._desk.refuse([answer.token], answer.error)
+            kind = RetryableRpcError if answer.again else RpcError
+            self._desk.refuse([answer.token], kind(answer.error))
 
     def _describe(self, metadata: ckpt.Metadata) -> None:
         book = self._desk.book

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
+from heronpy.common.errors import HeronError
 from heronpy.common.rooms import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
@@ -60,8 +61,8 @@ class Desk:
     def confirm(self, requests: list[int], text: str) -> None:
         self.tray.extend(Reply(request, control.Ok(text=text)) for request in requests)
 
-    def refuse(self, requests: list[int], why: str) -> None:
-        self.tray.extend(Reply(request, error=why) for request in requests)
+    def refuse(self, requests: list[int], error: HeronError) -> None:
+        self.tray.extend(Reply(request, error=error) for request in requests)
 
     def persist(self, node: Node, value: Message | None) -> None:
         self.tray.append(Persist(node, value))
@@ -110,7 +111,7 @@ class Desk:
         return True
 
     def publish_deadline(self) -> float | None:
-        """When `publish_if_due` should be asked again; None while it waits for somebody."""
+        """When `publish_if_due` should be asked again; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at
@@ -125,7 +126,7 @@ class Desk:
 
 
 class Operation(Protocol):
-    """Something that takes a while and of which one runs at a time."""
+    """Work that takes a while; one operation runs at a time."""
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """What to do: the plain data that the topology master's machine hands to its shell.
 
 The shell performs effects strictly in order, and a `Persist` is on disk before the effect behind it
-begins; so nobody ever acts on a plan that a successor of this master would not find.
+begins; so no process ever acts on a plan that a successor of this master would not find.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import Enum
 from google.protobuf.message import Message
 
 from heronpy.ckpt.coordinator import Prune, WriteMetadata
+from heronpy.common.errors import HeronError
 
 
 class Node(Enum):
@@ -35,11 +36,11 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a request: with a body, or with one sentence that says why not."""
+    """Answer a request: with a body, or with an error that says why not."""
 
     request: int
     body: Message | None = None
-    error: str = ""
+    error: HeronError | None = None
 
 
 @dataclass(frozen=True, slots=True)

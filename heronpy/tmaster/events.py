@@ -57,7 +57,7 @@ class ExceptionsReported:
 
 @dataclass(frozen=True, slots=True)
 class StateRequested:
-    """Somebody wants the topology activated or deactivated."""
+    """A request to activate or deactivate the topology."""
 
     request: int
     active: bool
@@ -67,7 +67,7 @@ class StateRequested:
 
 @dataclass(frozen=True, slots=True)
 class RestartRequested:
-    """Somebody wants a task, a component, a container or everything restarted."""
+    """A request to restart a task, a component, a container or everything."""
 
     request: int
     container: int
@@ -77,7 +77,7 @@ class RestartRequested:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequested:
-    """Somebody wants the topology to run by another packing plan."""
+    """A request to run by another packing plan."""
 
     request: int
     message: control.UpdateTopology
@@ -85,7 +85,7 @@ class UpdateRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRequested:
-    """Somebody wants settings of the running topology changed."""
+    """A request to change settings of the running topology."""
 
     request: int
     settings: tuple[str, ...]
@@ -123,7 +123,7 @@ class MetadataWritten:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """Somebody wants a checkpoint or savepoint."""
+    """A request for a checkpoint or savepoint."""
 
     request: int
     savepoint: bool
@@ -131,7 +131,7 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True)
 class RewindRequested:
-    """Somebody wants everything to go back to a checkpoint; 0: the newest."""
+    """A request that everything goes back to a checkpoint; 0: the newest."""
 
     request: int
     checkpoint: int
@@ -139,7 +139,7 @@ class RewindRequested:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRequested:
-    """Somebody wants complete checkpoints deleted."""
+    """A request to delete complete checkpoints."""
 
     request: int
     checkpoints: tuple[int, ...]
@@ -147,7 +147,7 @@ class DeleteRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDeleted:
-    """The files of checkpoints that somebody wanted deleted are gone, or not all and `error` says why."""
+    """The files of deleted checkpoints are gone, or `error` says why some are left."""
 
     request: int
     error: str = ""
@@ -155,7 +155,7 @@ class CheckpointsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A message could not be handed to its peer; whoever needs it there sends it again."""
+    """A message could not be handed to its peer; the part that sent it sends it again."""
 
     peer: bytes
     body: Message

@@ -1,7 +1,7 @@
 """The exceptions of user code that the topology master remembers.
 
 Pure. Equal exceptions of one task (type, message and traceback) are one entry that counts, and so are
-those of one type without a traceback, of which the last message stays. At most
+those of one type without a traceback, where the last message stays. At most
 `limit` entries are kept: the one that was seen longest ago makes room, and its occurrences are
 counted as discarded, so nothing disappears silently.
 """
@@ -81,7 +81,7 @@ class ExceptionStore:
         return self._entries[key] if key is not None else None
 
     def startup_tasks(self) -> list[int]:
-        """The tasks of which `startup_of` knows something."""
+        """The tasks that `startup_of` has an exception for."""
         return sorted(self._startup)
 
     def validate(self) -> None:

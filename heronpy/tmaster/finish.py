@@ -6,7 +6,7 @@ the bolts behind it at work. A bolt that emits on every tick would keep things m
 bolts are told to hold their ticks from the moment that every spout is exhausted; a bolt that still gets
 a tuple ticks again and is told again. Nothing of this is stored: after a restart of the topology master the
 same conditions lead to the same place, since finished tasks keep saying so. Sending FinishTasks
-again to a task is harmless, so it is repeated to whoever restarted or did not get it.
+again to a task is harmless, so it is repeated to tasks that restarted or did not get it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Finisher:
         #: Since when every spout task has been at its end; infinite while one is not.
         self._exhausted_at = float("inf")
         self._next_look = self._next_hold = float("-inf")
-        #: Asked at the very end: whether the last results are in safety.
+        #: Asked at the very end: whether the last results are safe.
         self.sealed: Callable[[float], bool] | None = None
         self.done = False
-        #: Whoever deactivated the topology wants it to end: spouts that rest count as exhausted. Not stored;
+        #: The request that deactivated the topology ends it: spouts that rest count as exhausted. Not stored;
         #: the command that waits for the end says it again to the next topology master.
         self.input_ended = False
 
@@ -78,10 +78,10 @@ class Finisher:
             self._finished_at = None
             self._ask(now)
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """Tasks went back to a checkpoint: nothing is finished any more."""
         if self._stages is not None:
-            self._desk.note(f"{self._desk.book.topology.name} finishes anew after a restore")
+            self._desk.note(f"{self._desk.book.topology.name} finishes again after a restore")
         self._stages, self._stage, self._finished_at = None, 0, None
         self._asked.clear()
         self._exhausted_at = float("inf")

@@ -41,7 +41,7 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
 
 
 def _failed_tasks(desk: Desk) -> list[int]:
-    """Tasks that say that they cannot start, and that nobody starts again.
+    """Tasks that report that they cannot start and that are not started again.
 
     Once everything has run, the executor starts such a task again; it alone knows when that is over.
     """
@@ -64,7 +64,7 @@ def derive_cause(
 
 
 def derive_failure(desk: Desk) -> str:
-    """Who failed for good and why; empty when nobody did."""
+    """What failed for good and why; empty when nothing did."""
     registry = desk.registry
     failures: dict[str, str] = {}
     for task in _failed_tasks(desk):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from heronpy.common.errors import HeronError, RpcError
+from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings, TmasterSettings
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2 as ckpt
@@ -133,7 +133,7 @@ class TopologyMaster:
         except HeronError as error:
             if not request:
                 raise
-            self.desk.refuse([request], str(error))
+            self.desk.refuse([request], error)
         self._advance(now)
         self._due = self.next_deadline()
         return self.desk.take()
@@ -235,9 +235,7 @@ class TopologyMaster:
     def _on_stmgr_beat(self, event: events.StmgrBeat, now: float) -> None:
         desk, message = self.desk, event.message
         if desk.registry.beat(event.peer, message, now) is None:
-            # A stream manager takes a RegisterStmgrReply that it did not ask for, and that has no
-            # plan, as the wish to register.
-            desk.send((event.peer,), control.RegisterStmgrReply(tmaster_epoch=self.epoch))
+            desk.send((event.peer,), control.RegisterAgain())
             return
         book = desk.book
         if self.checkpoints is not None and message.stmgr_id in desk.registry.stmgrs:
@@ -271,7 +269,7 @@ class TopologyMaster:
         registry = self.desk.registry
         if not registry.executor_beat(event.peer, event.message, now) and event.message.container in registry.executors:
             # It was replaced while it was stopped: the refusal of its registration ends it (F10).
-            self.desk.send((event.peer,), control.RegisterStmgrReply(tmaster_epoch=self.epoch))
+            self.desk.send((event.peer,), control.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
         for report in event.reports:
@@ -307,7 +305,7 @@ class TopologyMaster:
         life = self.lifecycle
         name = self.desk.book.topology.name
         if life == control.LIFE_STARTING:
-            raise RpcError(f"{name} is still starting; update it when it runs ({self._cause(now)})")
+            raise RetryableRpcError(f"{name} is still starting; update it when it runs ({self._cause(now)})")
         if life == control.LIFE_FAILED:
             raise RpcError(f"{name} has failed ({self._cause(now)}); restart what failed, then update")
         current = event.message.expected_version == self.desk.book.packing.version
@@ -333,7 +331,7 @@ class TopologyMaster:
     def _require_idle(self) -> None:
         if self.operation is not None:
             name = self.desk.book.topology.name
-            raise RpcError(f"{self.operation.name} of {name} is running; try again when it is done")
+            raise RetryableRpcError(f"{self.operation.name} of {name} is running; try again when it is done")
 
     def _require_unfinished(self, what: str) -> None:
         if self.finisher.active:

@@ -5,7 +5,7 @@ Pure. Each ends by its deadline at the latest, with a sentence that names who di
 
 from __future__ import annotations
 
-from heronpy.common.errors import RpcError
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events
@@ -57,11 +57,11 @@ class StateChange:
             self._desk.confirm(self.requests, f"{topology} is{already} {verb}")
         elif now >= self._deadline:
             self.done = True
-            self._desk.refuse(
-                self.requests,
+            why = (
                 f"{topology} is set {verb}, but within {self._desk.settings.start_timeout_s:g} s these"
-                f" spouts did not follow: {listed(waiting)}; see their logs",
+                f" spouts did not follow: {listed(waiting)}; see their logs"
             )
+            self._desk.refuse(self.requests, RpcError(why))
 
     def _waiting(self) -> list[str]:
         registry = self._desk.registry
@@ -94,7 +94,7 @@ class Restart:
         if event.component and not task_id:
             tasks = sorted(t for t, place in registry.places.items() if place.component == event.component)
             if not tasks:
-                raise RpcError(f"there is no component {event.component} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no component {event.component} in {desk.book.topology.name}")
             orders: dict[int, list[str]] = {}
             for task in tasks:
                 orders.setdefault(registry.places[task].container, []).append(registry.name_of(task))
@@ -102,22 +102,22 @@ class Restart:
         elif task_id:
             place = registry.places.get(task_id)
             if place is None:
-                raise RpcError(f"there is no task {task_id} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no task {task_id} in {desk.book.topology.name}")
             orders = {place.container: [place.name]}
             tasks, self._target = [task_id], place.name
         else:
             numbers = sorted(registry.containers) if container == _ALL else [container]
             if container > 0 and container not in registry.containers:
-                raise RpcError(f"there is no container {container} in {desk.book.topology.name}")
+                raise InvalidRpcError(f"there is no container {container} in {desk.book.topology.name}")
             if container < _ALL:
-                raise RpcError(f"{container} is no container; use -1 for all of them")
+                raise InvalidRpcError(f"{container} is not a container; use -1 for all of them")
             orders = {number: [] for number in numbers}
             tasks = [task for number in numbers for task in registry.tasks_of(number)]
             self._target = "all containers" if container == _ALL else f"container {container}"
         self.name = f"restart of {self._target}"
         absent = [n for n in orders if n not in registry.executors or registry.executors[n].lost]
         if absent:
-            raise RpcError(
+            raise RetryableRpcError(
                 f"the executor of container {listed([str(n) for n in absent])} has not reported for a"
                 " while; try again when the scheduler has replaced it"
             )
@@ -170,7 +170,7 @@ class Restart:
 
     def _refuse(self, why: str) -> None:
         self.done = True
-        self._desk.refuse([self._request], why)
+        self._desk.refuse([self._request], RpcError(why))
 
     def _is_new(self, task: int) -> bool:
         return self._desk.registry.epoch_of(task) > self._tasks[task]

@@ -37,7 +37,7 @@ class PlanBook:
         #: Components whose tasks say when they are ready; while one does not, no spout is called.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
-        #: The plan in force; None until the first, and while the previous one fits no more.
+        #: The plan in force; None until the first, and while the previous one does not fit.
         self.plan: plan.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
         #: Addresses as the last plan shows them, good for a new one until their owner registers.
@@ -91,7 +91,7 @@ class PlanBook:
         return self.plan
 
     def reserve(self, version: int) -> None:
-        """Never use this version or a lower one: somebody has seen it."""
+        """Never use this version or a lower one: a process has seen it."""
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:

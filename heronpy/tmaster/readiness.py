@@ -1,7 +1,7 @@
 """When spouts are first asked for tuples: once every task of every bolt with `is_ready` has said yes.
 
 Pure. The plan says that the spouts are held, so a successor of this master and a restarted task know it. The
-hold ends once per run and comes back only when all tasks start anew (`hold`): a sink that restarts alone
+hold ends once per run and comes back only when all tasks restart (`hold`): a sink that restarts alone
 stops no spout, backpressure does.
 """
 
@@ -15,11 +15,11 @@ class Readiness:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        #: What processes up to these epochs say counts no more: they are about to be replaced.
+        #: What processes up to these epochs say no longer counts: they are about to be replaced.
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float) -> None:
-        """All tasks start anew: hold the spouts until the new tasks of the sinks are ready."""
+        """All tasks restart: hold the spouts until the new tasks of the sinks are ready."""
         desk = self._desk
         if desk.book.asking:
             self._replaced = {task: desk.registry.epoch_of(task) for task in self._tasks()}
@@ -27,7 +27,7 @@ class Readiness:
             desk.change_plan(now)
 
     def advance(self, now: float) -> None:
-        """Let the spouts begin when nobody is waited for."""
+        """Let the spouts begin when every sink is ready."""
         desk = self._desk
         if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
             return

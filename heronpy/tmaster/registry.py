@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from heronpy.common.errors import FencedError, TopologyError
+from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
@@ -226,9 +226,7 @@ class Registry:
             raise TopologyError(f"{record.id} of container {record.container} is not in the packing plan")
         known = self.stmgrs.get(record.id)
         if known is not None and record.epoch < known.record.epoch:
-            raise FencedError(
-                f"{record.id} of epoch {record.epoch} was replaced by epoch {known.record.epoch}; stop it"
-            )
+            raise ReplacedError(record.id, record.epoch, known.record.epoch)
         beat = control.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
         if known is not None and known.record.epoch == record.epoch:
             beat.discarded_tuples = known.beat.discarded_tuples
@@ -326,7 +324,7 @@ class Registry:
         return status.state == control.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def excuse(self, task: int, epoch: int) -> None:
-        """This process of a task, and those before it, are about to be replaced: their failure counts no more."""
+        """This process of a task, and those before it, are about to be replaced: their failure no longer counts."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:
@@ -341,10 +339,7 @@ class Registry:
             raise TopologyError(f"container {number} is not in the packing plan")
         known = self.executors.get(number)
         if known is not None and message.epoch < known.record.epoch:
-            raise FencedError(
-                f"the executor of container {number} with epoch {message.epoch} was replaced by epoch"
-                f" {known.record.epoch}; stop it"
-            )
+            raise ReplacedError(f"the executor of container {number}", message.epoch, known.record.epoch)
         record = control.RegisterExecutor()
         record.CopyFrom(message)
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
@@ -353,7 +348,7 @@ class Registry:
         self._take_processes(number, record.processes)
 
     def executor_beat(self, peer: bytes, message: control.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; False when its sender is no executor of this topology any more."""
+        """Take a heartbeat; False when its sender is not an executor of this topology any more."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
             # A heartbeat says all that supervision needs, so an executor that this master has not
@@ -393,7 +388,7 @@ class Registry:
 
     @property
     def next_sweep(self) -> float:
-        """When somebody may have been silent for too long."""
+        """When a process may have been silent for too long."""
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
@@ -401,7 +396,7 @@ class Registry:
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:
-        """Mark who has been silent for too long; returns their names, once."""
+        """Mark the processes that have been silent for too long; returns their names, once."""
         lost: list[str] = []
         next_sweep = float("inf")
         for name, stmgr in self.stmgrs.items():

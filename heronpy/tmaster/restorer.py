@@ -4,7 +4,7 @@ Pure. Keeps the regions in line with the packing plan, sends one back to a check
 is lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
 has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
 hears of them, and the plan never shows a started region with other tasks than those that restored; so a
-successor of this master goes on where the stored plan says it was (H28, F03). State is given up only when
+successor of this master goes on where the stored plan says it was (F03). State is given up only when
 people say so: nothing starts empty that has ever had a checkpoint (F23).
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from heronpy.ckpt.coordinator import Coordinator, Incarnation
 from heronpy.ckpt.regions import regions_of
-from heronpy.ckpt.restores import Cause, Region, Regions
+from heronpy.ckpt.restores import Cause, Region, Regions, Source
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.rooms import CheckpointSettings
@@ -28,6 +28,18 @@ from heronpy.tmaster.planbook import placement
 #: Damaged files that are named when nothing can be restored.
 DAMAGE_MAX = 3
 _LOCATION = re.compile(r"/chk-(\d+)(?:/metadata)?/?$")
+
+
+class NothingSoundError(RpcError):
+    """No checkpoint can be restored; `held` is the one that the tasks keep their prepared output for."""
+
+    def __init__(self, held: Source, damage: tuple[str, ...]) -> None:
+        super().__init__(held, damage)
+        self.held, self.damage = held, damage
+
+    def __str__(self) -> str:
+        what = "; ".join(text.rstrip(".") for text in self.damage[:DAMAGE_MAX])
+        return f"no checkpoint can be restored ({what}); set heron.checkpoint.allow_empty to start with empty state"
 
 
 class Restorer:
@@ -90,7 +102,7 @@ class Restorer:
         if fresh:
             self._coordinator.abort("the tasks of the topology change", now)
             first = all(region.record.attempt == 0 for region in fresh)
-            self._renew(fresh, "" if first else "its tasks were placed anew", now)
+            self._renew(fresh, "" if first else "its tasks were placed again", now)
         for region in regions:
             # The predecessor had found nothing that could be restored; an empty start is not its wish.
             if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
@@ -124,37 +136,45 @@ class Restorer:
     def _has_past(self) -> bool:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
-    def _choose(self) -> tuple[int, str, str]:
-        """Checkpoint and location of a restore, or why there is none (F23)."""
+    def _choose(self) -> Source | NothingSoundError:
+        """What a restore starts from (F23)."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
-            return record.checkpoint, record.location, ""
+            return Source(record.checkpoint, record.location)
+        source = Source(number_of(log.restore_from), log.restore_from)
         if log.restore_from and not self._source_damage:
-            return number_of(log.restore_from), log.restore_from, ""
+            return source
         if not self._has_past or self._settings.allow_empty:
-            return 0, "", ""
+            return Source(0, "")
         damage = [self._source_damage, *(record.damage for record in reversed(log.complete) if record.damaged)]
-        what = "; ".join([text.rstrip(".") for text in damage if text][:DAMAGE_MAX])
-        problem = f"no checkpoint can be restored ({what}); set heron.checkpoint.allow_empty to start with empty state"
         # Not from nothing: two-phase sinks would drop what they have prepared and what is still to be saved.
         last = next((record for record in reversed(log.complete) if not record.abandoned), None)
-        if last is not None:
-            return last.checkpoint, last.location, problem
-        return number_of(log.restore_from), log.restore_from, problem
+        held = Source(last.checkpoint, last.location) if last is not None else source
+        return NothingSoundError(held, tuple(text for text in damage if text))
 
     def _renew(self, regions: list[Region], why: str, now: float, cause: Cause = Cause.WANTED) -> None:
         """New attempts of these regions, from the newest checkpoint that is sound."""
-        checkpoint, location, problem = self._choose()
+        choice = self._choose()
+        source = choice if isinstance(choice, Source) else choice.held
         attempt = self._coordinator.reserve_attempt()
         for region in regions:
-            failure = self.regions.restore(region, attempt, checkpoint, location, why, now, cause=cause)
-            problem = problem or failure
-            if problem:
-                region.start_at = float("inf")
-                self._desk.failure = problem
-                self._desk.note(problem, warning=True)
+            within_budget = self.regions.restore(region, attempt, source, why, now, cause=cause)
+            if isinstance(choice, NothingSoundError):
+                self._fail(region, str(choice))
+            elif not within_budget:
+                self._fail(
+                    region,
+                    f"{region.name} went back {len(region.history)} times within"
+                    f" {self._settings.restore_window_s:g} s without a complete checkpoint in between, the last time"
+                    f" because {why}",
+                )
         self._perform()
+
+    def _fail(self, region: Region, why: str) -> None:
+        region.start_at = float("inf")
+        self._desk.failure = why
+        self._desk.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
         """Something of a region is lost: it goes back."""
@@ -175,17 +195,15 @@ class Restorer:
             desk.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)
         desk.book.regions = [region.record for region in self.regions.regions]
         desk.change_plan(now)
-        self._finisher.begin_anew()
+        self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """People want everything back at a checkpoint, or at the newest; returns it. RpcError says why not."""
+        """People want everything back at a checkpoint, or at the newest; returns it. RpcError when that cannot be."""
         coordinator = self._coordinator
         if checkpoint:
-            problem = coordinator.back_to(checkpoint)
-        else:
-            _, _, problem = self._choose()
-        if problem:
-            raise RpcError(problem)
+            coordinator.back_to(checkpoint)
+        elif isinstance(choice := self._choose(), NothingSoundError):
+            raise choice
         coordinator.abort("the topology is rewound by heron checkpoints restore", now)
         self._forget_failures()
         for region in self.regions.regions:
@@ -217,14 +235,14 @@ class Restorer:
         return failed
 
     def _excuse(self, region: Region) -> None:
-        """Another attempt replaces every process of the region, so what these could not restore counts no more."""
+        """Another attempt replaces every process of the region, so what these could not restore no longer counts."""
         for task in region.places:
             self._desk.registry.excuse(task, self._desk.registry.epoch_of(task))
 
     # ---- what others say --------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
-        """Somebody has been silent for too long."""
+        """A process has been silent for too long."""
         for container in sorted(self._desk.registry.containers):
             self.look_at(container, now)
 
@@ -236,17 +254,17 @@ class Restorer:
             if status is None:
                 continue
             component = registry.places[task].component
-            why = self.regions.look(component, status)
+            ended = self.regions.look(component, status)
             region = self.regions.of(component)
-            if why and region is not None:
-                self.restore(region, why, now, Cause.ENDED)
+            if ended is not None and region is not None:
+                self.restore(region, str(ended), now, Cause.ENDED)
 
     def look_at_stmgr(self, record: plan.StmgrRecord, now: float) -> None:
         """A stream manager has registered."""
         for region in self.regions.regions:
-            why = self.regions.look_at_stmgr(region, record.id, record.epoch)
-            if why:
-                self.restore(region, why, now, Cause.ENDED)
+            ended = self.regions.look_at_stmgr(region, record.id, record.epoch)
+            if ended is not None:
+                self.restore(region, str(ended), now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
         """Frames for a task, of this attempt, are gone."""
@@ -301,7 +319,7 @@ class Restorer:
         desk.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
-        """Everybody, when everybody runs and can be told."""
+        """Every task, when all run and can be told; else None."""
         registry = self._desk.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
@@ -316,7 +334,7 @@ class Restorer:
 
     @property
     def ready(self) -> bool:
-        """Whether everybody runs by the plan that everybody knows."""
+        """Whether every task runs by the plan that every process knows."""
         return self.regions.all_started and self._desk.publish_at is None
 
     def deadline(self) -> float:

@@ -2,14 +2,13 @@
 
 Every message becomes an event, every effect is performed in the order of the machine's decisions.
 Writes to the state manager run in a thread; whatever was decided behind a write waits for it, so
-nobody learns of a plan that is not stored, while heartbeats are taken in meanwhile.
+no process learns of a plan that is not stored, while heartbeats are still taken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import itertools
 import logging
 import os
@@ -24,7 +23,15 @@ from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.backoff import Backoff
 from heronpy.common.clock import Clock, MonotonicClock
 from heronpy.common.disk_space import full_folder
-from heronpy.common.errors import DamagedStateError, DeadlineError, FencedError, HeronError, RpcError, StateError
+from heronpy.common.errors import (
+    DamagedStateError,
+    DeadlineError,
+    FencedError,
+    HeronError,
+    InvalidRpcError,
+    RetryableRpcError,
+    StateError,
+)
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
 from heronpy.common.rooms import CheckpointSettings, TmasterSettings
 from heronpy.metrics.cache import MetricsCache
@@ -84,7 +91,6 @@ class Shell:
         self._server: ControlServer | None = None
         self._gate: Gate | None = None
         self._exit: asyncio.Future[int] | None = None
-        self._begun = asyncio.Event()
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -92,18 +98,16 @@ class Shell:
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
-        #: Registrations among those who wait: a peer takes a refusal as final, silence as "again".
-        self._registering: set[asyncio.Future[Message | None]] = set()
-        #: Container to its one stack dump under way, and to the turn of those who ask for the next.
+        #: Per container: the stack dump in progress, and the lock that queues others.
         self._stacks: dict[int, asyncio.Future[Message]] = {}
         self._stack_turns: dict[int, asyncio.Lock] = {}
         self._metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s)
         #: Names of the instances when a packing plan was last stored.
         self._placed: set[str] = set()
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
-            "register_stmgr": lambda peer, body: self._ask(events.StmgrRegistered, peer, body),
+            "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
             "stmgr_heartbeat": lambda peer, body: self._feed(events.StmgrBeat(peer, body)),
-            "register_executor": lambda peer, body: self._ask(events.ExecutorRegistered, peer, body),
+            "register_executor": lambda peer, body: self._register(events.ExecutorRegistered, peer, body),
             "executor_heartbeat": lambda peer, body: self._feed(events.ExecutorBeat(peer, body)),
             "metrics_batch": self._on_metrics,
             "get_status": lambda peer, body: self._running().status(self._clock.now()),
@@ -171,7 +175,8 @@ class Shell:
         deadline = self._clock.now() + self._settings.start_timeout_s
         while holder := self._store.claim(endpoint, os.getpid(), socket.gethostname()):
             if self._clock.now() >= deadline:
-                raise StateError(f"another topology master of {self._name} still lives ({holder}); stop it")
+                who = f"pid {holder.pid} with epoch {holder.epoch}"
+                raise StateError(f"another topology master of {self._name} still lives ({who}); stop it")
             if (await asyncio.wait([self._exit], timeout=CLAIM_RETRY_S))[0]:
                 return
         log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
@@ -207,7 +212,6 @@ class Shell:
             totals=loaded.totals,
         )
         self._perform(self.machine.begin(self._clock.now()))
-        self._begun.set()
         self._placed = {place.name for place in self.machine.desk.registry.places.values()}
 
     async def _close(self) -> None:
@@ -223,12 +227,9 @@ class Shell:
         if self._archive is not None:
             self._archive.close()
         self._store.release()
-        stopped = RpcError(f"the topology master of {self._name} is stopping; try again")
         for waiter in list(self._waiting.values()):
-            if waiter in self._registering:
-                waiter.cancel()
-            elif not waiter.done():
-                waiter.set_exception(stopped)
+            if not waiter.done():
+                waiter.set_exception(RetryableRpcError(f"the topology master of {self._name} is stopping; try again"))
         # Let the refusals out before the socket closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -260,24 +261,16 @@ class Shell:
 
     def _running(self) -> TopologyMaster:
         if self.machine is None:
-            raise RpcError(f"the topology master of {self._name} is starting; try again")
+            raise RetryableRpcError(f"the topology master of {self._name} is starting; try again")
         return self.machine
 
     def _on_request(self, peer: bytes, envelope: control.Envelope) -> Answer:
         field, body = body_of(envelope)
         handler = self._handlers.get(field)
         if handler is None:
-            raise RpcError(f"the topology master does not answer {field}")
-        if self.machine is None and field in ("register_stmgr", "register_executor"):
-            return self._when_begun(handler, peer, body)
+            raise InvalidRpcError(f"the topology master does not answer {field}")
         self._running()
         return handler(peer, body)
-
-    async def _when_begun(self, handler: Callable[[bytes, Any], Answer], peer: bytes, body: Message) -> Message | None:
-        """The peer has found the location before the plan was read; a refusal it would take as final."""
-        await self._begun.wait()
-        answer = handler(peer, body)
-        return await answer if inspect.isawaitable(answer) else answer
 
     def _feed(self, event: events.Event) -> None:
         machine = self._running()
@@ -289,16 +282,14 @@ class Shell:
         return control.Ok()
 
     def _on_update(self, peer: bytes, body: control.UpdateTopology) -> Answer:
-        """Refuse at once what would wait for space until its asker has gone."""
+        """Refuse at once an update that would wait for space until its client has gone."""
         full = full_folder(*self._folders)
         if full is not None:
-            raise RpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
+            raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
         return self._request(events.UpdateRequested, body)
 
-    def _ask(self, kind: type, peer: bytes, body: Message) -> Answer:
+    def _register(self, kind: type, peer: bytes, body: Message) -> Answer:
         token, waiter = self._open_request()
-        self._registering.add(waiter)
-        waiter.add_done_callback(self._registering.discard)
         self._feed(kind(peer, token, body))
         return waiter
 
@@ -379,7 +370,7 @@ class Shell:
                 await asyncio.to_thread(self._store.write, Node.TOTALS, totals.ledger(topology))
                 self._kept_changes = changes
             except (TopologyRemovedError, FencedError):
-                return  # whoever writes a plan next learns the same, and acts on it
+                return  # the next write of a plan fails likewise, and that one is acted on
             except (StateError, OSError) as error:
                 log.warning("cannot write the totals, trying again: %s", error)
                 pause = TOTALS_RETRY_S
@@ -401,8 +392,8 @@ class Shell:
             waiter = self._waiting.pop(effect.request, None)
             if waiter is None or waiter.done():
                 return
-            if effect.error:
-                waiter.set_exception(RpcError(effect.error))
+            if effect.error is not None:
+                waiter.set_exception(effect.error)
             else:
                 waiter.set_result(effect.body)
         elif isinstance(effect, Send):
@@ -474,7 +465,7 @@ class Shell:
         for container, executor in executors.items():
             if any(process.name == body.name for process in executor.record.processes):
                 return self._dump_stacks(container, executor.peer, body)
-        raise RpcError(f'there is no process "{body.name}" in {self._name}')
+        raise InvalidRpcError(f'there is no process "{body.name}" in {self._name}')
 
     async def _dump_stacks(self, container: int, peer: bytes, body: control.DumpStacks) -> Message:
         assert self._server is not None
@@ -484,7 +475,7 @@ class Shell:
             self._stacks[container] = waiter
             try:
                 if not self._server.send(peer, body):
-                    raise RpcError(f"the executor of container {container} cannot be reached; try again")
+                    raise RetryableRpcError(f"the executor of container {container} cannot be reached; try again")
                 async with asyncio.timeout(STACKS_TIMEOUT_S):
                     return await waiter
             except TimeoutError:

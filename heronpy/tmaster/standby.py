@@ -1,4 +1,4 @@
-"""A topology master that waits for its turn (H14, F03, F10).
+"""A topology master that waits for its turn (F03, F10).
 
 It takes over when the location of the active one is gone, as it is after a death or an expired session,
 or when the active one has not answered for `heron.tmaster.takeover_s`, as when it is stopped. Taking over
@@ -115,7 +115,7 @@ class Standby:
             log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
             return await asyncio.to_thread(claim, holder)
         except (StateError, FencedError, DeadlineError) as error:
-            # Without the state manager nobody can say who is master; with another one ahead, wait on.
+            # Without the state manager the master is unknown; with another one ahead, wait on.
             self._say(str(error))
             return False
 

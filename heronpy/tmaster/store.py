@@ -32,7 +32,7 @@ from heronpy.tmaster.effects import Node
 
 M = TypeVar("M", bound=Message)
 
-#: Attempts at one node while somebody else writes it, too.
+#: Attempts at one node that another process writes, too.
 _OUTDATE_TRIES = 100
 
 
@@ -74,8 +74,8 @@ class Store:
         #: their versions go on, and what it knows of them stays outdated.
         self._outdated = False
 
-    def claim(self, endpoint: str, pid: int, host: str) -> str:
-        """Become the master; an empty string, or who still is. FencedError when a newer one is."""
+    def claim(self, endpoint: str, pid: int, host: str) -> plan.TmasterLocation | None:
+        """Become the master; None, or where the present one is. FencedError when that is a newer one."""
         location = plan.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
@@ -85,18 +85,16 @@ class Store:
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
-            if self.check_fence():
-                return ""
-            self._location = None
-            found = self._state.get(path)
-            other = _parse(plan.TmasterLocation, found[0], path) if found is not None else location
-            return f"pid {other.pid} with epoch {other.epoch}"
-        return ""
+            if not self.check_fence():
+                self._location = None
+                found = self._state.get(path)
+                return _parse(plan.TmasterLocation, found[0], path) if found is not None else location
+        return None
 
     def holder(self) -> bytes | None:
-        """The location of whoever is master; None when there is none and one is wanted.
+        """The location of the present master; None when there is none and one is wanted.
 
-        StateError when the topology itself is gone: then nobody is wanted.
+        StateError when the topology itself is gone: then no master is wanted.
         """
         found = self._state.get(paths.tmaster(self._topology))
         if found is not None:
@@ -112,8 +110,8 @@ class Store:
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
         """Become the master with a new epoch, in place of a silent one when it is given.
 
-        False when somebody else did first; after a StateError the next call goes on from where this one came to.
-        No lock is held, because a process that is stopped would keep it: whoever finds that a later epoch was
+        False when another process did first; after a StateError the next call goes on from where this one came to.
+        No lock is held, because a process that is stopped would keep it: a process that finds that a later epoch was
         taken meanwhile withdraws, so epochs are those of the claims in order.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
@@ -127,7 +125,7 @@ class Store:
                 except (VersionMismatchError, NoNodeError):
                     return False
             self.epoch = self._state.counter(counter)
-            if self.claim(endpoint, pid, host):
+            if self.claim(endpoint, pid, host) is not None:
                 return False
         latest = self._state.get(counter)
         if latest is not None and int(latest[0]) != self.epoch:
@@ -136,7 +134,7 @@ class Store:
         return True
 
     def outdate(self) -> None:
-        """Give every node a new version, so that a predecessor that wakes cannot write any of them (T19)."""
+        """Give every node a new version, so that a predecessor that wakes cannot write any of them."""
         self._outdated = True
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
@@ -148,7 +146,7 @@ class Store:
                     self._state.set(path, data, version=version)
                     break
             else:
-                raise StateError(f"somebody writes the {node.value} of {self._topology} all the time; try again")
+                raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
         """Whether the location is ours; FencedError when it is that of a newer master."""
@@ -165,7 +163,7 @@ class Store:
         return self._location is not None and location == self._location
 
     def reclaim(self) -> None:
-        """Put the location back when somebody removed it, unless the topology is gone as well.
+        """Put the location back when it was removed, unless the topology is gone as well.
 
         An older master may have put its own there, when its session with the state manager was renewed.
         """
@@ -177,7 +175,7 @@ class Store:
                     self._state.delete(path, version=found[1])
             self.claim(location.endpoint, location.pid, location.host)
             if not self._state.exists(self._paths[Node.TOPOLOGY]):
-                # Whoever removes the topology may have removed the location before we put ours there.
+                # The process that removes the topology may have removed the location before ours was put there.
                 self.release()
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
@@ -215,7 +213,7 @@ class Store:
         return _parse(kind, found[0], self._paths[node]) if found is not None and found[0] else None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node; FencedError when somebody else did since, another StateError else."""
+        """Write or remove a node; FencedError when another process did since, else another StateError."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:
@@ -230,7 +228,7 @@ class Store:
             self.check_fence()
             if not self._state.exists(self._paths[Node.TOPOLOGY]):
                 raise TopologyRemovedError(f"{self._topology} was removed from the state manager") from None
-            raise FencedError(f"somebody else wrote the {node.value} of {self._topology}: {error}") from None
+            raise FencedError(f"another process wrote the {node.value} of {self._topology}: {error}") from None
 
     def release(self) -> None:
         """Give the location up, if it is ours."""

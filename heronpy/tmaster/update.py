@@ -15,17 +15,19 @@ state manager from the first step until the final packing plan is stored; a rest
 master takes the update up where the stored plans say it was. Packing plan versions tell how far it
 came: v before, v+1 the union, v+2 the end (new, or old again after a rollback).
 With checkpoints the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
-to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well (T45).
+to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well.
 Nothing here waits for a tuple to be processed except DRAINING, which has its deadline, so an update
 ends also while everything is clamped by backpressure.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heronpy.common.errors import RpcError
+from heronpy.ckpt.coordinator import Answer
+from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.plan import packing_plan, plan_diff
 from heronpy.plan.logical import LogicalPlan
@@ -61,24 +63,24 @@ class Saver(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether everybody has restored and runs by the plan."""
+        """Whether every task has restored and runs by the plan."""
 
     def ask(self, now: float) -> int:
         """Begin; returns the token for `outcome`."""
 
-    def outcome(self, token: int) -> Ending | None:
+    def outcome(self, token: int) -> Answer | None:
         """How it ended; None while it has not."""
 
 
-class Ending(Protocol):
-    """How a checkpoint ended."""
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A task that can never start."""
 
-    @property
-    def error(self) -> str: ...
+    name: str
+    why: str
 
-    @property
-    def again(self) -> bool:
-        """Whether it is worth another try at once."""
+    def __str__(self) -> str:
+        return f"{self.name} cannot start: {self.why}"
 
 
 class Update:
@@ -192,19 +194,17 @@ class Update:
         if outcome.again and now < self._saving_until:
             self._token = self._saver.ask(now)
             return
-        why = outcome.error
-        bound = sorted(self._rescaled() & self._saver.plain) if not why else []
-        if bound:
-            why = (
-                f"the State of {listed(bound)} belongs to single tasks and cannot be spread over another number"
-                " of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
+        bound = sorted(self._rescaled() & self._saver.plain)
+        if outcome.record is None:
+            self._refuse(f"nothing was updated: {outcome.error}")
+        elif bound:
+            self._refuse(
+                f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be spread over"
+                " another number of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
             )
-        if why:
-            self.phase = Phase.DONE
-            self._desk.refuse(self._requests, f"nothing was updated: {why}")
-            return
-        self._desk.persist(Node.UPDATE, self._intent)
-        self._join(now)
+        else:
+            self._desk.persist(Node.UPDATE, self._intent)
+            self._join(now)
 
     def _rescaled(self) -> set[str]:
         """The components whose parallelism changes."""
@@ -232,15 +232,15 @@ class Update:
             if status is None or status.state in _GONE_STATES:
                 waiting.append(registry.name_of(task))
         broken = self._broken()
-        if broken:
-            self._roll_back(now, broken)
+        if broken is not None:
+            self._roll_back(now, str(broken))
         elif not waiting:
             self._switch(now)
         elif now >= self._deadline:
             self._roll_back(now, f"within {self._timeout()} these did not register: {listed(waiting)}")
 
-    def _broken(self) -> str:
-        """Why a task can never start, or an empty string."""
+    def _broken(self) -> Broken | None:
+        """The first task that can never start."""
         registry = self._desk.registry
         # A switch with checkpoints restarts the others, too.
         restarted = self._saver is not None and self.phase is Phase.SWITCHING
@@ -248,11 +248,11 @@ class Update:
             name = registry.name_of(task)
             process = registry.failed_processes.get(name)
             if task in registry.failed_tasks:
-                return f"{name} cannot start: {registry.tasks[task].error}"
+                return Broken(name, registry.tasks[task].error)
             if process is not None:
                 reason = process.exit_reason.replace("_", " ")
-                return f"{name} cannot start: {reason}: {process.exit_detail}".rstrip(": ")
-        return ""
+                return Broken(name, f"{reason}: {process.exit_detail}".rstrip(": "))
+        return None
 
     # ---- switching --------------------------------------------------------------------------
 
@@ -268,8 +268,8 @@ class Update:
     def _advance_switching(self, now: float) -> None:
         registry = self._desk.registry
         broken = self._broken()
-        if broken:
-            self._roll_back(now, broken)
+        if broken is not None:
+            self._roll_back(now, str(broken))
         elif self._in_force() and not registry.lagging:
             self.phase = Phase.DRAINING
             self._draining_at = now
@@ -282,7 +282,7 @@ class Update:
             )
 
     def _in_force(self) -> bool:
-        """Whether the plan that was asked for is out and, with checkpoints, everybody has restored by it."""
+        """Whether the plan that was asked for is out and, with checkpoints, every task has restored by it."""
         book = self._desk.book
         published = book.plan is not None and book.plan.version >= self._version
         return published and (self._saver is None or self._saver.settled)
@@ -290,7 +290,7 @@ class Update:
     # ---- draining ---------------------------------------------------------------------------
 
     def _advance_draining(self, now: float) -> None:
-        # What removed tasks still hold is processed anew by those that took over.
+        # What removed tasks still hold is processed again by those that took over.
         left = self._undrained() if self._saver is None else []
         if left and now < self._deadline:
             return
@@ -347,13 +347,15 @@ class Update:
         if self._in_force() and not waiting:
             self._finish()
         elif now >= self._deadline:
-            self.phase = Phase.DONE
             names = [registry.name_of(task) for task in waiting]
-            self._desk.refuse(
-                self._requests,
+            self._refuse(
                 f"the update is done, but within {self._timeout()} these moved tasks did not start:"
-                f" {listed(names)}; see their logs",
+                f" {listed(names)}; see their logs"
             )
+
+    def _refuse(self, why: str) -> None:
+        self.phase = Phase.DONE
+        self._desk.refuse(self._requests, RpcError(why))
 
     def _finish(self) -> None:
         self.phase = Phase.DONE
@@ -373,7 +375,6 @@ class Update:
     def _roll_back(self, now: float, why: str) -> None:
         desk = self._desk
         switched = self.phase is Phase.SWITCHING
-        self.phase = Phase.DONE
         packing = plan.PackingPlan()
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
@@ -388,7 +389,7 @@ class Update:
         if switched:
             desk.change_plan(now)
             desk.publish_if_due(now)
-        desk.refuse(self._requests, f"update rolled back, the topology runs as before: {why}")
+        self._refuse(f"update rolled back, the topology runs as before: {why}")
         desk.note(f"update rolled back: {why}", warning=True)
 
     def _timeout(self) -> str:
@@ -407,15 +408,15 @@ def check_request(desk: Desk, message: control.UpdateTopology) -> None:
     if message.expected_version != book.packing.version:
         raise RpcError("the packing plan changed, run update again")
     if message.topology.name != book.topology.name:
-        raise RpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
+        raise InvalidRpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
     LogicalPlan.from_topology(message.topology).validate()
     wrong = packing_plan.problems(target, message.topology)
     if wrong:
-        raise RpcError(f"{wrong[0]} Pack again.")
+        raise InvalidRpcError(f"{wrong[0]} Pack again.")
     old, new = placement(book.packing), placement(target)
     for task in old.keys() & new.keys():
         if old[task][1] != new[task][1]:
-            raise RpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
+            raise InvalidRpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
 
 
 def same(desk: Desk, message: control.UpdateTopology) -> bool:
@@ -452,7 +453,7 @@ def resume_point(
 ) -> tuple[api.Topology, plan.PackingPlan] | None:
     """What the plan of a half-done update is made of, or None when the update is over.
 
-    The physical plan decides: it is stored before anybody hears of it, so nobody knows of a switch
+    The physical plan decides: it is stored before it is sent, so no process knows of a switch
     that it does not show.
     """
     if stored.version > intent.old_packing_plan.version + 1:

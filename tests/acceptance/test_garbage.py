@@ -124,7 +124,7 @@ def test_garbage_is_counted_and_changes_nothing(heron: Heron) -> None:
     assert {process.pid for process in heron.processes()} == processes, "a process was replaced"
     assert all(not p["restarts"] for c in after["containers"] for p in c["processes"])
     for process in ("tmaster", "scheduler", "stmgr-1"):
-        assert "ignored what is no control message" in heron.log_text("ms", process)
+        assert "malformed control messages" in heron.log_text("ms", process)
     assert all(counted_by_executor(port) > 0 for port in ports)
     heron.when_logged("ms", "degrees on average", "*report*")
     shown = heron("metrics", "local", "ms", "--instance", "stmgr-1", "--name", "__stmgr_garbage").ok().out

@@ -152,7 +152,7 @@ def test_plans_are_seen_at_once_whatever_the_loop_does(world: World) -> None:
 
 def test_a_refusal_and_orders_reach_the_loop(world: World) -> None:
     world.stmgr.when("register_instance")
-    world.stmgr.reply(None, error="task 3 epoch 7 is stale")
+    world.stmgr.reply(None, error="task 3 epoch 7 is stale", refusal=control.REFUSAL_FENCED)
     assert "stale" in world.message("refused")
     world.stmgr.send(wrap(control.StopTask(task_id=3, reason="enough")))
     assert world.message("stop_task").reason == "enough"
@@ -167,7 +167,7 @@ def test_it_registers_with_a_new_stream_manager(world: World) -> None:
     registered(world, link_epoch=6)
     # And with one that says it does not know this task.
     count = len(world.stmgr.when("register_instance"))
-    world.stmgr.send(wrap(control.RegisterInstanceReply()))
+    world.stmgr.send(wrap(control.RegisterAgain()))
     world.stmgr.when("register_instance", count + 1)
 
 

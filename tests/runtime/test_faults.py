@@ -151,7 +151,7 @@ def test_a_stopped_task_that_comes_back_is_a_zombie(heron: Heron, out: Path) -> 
             so_far = sum(stored(out).values())
             when_stored(out, so_far + 300)
             os.kill(pid, signal.SIGCONT)
-            heron.when_logged("faults", "has taken over", which["store-0"])
+            heron.when_logged("faults", "was replaced by epoch", which["store-0"])
             wait_for(lambda: fenced(heron, "faults") >= 1, 30, "a fenced task in the metrics")
             everything = finish(heron, out)
         finally:

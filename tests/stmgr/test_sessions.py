@@ -23,7 +23,7 @@ def test_an_older_incarnation_is_refused_and_counted() -> None:
     register(sessions, 5)
     register(sessions, 5)
     register(sessions, 6)
-    with pytest.raises(FencedError, match=r"task 3 epoch 5 is stale: epoch 6 has taken over"):
+    with pytest.raises(FencedError, match="task 3 of epoch 5 was replaced by epoch 6"):
         register(sessions, 5)
     assert sessions.fenced == 1
     assert sessions.heard(b"t:3:5", status(5), 1.0) == (False, False)

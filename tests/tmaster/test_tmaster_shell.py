@@ -74,7 +74,7 @@ class FakeContainer:
         field, body = body_of(envelope)
         if field == "new_plan" and body.plan.version > self.plan.version:
             self.plan = body.plan
-        elif field == "register_stmgr_reply":
+        elif field == "register_again":
             self.asked_to_register += 1
         elif field == "finish_tasks":
             self.finished.update(body.task_ids)

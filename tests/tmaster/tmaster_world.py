@@ -140,14 +140,14 @@ class SimStmgr:
     def register(self) -> None:
         message = control.RegisterStmgr(stmgr=self.record(), tasks=self.statuses())
         reply = self.world.ask(events.StmgrRegistered, self.peer, message)
-        if reply.error:
+        if reply.error is not None:
             return
         self.registered = True
         if reply.body.HasField("plan"):
             self.receive(control.NewPlan(plan=reply.body.plan))
 
     def receive(self, body: Any) -> None:
-        if isinstance(body, control.RegisterStmgrReply):
+        if isinstance(body, control.RegisterAgain):
             self.register()
         elif isinstance(body, control.NewPlan):
             self.plans_seen += 1

@@ -1,0 +1,130 @@
+"""The connection of a stream manager or executor to the topology master, wherever that is now.
+
+The state manager tells its location; a new one with a higher epoch means a new registration. Invariants: nothing but
+the registration is sent to a master that has not accepted it; losing the master or the state manager changes nothing
+else in the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import ControlClient, body_of
+from heronpy.proto import control_pb2 as control
+from heronpy.proto.plan_pb2 import TmasterLocation
+from heronpy.statemgr import paths
+from heronpy.statemgr.base import StateManager
+
+log = logging.getLogger("heronpy.net")
+
+TIMEOUT_S = 2.0
+#: A missed watch is made up for after this.
+LOOK_AGAIN_S = 5.0
+LOOK_AGAIN_UNREGISTERED_S = 0.2
+
+
+class MasterFollower:
+    """See the module. `follow` is a job that ends only when this process is fenced."""
+
+    def __init__(
+        self,
+        topology: str,
+        identity: bytes,
+        registration: Callable[[], Message],
+        on_message: Callable[[control.Envelope], None],
+        on_registered: Callable[[Any], None],
+    ) -> None:
+        self._path = paths.tmaster(topology)
+        self._identity = identity
+        self._registration = registration
+        self._on_message = on_message
+        #: Gets the body of the reply.
+        self._on_registered = on_registered
+        self._client: ControlClient | None = None
+        self._epoch = 0
+        self._wake = asyncio.Event()
+        self._complaint = ""
+        self.registered = False
+
+    async def follow(self, state: StateManager, keys: Keys | None) -> None:
+        """Keep a registration with the present master; FencedRpcError when this process was replaced."""
+        loop = asyncio.get_running_loop()
+
+        def changed(_: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
+                loop.call_soon_threadsafe(self._wake.set)
+
+        watch = state.watch(self._path, changed)
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._turn(state, keys)
+                except FencedRpcError:
+                    raise
+                except (HeronError, OSError, DecodeError) as error:
+                    self._complain(f"topology master: {error}")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AGAIN_S if self.registered else LOOK_AGAIN_UNREGISTERED_S):
+                        await self._wake.wait()
+        finally:
+            watch.cancel()
+
+    async def _turn(self, state: StateManager, keys: Keys | None) -> None:
+        found = await asyncio.to_thread(state.get, self._path)
+        if found is None:
+            self.close()
+            return
+        location = TmasterLocation.FromString(found[0])
+        if self.registered and location.epoch <= self._epoch:
+            return
+        if self._client is None or self._client.endpoint != location.endpoint:
+            self.close()
+            self._client = ControlClient(location.endpoint, self._receive, self._identity, keys=keys)
+        self.registered = False
+        reply = await self._client.call(self._registration(), TIMEOUT_S)
+        self.registered, self._epoch, self._complaint = True, location.epoch, ""
+        log.info("registered with topology master epoch %d at %s", location.epoch, location.endpoint)
+        self._on_registered(reply)
+
+    def _receive(self, envelope: control.Envelope) -> None:
+        if body_of(envelope)[0] == "register_again":
+            self.register_again()
+        else:
+            self._on_message(envelope)
+
+    def _complain(self, text: str) -> None:
+        """Log the same thing once."""
+        if text != self._complaint:
+            self._complaint = text
+            log.warning("%s", text)
+
+    def register_again(self) -> None:
+        """The topology master may not know this process."""
+        self.registered = False
+        self._wake.set()
+
+    def send(self, body: Message) -> bool:
+        """Send a one-way message; False while there is no registered connection."""
+        return self.registered and self._client is not None and self._client.send(body)
+
+    async def call(self, body: Message) -> Any:
+        """Send a request and return the body of its reply; DeadlineError when no master answers, RpcError for a no."""
+        if self._client is None or not self.registered:
+            raise DeadlineError("this process is registered with no topology master")
+        return await self._client.call(body, TIMEOUT_S)
+
+    def close(self) -> None:
+        """Drop the connection; whoever waits for an answer gets a LostReplyError. Idempotent."""
+        self.registered = False
+        if self._client is not None:
+            self._client.close()
+            self._client = None

@@ -1,0 +1,269 @@
+"""Who is fenced, who tries again and who is invalid: decided by the class of an error, whatever its sentence says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from heronpy.common import errors
+from heronpy.common.errors import (
+    ConfigError,
+    FencedError,
+    FencedRpcError,
+    HeronError,
+    InvalidRpcError,
+    LostReplyError,
+    ReplacedError,
+    RetryableError,
+    RetryableRpcError,
+    RpcError,
+    StateAwayError,
+    StateError,
+    TopologyError,
+)
+from heronpy.net.follower import MasterFollower
+from heronpy.net.rpc import ControlClient, ControlServer, RpcClient, body_of
+from heronpy.proto import control_pb2 as control
+from heronpy.proto.plan_pb2 import TmasterLocation
+from heronpy.statemgr import paths
+from heronpy.statemgr.memory import MemoryStateManager
+from heronpy.tmaster import events
+from tests.support.waiting import eventually
+from tests.support.wires import new_endpoint
+from tests.tmaster.tmaster_world import World
+
+REPLACED = ReplacedError("stmgr-1", 1, 2)
+#: What a server raises, and what its client does.
+KINDS: list[tuple[HeronError, type[RpcError]]] = [
+    (REPLACED, FencedRpcError),
+    (FencedError("x"), FencedRpcError),
+    (RetryableRpcError("x"), RetryableRpcError),
+    (StateAwayError("x"), RetryableRpcError),
+    (TopologyError("x"), InvalidRpcError),
+    (ConfigError("x"), InvalidRpcError),
+    (InvalidRpcError("x"), InvalidRpcError),
+    (RpcError("x"), RpcError),
+    (StateError("x"), RpcError),
+]
+
+
+def _classes(kind: type[HeronError]) -> Iterator[type[HeronError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _classes(child)
+
+
+AS_IT_IS = "as it is"
+
+
+@pytest.fixture(params=[AS_IT_IS, "", "; try again", "stmgr-1 was replaced by epoch 2; stop it"], autouse=True)
+def reworded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sentence reads as none, or as one of another kind of error."""
+    if request.param != AS_IT_IS:
+        for kind in set(_classes(HeronError)):
+            monkeypatch.setattr(kind, "__str__", lambda _: request.param)
+
+
+class Master:
+    """A topology master that answers each registration with the next of `answers`, and the last of them for ever."""
+
+    def __init__(self, *answers: HeronError | control.Ok) -> None:
+        self.answers = list(answers)
+        self.registrations = 0
+        self.beats = 0
+        self.peer = b""
+        self.asked = 0
+        self.silent = asyncio.Event()
+        self.server = ControlServer([new_endpoint()], self._on_request)
+        self.endpoint = self.server.endpoints[0]
+
+    def _on_request(self, peer: bytes, envelope: control.Envelope) -> Any:
+        field = body_of(envelope)[0]
+        self.peer = peer
+        if field == "data_lost":
+            self.asked += 1
+            return self.silent.wait()
+        if field != "register_stmgr":
+            self.beats += 1
+            return None
+        self.registrations += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, HeronError):
+            raise answer
+        return answer
+
+
+class Follower:
+    """A process that follows the topology master of `wc`."""
+
+    def __init__(self) -> None:
+        self.state = MemoryStateManager()
+        self.replies: list[Any] = []
+        self.messages: list[str] = []
+        self.link = MasterFollower(
+            "wc",
+            b"stmgr-1",
+            control.RegisterStmgr,
+            lambda envelope: self.messages.append(body_of(envelope)[0]),
+            self.replies.append,
+        )
+        self.job = asyncio.ensure_future(self.link.follow(self.state, None))
+
+    def locate(self, master: Master, epoch: int = 1) -> None:
+        location = TmasterLocation(topology="wc", endpoint=master.endpoint, epoch=epoch)
+        self.state.set(paths.tmaster("wc"), location.SerializeToString())
+
+    async def registered(self) -> None:
+        await eventually(lambda: self.link.registered or self.job.done())
+        assert not self.job.done(), self.job.exception()
+
+
+@asynccontextmanager
+async def following(*masters: Master) -> AsyncIterator[Follower]:
+    follower = Follower()
+    try:
+        follower.locate(masters[0])
+        yield follower
+    finally:
+        follower.job.cancel()
+        await asyncio.gather(follower.job, return_exceptions=True)
+        follower.link.close()
+        for master in masters:
+            master.server.close()
+
+
+def test_each_kind_of_error_is_raised_as_its_kind() -> None:
+    async def main() -> None:
+        waiting = [error for error, _ in KINDS]
+
+        def refuse(peer: bytes, envelope: control.Envelope) -> None:
+            raise waiting.pop(0)
+
+        server = ControlServer([new_endpoint()], refuse)
+        client = ControlClient(server.endpoints[0], lambda _: None)
+        for error, expected in KINDS:
+            with pytest.raises(RpcError) as caught:
+                await client.call(control.Ok())
+            assert type(caught.value) is expected, error
+        waiting.append(REPLACED)
+        with RpcClient(server.endpoints[0]) as blocking, pytest.raises(FencedRpcError):
+            await asyncio.to_thread(blocking.call, control.Ok())
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_each_class_that_a_peer_raises_tells_what_to_do_next() -> None:
+    assert issubclass(FencedRpcError, FencedError) and not issubclass(FencedRpcError, RetryableError)
+    assert issubclass(RetryableRpcError, RetryableError) and not issubclass(InvalidRpcError, RetryableError)
+    assert {c for c in _classes(errors.FencedError) if c.__module__ == errors.__name__} == {
+        FencedError,
+        FencedRpcError,
+        ReplacedError,
+    }
+
+
+def test_the_machine_refuses_with_types() -> None:
+    world = World()
+    world.until(lambda: world.status().lifecycle == control.LIFE_RUNNING)
+    sim = world.sims[1]
+    old = control.RegisterStmgr(stmgr=sim.record())
+    sim.epoch += 1
+    sim.register()
+    assert isinstance(world.ask(events.StmgrRegistered, b"zombie", old).error, ReplacedError)
+    stranger = sim.record()
+    stranger.id, stranger.container = "stmgr-9", 9
+    reply = world.ask(events.StmgrRegistered, b"s9", control.RegisterStmgr(stmgr=stranger))
+    assert isinstance(reply.error, TopologyError)
+    world.sims[2].tasks[2].stuck = True
+    world.request(events.StateRequested, False)
+    busy = world.request(events.RestartRequested, -1, 0)
+    assert isinstance(world.replies[busy].error, RetryableRpcError)
+
+
+@pytest.mark.parametrize("error", [error for error, expected in KINDS if expected is not FencedRpcError])
+def test_whoever_is_refused_for_another_reason_registers_again(error: HeronError) -> None:
+    async def main() -> None:
+        master = Master(error, error, control.Ok())
+        async with following(master) as follower:
+            await follower.registered()
+            assert master.registrations == 3
+
+    asyncio.run(main())
+
+
+def test_only_who_is_fenced_ends() -> None:
+    async def main() -> None:
+        master = Master(TopologyError("not in the packing plan"), REPLACED)
+        async with following(master) as follower:
+            with pytest.raises(FencedRpcError):
+                await asyncio.wait_for(follower.job, 10)
+            assert master.registrations == 2 and not follower.link.registered
+
+    asyncio.run(main())
+
+
+def test_it_follows_a_new_master_and_registers_again_when_asked() -> None:
+    async def main() -> None:
+        old, new = Master(control.Ok()), Master(control.Ok())
+        async with following(old, new) as follower:
+            await follower.registered()
+            assert old.server.send(old.peer, control.RegisterAgain())
+            await eventually(lambda: old.registrations == 2 and follower.link.registered)
+            assert old.server.send(old.peer, control.NewPlan())
+            await eventually(lambda: follower.messages == ["new_plan"])
+            follower.locate(new, epoch=3)
+            await eventually(lambda: new.registrations == 1 and follower.link.registered)
+            assert follower.link.send(control.StmgrHeartbeat())
+            await eventually(lambda: new.beats == 1)
+            follower.locate(old, epoch=2)  # it was asleep, and puts itself back
+            follower.link.send(control.StmgrHeartbeat())
+            await eventually(lambda: new.beats == 2)
+            follower.state.delete(paths.tmaster("wc"))
+            await eventually(lambda: not follower.link.registered)
+            assert not follower.link.send(control.StmgrHeartbeat()), "nobody is there"
+            assert len(follower.replies) == 3 and old.beats == 0
+
+    asyncio.run(main())
+
+
+def test_whoever_waits_for_the_answer_of_a_master_that_is_replaced_hears_of_it() -> None:
+    """A report to the master would otherwise be neither answered nor sent again."""
+
+    async def main() -> None:
+        old, new = Master(control.Ok()), Master(control.Ok())
+        async with following(old, new) as follower:
+            await follower.registered()
+            report = asyncio.ensure_future(follower.link.call(control.DataLost(task_id=1)))
+            await eventually(lambda: old.asked)
+            follower.locate(new, epoch=2)
+            with pytest.raises(LostReplyError):
+                await report
+
+    asyncio.run(main())
+
+
+def test_a_state_manager_that_is_away_changes_nothing() -> None:
+    async def main() -> None:
+        master = Master(control.Ok())
+        async with following(master) as follower:
+            await follower.registered()
+
+            looks = []
+
+            def away(path: str) -> None:
+                looks.append(path)
+                raise StateAwayError("the state manager is away")
+
+            follower.state.get = away  # type: ignore[method-assign,assignment]
+            follower.locate(master, epoch=2)
+            await eventually(lambda: looks)
+            assert follower.link.send(control.StmgrHeartbeat())
+            await eventually(lambda: master.beats == 1)
+
+    asyncio.run(main())
