@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 
-from heronpy.ckpt import coordinator as words
-from heronpy.ckpt.coordinator import Coordinator
 from heronpy.common.errors import RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
+from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.effects import Prune
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.restorer import Restorer, number_of
 
@@ -67,7 +67,7 @@ class Checkpoints:
         self.coordinator.begin(now)
         self.restorer.begin(now)
         kept = tuple(record.checkpoint for record in log.complete)
-        self._desk.tray.append(words.Prune((self._orphan,) if self._orphan else (), kept))
+        self._desk.tray.append(Prune((self._orphan,) if self._orphan else (), kept))
 
     # ---- what others say --------------------------------------------------------------------
 
@@ -229,9 +229,7 @@ class Checkpoints:
 
     def _perform(self) -> None:
         for effect in self.coordinator.take():
-            if isinstance(effect, words.SaveLog):
-                self._desk.persist(Node.CHECKPOINTS, effect.log)
-            elif isinstance(effect, words.Trigger):
+            if isinstance(effect, words.Trigger):
                 self._trigger(effect)
             elif isinstance(effect, words.Announce):
                 self._announce_at = float("-inf")
@@ -240,8 +238,6 @@ class Checkpoints:
                 self._broadcast(control.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
-            elif isinstance(effect, words.Remark):
-                self._desk.note(effect.text, warning=effect.warning)
             else:
                 self._desk.tray.append(effect)
 

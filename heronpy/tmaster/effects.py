@@ -11,8 +11,8 @@ from enum import Enum
 
 from google.protobuf.message import Message
 
-from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.errors import HeronError
+from heronpy.proto import checkpoint_pb2 as ckpt
 
 
 class Node(Enum):
@@ -57,6 +57,23 @@ class Note:
 
     text: str
     warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata:
+    """Every task has answered: write this, then call `written`."""
+
+    metadata: ckpt.Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Delete these checkpoints, and every file that none of the kept ones needs."""
+
+    delete: tuple[int, ...]
+    keep: tuple[int, ...]
+    #: Of the request that waits for the end of it; 0: none.
+    token: int = 0
 
 
 #: The last two run beside everything else; how a `WriteMetadata` ended comes back as an event.

@@ -13,17 +13,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from heronpy.ckpt.coordinator import Coordinator, Incarnation
-from heronpy.ckpt.regions import regions_of
-from heronpy.ckpt.restores import Cause, Region, Regions, Source
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
+from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.planbook import placement
+from heronpy.tmaster.regions import Cause, Region, Regions, Source, regions_of
 
 #: Damaged files that are named when nothing can be restored.
 DAMAGE_MAX = 3
@@ -181,8 +180,9 @@ class Restorer:
         if self._finisher.done:
             # All that there was is in the last checkpoint.
             return
-        checkpoint, _, _ = self._choose()
-        start = f"checkpoint {checkpoint}" if checkpoint else "the start"
+        choice = self._choose()
+        source = choice if isinstance(choice, Source) else choice.held
+        start = f"checkpoint {source.checkpoint}" if source.checkpoint else "the start"
         self._coordinator.abort(f"{region.name} goes back to {start} because {why}", now, again=True)
         self._go_back([region], why, now, cause)
 

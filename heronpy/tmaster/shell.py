@@ -19,7 +19,6 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.backoff import Backoff
 from heronpy.common.clock import Clock, MonotonicClock
 from heronpy.common.disk_space import full_folder
@@ -42,7 +41,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
-from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
+from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heronpy.ckpt.coordinator import Answer
 from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.plan import packing_plan, plan_diff
@@ -34,6 +33,7 @@ from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
+from heronpy.tmaster.coordinator import Answer
 from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan

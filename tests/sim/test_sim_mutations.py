@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import heronpy.storage.checkpoints
-from heronpy.ckpt.coordinator import Announce, Coordinator, SaveLog
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.storage.checkpoints import open_location
+from heronpy.tmaster.coordinator import Announce, Coordinator
+from heronpy.tmaster.effects import Persist
 from instance.alignment import Aligner, Step
 from instance.barriers import BoltCheckpoints
 from instance.bolt_loop import BoltTask
@@ -71,7 +72,7 @@ def forget_numbers(patch: pytest.MonkeyPatch) -> None:
     def some(self: Any) -> list[Any]:
         effects = take(self)
         completed = any(isinstance(effect, Announce) for effect in effects)
-        return [effect for effect in effects if completed or not isinstance(effect, SaveLog)]
+        return [effect for effect in effects if completed or not isinstance(effect, Persist)]
 
     patch.setattr(Coordinator, "take", some)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.ckpt.coordinator import Prune, WriteMetadata
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 from heronpy.tmaster import events
-from heronpy.tmaster.effects import Effect, Node
+from heronpy.tmaster.effects import Effect, Node, Prune, WriteMetadata
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.registry import UP_STATES
 from tests.tmaster.tmaster_world import SimTask, World

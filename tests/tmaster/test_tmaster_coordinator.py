@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.ckpt.coordinator import (
+from heronpy.common.errors import RetryableRpcError, RpcError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.tmaster.coordinator import (
     Abort,
     Announce,
     Answer,
     Coordinator,
     Incarnation,
+    Persist,
     Prune,
-    SaveLog,
     Trigger,
     WriteMetadata,
 )
-from heronpy.common.errors import RetryableRpcError, RpcError
-from heronpy.common.rooms import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
 
 TASKS = (1, 2, 3)
 
@@ -69,10 +69,10 @@ class Model:
     def take(self) -> None:
         self.coordinator.validate()
         for effect in self.coordinator.take():
-            if isinstance(effect, SaveLog):
-                assert effect.log.next_checkpoint >= self.stored.next_checkpoint
-                assert effect.log.next_attempt >= self.stored.next_attempt
-                self.stored = effect.log
+            if isinstance(effect, Persist):
+                assert effect.value.next_checkpoint >= self.stored.next_checkpoint
+                assert effect.value.next_attempt >= self.stored.next_attempt
+                self.stored = effect.value
             elif isinstance(effect, Trigger):
                 assert self.open is None, "two at once"
                 assert effect.checkpoint < self.stored.next_checkpoint, "a number that is not stored"

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from heronpy.ckpt.retention import to_drop
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
+from heronpy.tmaster.effects import Node, Note, Persist, Prune, WriteMetadata
+from heronpy.tmaster.retention import to_drop
 
 #: Of the format of the metadata.
 METADATA_VERSION = 1
@@ -51,26 +52,12 @@ class Incarnation:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveLog:
-    """The log has changed; store it before what comes behind."""
-
-    log: ckpt.CheckpointLog
-
-
-@dataclass(frozen=True, slots=True)
 class Trigger:
     """Ask the spouts for barriers."""
 
     checkpoint: int
     savepoint: bool
     unaligned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class WriteMetadata:
-    """Every task has answered: write this, then call `written`."""
-
-    metadata: ckpt.Metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +76,6 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class Prune:
-    """Delete these checkpoints, and every file that none of the kept ones needs."""
-
-    delete: tuple[int, ...]
-    keep: tuple[int, ...]
-    #: Of the request that waits for the end of it; 0: none.
-    token: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """A checkpoint that was asked for is complete, or has no record and an error says why."""
 
@@ -109,15 +86,7 @@ class Answer:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """Tell the people who read the log."""
-
-    text: str
-    warning: bool = False
-
-
-Effect = SaveLog | Trigger | WriteMetadata | Announce | Abort | Prune | Answer | Remark
+Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune | Answer
 
 
 class Roster(Protocol):
@@ -169,7 +138,7 @@ class Coordinator:
         self._due = self._not_before = float("-inf")
         #: Whether checkpoints are taken without a request.
         self.periodic = True
-        self.effects: list[Effect] = []
+        self.effects: list[Decision] = []
         self.completed = self.aborted = self.failed = 0
         #: Answers of tasks that did not count.
         self.late_answers = 0
@@ -361,7 +330,7 @@ class Coordinator:
         self.effects.append(Abort(pending.checkpoint, why))
         verb = "failed" if failed else "was aborted"
         text = f"{kind} {pending.checkpoint} {verb}: {why}"
-        self.effects.append(Remark(text, warning=True))
+        self.effects.append(Note(text, warning=True))
         self.effects.extend(Answer(token, None, text, again) for token in pending.tokens)
 
     def _laggards(self, pending: Pending) -> str:
@@ -426,9 +395,9 @@ class Coordinator:
     def _save(self) -> None:
         copy = ckpt.CheckpointLog()
         copy.CopyFrom(self.log)
-        self.effects.append(SaveLog(copy))
+        self.effects.append(Persist(Node.CHECKPOINTS, copy))
 
-    def take(self) -> list[Effect]:
+    def take(self) -> list[Decision]:
         """Empty the list of effects."""
         effects, self.effects = self.effects, []
         return effects

@@ -1,8 +1,10 @@
 """The regions of a topology and their attempts: who must be there before one starts, and when one has
 lost something.
 
-Pure. An attempt of a region starts when every one of its tasks has restored for it, and runs as long as
-each task is the process that restored and no frame is lost; else the region goes back with a new attempt.
+Pure. A region is a weakly connected component of the graph of streams: whoever feeds, or is fed by, a component that
+goes back to a checkpoint must go back with it. An attempt of a region starts when every one of its tasks has restored
+for it, and runs as long as each task is the process that restored and no frame is lost; else the region goes back with
+a new attempt.
 Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started
 region knows the process of every task; a region that is not started goes on being restored, whoever dies
 meanwhile. Where a process ended, its executor, which knows the reason, paces its restarts and decides whether
@@ -19,11 +21,33 @@ from enum import Enum
 from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import topology_pb2 as api
 
 #: Restores that need not wait, then the pause, which doubles.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
+
+
+def regions_of(topology: api.Topology) -> list[frozenset[str]]:
+    """The regions, ordered by their first component in the order of definition."""
+    names = [spout.comp.name for spout in topology.spouts] + [bolt.comp.name for bolt in topology.bolts]
+    leader = {name: name for name in names}
+
+    def find(name: str) -> str:
+        while leader[name] != name:
+            leader[name] = leader[leader[name]]
+            name = leader[name]
+        return name
+
+    for bolt in topology.bolts:
+        for item in bolt.inputs:
+            if item.stream.component_name in leader:
+                leader[find(bolt.comp.name)] = find(item.stream.component_name)
+    found: dict[str, set[str]] = {}
+    for name in names:
+        found.setdefault(find(name), set()).add(name)
+    return [frozenset(members) for members in found.values()]
 
 
 class Cause(Enum):
