@@ -44,9 +44,7 @@ class Relay:
             return
         self._kept[key] = body
         if key not in self._jobs:
-            job = asyncio.get_running_loop().create_task(self._deliver(key))
-            self._jobs[key] = job
-            job.add_done_callback(lambda _: self._jobs.pop(key, None))
+            self._jobs[key] = asyncio.get_running_loop().create_task(self._deliver(key))
 
     def lost(self, attempt: int, task: int, tuples: int, reason: str) -> None:
         """Frames of the present attempt were given up."""
@@ -74,6 +72,8 @@ class Relay:
                 continue
             if self._kept.get(key) is body:
                 del self._kept[key]
+        # Here and not in a callback: a report that comes before that would find a job that sends no more.
+        del self._jobs[key]
 
     def close(self) -> None:
         """Send nothing more."""
