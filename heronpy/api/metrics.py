@@ -8,7 +8,7 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 
 class IMetric:
@@ -17,6 +17,13 @@ class IMetric:
     def get_value_and_reset(self) -> Any:
         """The value since the last call. A dict is one value per key; None is nothing to report."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
+
+
+class MetricsCollector(Protocol):
+    """What the runtime collects metrics with."""
+
+    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
+        """Has `metric.get_value_and_reset()` called every `time_bucket_in_sec` seconds."""
 
 
 class CountMetric(IMetric):

@@ -20,11 +20,13 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from heronpy.api import arguments
+from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
 from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
 from heronpy.api.topology import Topology, TopologyType, submissions_ignored
-from heronpy.common.errors import HeronError, PackageError, TopologyError
+from heronpy.api.topology_context import ITaskHook
+from heronpy.common.errors import ConfigError, HeronError, PackageError, TopologyError
 
 _T = TypeVar("_T")
 
@@ -101,6 +103,26 @@ def load_class(class_path: str, launch: Any = None) -> type[Any]:
         raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; "
                             "name a class.")
     return value
+
+
+def load_hooks(paths: Any) -> list[ITaskHook]:
+    """New hooks of the classes that `topology.auto.task.hooks` names: a list, or names joined by commas."""
+    if paths is None:
+        return []
+    if isinstance(paths, str):
+        paths = [path.strip() for path in paths.split(",") if path.strip()]
+    if not isinstance(paths, (list, tuple)):
+        raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} must be a list of class paths, given: {paths!r}")
+    hooks: list[ITaskHook] = []
+    for path in paths:
+        cls = path if isinstance(path, type) else load_class(str(path))
+        if not issubclass(cls, ITaskHook):
+            raise ConfigError(
+                f"{TOPOLOGY_AUTO_TASK_HOOKS} names {path}, which is not an ITaskHook; "
+                "extend heronpy.api.task_hook.ITaskHook."
+            )
+        hooks.append(cls())
+    return hooks
 
 
 def load_custom_grouping(serialized: bytes, launch: Any = None) -> ICustomGrouping:

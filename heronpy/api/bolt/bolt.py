@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.bolt.base_bolt import BaseBolt
+from heronpy.api.tuple import Tuple
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -16,11 +18,12 @@ class Bolt(BaseBolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once before everything else. `config` has Python types again (int, bool, ...)."""
 
-    def process(self, tup: Any) -> Any:
+    def process(self, tup: Tuple) -> Awaitable[None] | None:
         """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
         raise NotImplementedError(
             f"Bolt {type(self).__name__} does not define process(tup); define it to handle tuples."
         )
 
-    def process_tick(self, tup: Any) -> Any:
+    def process_tick(self, tup: Tuple) -> Awaitable[None] | None:
         """Called at the frequency of `topology.tick.tuple.freq.secs` (or `.ms`), when set."""
+        return None

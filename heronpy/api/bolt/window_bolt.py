@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
-from heronpy.api.tuple import Tuple
+from heronpy.api.tuple import Tuple, TupleHelper
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -51,7 +52,7 @@ class _WindowBolt(Bolt, StatefulComponent):
 
     clock: Callable[[], float] = staticmethod(steady_time)
 
-    def init_state(self, stateful_state: Any) -> None:
+    def init_state(self, stateful_state: HashMapState) -> None:
         """Keeps the state; its window is taken over in `initialize`."""
         self.saved_state = stateful_state
 
@@ -65,16 +66,15 @@ class _WindowBolt(Bolt, StatefulComponent):
         ]
         self.saved_state["last_end"] = self.last_end
 
-    def processWindow(self, window_info: WindowContext, tuples: list[Any]) -> None:
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         """Processes one window; define this in your bolt. Do not ack the tuples."""
-        raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, "
-                                  "tuples)")
+        raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, tuples)")
 
-    def process(self, tup: Any) -> None:
+    def process(self, tup: Tuple) -> None:
         """Adds a tuple to the current window."""
         self._add(tup)
 
-    def _add(self, tup: Any) -> float:
+    def _add(self, tup: Tuple) -> float:
         now = self.clock()
         if now <= self.last_end:
             # The window that ended at this very moment is gone; the tuple belongs to the next.
@@ -90,7 +90,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
     def _setup(self, config: dict[str, Any], period: float) -> None:
-        self.current_tuples: deque[tuple[Any, float]] = deque()
+        self.current_tuples: deque[tuple[Tuple, float]] = deque()
         self.last_end = self.clock()
         saved = getattr(self, "saved_state", None)
         if saved is not None and "tuples" in saved:
@@ -109,9 +109,9 @@ class _WindowBolt(Bolt, StatefulComponent):
                 api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, timeout, self.window_duration)
 
     window_duration: float
-    saved_state: Any
+    saved_state: HashMapState
 
-    def _ack_live(self, tup: Any) -> None:
+    def _ack_live(self, tup: Tuple) -> None:
         if not isinstance(tup, RestoredTuple):
             self.ack(tup)
 
@@ -128,11 +128,11 @@ class SlidingWindowBolt(_WindowBolt):
         self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
         self._setup(config, self.slide_interval)
 
-    def process(self, tup: Any) -> None:
+    def process(self, tup: Tuple) -> None:
         """Adds a tuple and lets go of those that no window can contain any more."""
         self._expire(self._add(tup))
 
-    def process_tick(self, tup: Any) -> None:
+    def process_tick(self, tup: Tuple) -> None:
         """Processes the window that ends now, and before it those that a late tick left out."""
         now = self._end_now()
         start = now - self.window_duration
@@ -148,7 +148,7 @@ class SlidingWindowBolt(_WindowBolt):
     def finish(self) -> None:
         """Processes the last window, if it has tuples that were in none yet; acks all."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
-            self.process_tick(None)
+            self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:
             self._ack_live(self.current_tuples.popleft()[0])
 
@@ -181,7 +181,7 @@ class TumblingWindowBolt(_WindowBolt):
         self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
         self._setup(config, self.window_duration)
 
-    def process_tick(self, tup: Any) -> None:
+    def process_tick(self, tup: Tuple) -> None:
         """Processes the window that ends now and acks its tuples."""
         window = list(self.current_tuples)
         window_info = WindowContext(self.last_end, self._end_now())
@@ -194,7 +194,7 @@ class TumblingWindowBolt(_WindowBolt):
     def finish(self) -> None:
         """Processes the last window, if it has tuples."""
         if self.current_tuples:
-            self.process_tick(None)
+            self.process_tick(TupleHelper.make_tick_tuple())
 
 
 def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:

@@ -1,7 +1,7 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-A sink prepares what it got up to a checkpoint in `pre_save`, without anybody seeing it, and makes it
-visible in `post_save`, which comes when the checkpoint of the whole topology is complete.
+A sink prepares what it got up to a checkpoint in `pre_save`, invisible to readers, and makes it
+visible in `post_save`, which is called when the checkpoint of the whole topology is complete.
 """
 
 from __future__ import annotations
