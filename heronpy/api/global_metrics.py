@@ -1,4 +1,4 @@
-"""Counters that any code of the process can increment by name, without a context at hand.
+"""Counters that any code of the process can increment by name, without a context.
 
 The runtime calls `init` once per task; the counters are reported as `__auto__/<key>`.
 """

@@ -15,7 +15,7 @@ class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """The value since the last call. A dict is one value per key; None is nothing to report."""
+        """The value since the last call. A dict holds one value per key; None means nothing to report."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
 
 
@@ -49,7 +49,7 @@ class MultiCountMetric(IMetric):
         self.value: dict[Any, CountMetric] = {}
 
     def add_key(self, key: Any) -> None:
-        """Makes the key known, so that it is reported even while zero."""
+        """Declares a key, so that it is reported even while zero."""
         self.incr(key, to_add=0)
 
     def incr(self, key: Any, to_add: int | float = 1) -> None:
@@ -67,7 +67,7 @@ class IReducer:
     """Interface of a reducer: folds values into one."""
 
     def init(self) -> None:
-        """Starts afresh."""
+        """Resets the reducer."""
 
     def reduce(self, value: Any) -> None:
         """Takes one more value."""
@@ -127,7 +127,7 @@ class MultiReducedMetric(IMetric):
         self.value[key].update(value)
 
     def add_key(self, key: Any) -> None:
-        """Makes the key known."""
+        """Declares a key."""
         if key not in self.value:
             self.value[key] = ReducedMetric(self.reducer)
 

@@ -164,7 +164,7 @@ class TopologyContext:
         return str(self._topology.name)
 
     def get_topology_id(self) -> str:
-        """The id of this submission of the topology; another submission has another one."""
+        """The id of this submission of the topology; each submission has its own."""
         return str(self._topology.id)
 
     def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
@@ -172,15 +172,15 @@ class TopologyContext:
 
         Its keys are the values of the field that the component's input is grouped by, or tuples of
         them when there are several; they move with their tuples when the parallelism changes. With
-        `ttl_s` a key vanishes that long after it was last written. In other modes it is in memory only.
+        `ttl_s` a key expires that many seconds after its last write. In other modes it is in memory only.
         """
         return self.keyed_states(name, ttl_s)
 
     @property
     def attempt(self) -> int:
-        """Which start of this part of the topology this is, from 1, in mode EFFECTIVELY_ONCE; else 0.
+        """In mode EFFECTIVELY_ONCE, the number of starts of this part of the topology, this one included; else 0.
 
-        It grows with every restore and tells what this process wrote from what an earlier one did.
+        It grows with every restore, so it tells the output of this process from that of an earlier one.
         """
         return self._attempt
 

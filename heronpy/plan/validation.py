@@ -213,7 +213,7 @@ def _shown(path: list[str]) -> str:
 
 
 def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
-    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups (T45).
+    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups.
 
     A key group belongs to one task, so a task beyond their number would never get a key.
     """

@@ -29,8 +29,8 @@ class Builder:
     def new_source(self, source: Callable[[], Any] | Generator[Any]) -> Streamlet[Any]:
         """Start a streamlet from a Generator or from a function without arguments.
 
-        A function returns one element per call, or None when it has none now; it ends the input
-        by raising StopIteration. A generator function (one that yields) is run once to its end.
+        A function returns one element per call, or None if none is available yet; it ends the
+        input by raising StopIteration. A generator function (one that yields) is run once to its end.
         """
         if isinstance(source, Generator):
             return self.add_source(GeneratorStreamlet(source))

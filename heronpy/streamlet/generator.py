@@ -19,7 +19,7 @@ class Generator(ABC, Generic[_T_co]):
 
     @abstractmethod
     def get(self) -> _T_co | None:
-        """The next element, or None when there is none now.
+        """The next element, or None if none is available yet.
 
         Raise StopIteration when the input has ended.
         """

@@ -58,7 +58,7 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define open_source")
 
     def next_element(self) -> Any:
-        """The next element, or None when there is none now; raises StopIteration when the input has ended."""
+        """The next element, or None if none is available yet; raises StopIteration when the input has ended."""
         raise NotImplementedError(f"{type(self).__name__} must define next_element")
 
     def next_tuple(self) -> None:

@@ -16,10 +16,10 @@ class Bolt(BaseBolt):
     """Processes tuples. `outputs` lists its fields and streams, if it emits."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Called once before everything else. `config` has Python types again (int, bool, ...)."""
+        """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
 
     def process(self, tup: Tuple) -> Awaitable[None] | None:
-        """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
+        """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`. Only an AsyncBolt may await."""
         raise NotImplementedError(
             f"Bolt {type(self).__name__} does not define process(tup); define it to handle tuples."
         )

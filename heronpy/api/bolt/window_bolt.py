@@ -1,12 +1,11 @@
 """Bolts that process tuples by windows of processing time.
 
-Tuples are stamped on arrival. A window covers (start, end]: a tuple is never in a window that it is
-too old for, and as long as windows touch or overlap every tuple is in at least one, also when ticks
-come late. Tuples are acked when no later window can contain them, so under ATLEAST_ONCE the message
-timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
+Tuples are stamped on arrival. A window covers (start, end]. Where windows touch or overlap, every tuple is in
+at least one, even if ticks are late. Tuples are acked when no later window can contain them, so under
+ATLEAST_ONCE the message timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
 
-Durations are seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the
-runtime must look at it after `initialize`.
+Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
+must read it after `initialize`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _WALL_AT_START = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """The time of day at import plus the time gone by since: it never jumps."""
+    """Seconds since 1970 that never jump: the time of day at import plus the monotonic time since."""
     return _WALL_AT_START + time.monotonic()
 
 
@@ -42,7 +41,7 @@ class WindowContext(NamedTuple):
 
 
 class RestoredTuple(Tuple):
-    """A tuple that came back from a checkpoint: it was acked before, so it is never acked again."""
+    """A tuple restored from a checkpoint: it was acked before, so it is not acked again."""
 
     __slots__ = ()
 
@@ -53,7 +52,7 @@ class _WindowBolt(Bolt, StatefulComponent):
     clock: Callable[[], float] = staticmethod(steady_time)
 
     def init_state(self, stateful_state: HashMapState) -> None:
-        """Keeps the state; its window is taken over in `initialize`."""
+        """Keeps the state; `initialize` restores the window from it."""
         self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -77,7 +76,7 @@ class _WindowBolt(Bolt, StatefulComponent):
     def _add(self, tup: Tuple) -> float:
         now = self.clock()
         if now <= self.last_end:
-            # The window that ended at this very moment is gone; the tuple belongs to the next.
+            # The window that ended at this moment has been processed; the tuple belongs to the next.
             now = math.nextafter(self.last_end, math.inf)
         if self.current_tuples:
             now = max(now, self.current_tuples[-1][1])
@@ -85,7 +84,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         return now
 
     def _end_now(self) -> float:
-        """The end of a window that closes now: no tuple in hand is later."""
+        """The end of a window that closes now; not before its last tuple."""
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
@@ -105,7 +104,7 @@ class _WindowBolt(Bolt, StatefulComponent):
                 and str(enabled).lower() == "true" and float(timeout) <= self.window_duration):
             self.logger.warning(
                 "%s is %s s, but tuples are acked only when they leave the window of %s s, so they "
-                "will be replayed again and again; set a longer timeout.",
+                "will be replayed repeatedly; set a longer timeout.",
                 api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, timeout, self.window_duration)
 
     window_duration: float
@@ -129,11 +128,11 @@ class SlidingWindowBolt(_WindowBolt):
         self._setup(config, self.slide_interval)
 
     def process(self, tup: Tuple) -> None:
-        """Adds a tuple and lets go of those that no window can contain any more."""
+        """Adds a tuple and acks those that no later window can contain."""
         self._expire(self._add(tup))
 
     def process_tick(self, tup: Tuple) -> None:
-        """Processes the window that ends now, and before it those that a late tick left out."""
+        """Processes the windows that a late tick missed, then the one that ends now."""
         now = self._end_now()
         start = now - self.window_duration
         if self.slide_interval <= self.window_duration:
@@ -146,7 +145,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._fire(now)
 
     def finish(self) -> None:
-        """Processes the last window, if it has tuples that were in none yet; acks all."""
+        """Processes the last window, if it has tuples that were in no window yet; acks all."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
             self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:
@@ -163,7 +162,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._expire(end)
 
     def _expire(self, now: float) -> None:
-        # What no window has contained yet waits for the next tick, unless windows have gaps.
+        # Tuples that no window has contained yet wait for the next tick, unless windows have gaps.
         horizon = now - self.window_duration
         if self.slide_interval <= self.window_duration:
             horizon = min(horizon, self.last_end)

@@ -1,7 +1,7 @@
 """Component specs: one spout or bolt of a topology, before it becomes a protobuf message.
 
-A spec may be without a name until the class of its topology exists, where the attribute's name
-becomes the component's. Until then `GlobalStreamId` refers to the spec itself.
+A spec may lack a name until the class of its topology exists, where the attribute's name becomes the
+component's. Until then `GlobalStreamId` refers to the spec itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PYTHON_CLASS_NAME = topology_pb2.PYTHON_CLASS_NAME
 _PYTHON_OBJECT = topology_pb2.PYTHON_OBJECT
 _OBJECT = topology_pb2.OBJECT
 
-# Classes made inside functions cannot be imported; only the process that made them finds them.
+# Classes defined inside functions cannot be imported; only the process that made them finds them.
 LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
 
 

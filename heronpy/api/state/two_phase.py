@@ -21,7 +21,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
         """Prepare: make everything since the last checkpoint durable, yet invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Commit what was prepared up to this checkpoint. It may come twice, or only after a restart."""
+        """Commit what was prepared up to this checkpoint. May be called twice, or only after a restart."""
         raise NotImplementedError(f"{type(self).__name__} must define post_save(checkpoint_id)")
 
     def pre_restore(self, checkpoint_id: str) -> None:
