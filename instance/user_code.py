@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.api.api_constants import (
+    TOPOLOGY_AUTO_TASK_HOOKS,
     TOPOLOGY_SERIALIZER_CLASSNAME,
     TOPOLOGY_TICK_TUPLE_FREQ_MS,
     TOPOLOGY_TICK_TUPLE_FREQ_SECS,
@@ -21,7 +22,7 @@ from heronpy.api.config_values import decode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.user_code import load_class
+from heronpy.api.user_code import load_class, load_hooks
 from heronpy.common.errors import HeronError
 from heronpy.proto import plan_pb2, topology_pb2
 
@@ -81,6 +82,7 @@ class UserCode:
             task.component,
             task.user_metrics,
             task.launch.package_archive or task.launch.package_dir,
+            load_hooks(self.config.get(TOPOLOGY_AUTO_TASK_HOOKS)),
         )
         self.delegate = Delegate()
         self.object: Any = None

@@ -2,7 +2,7 @@
 
     heron submit local topologies/ack_and_fail.py AckAndFail --count 1000
 
-A bolt refuses every third payment at its first attempt. The spout hears of it through fail(),
+A bolt refuses every third payment at its first attempt. The spout is told by fail(),
 emits the payment again, and ends its input only when each one has been acked.
 """
 
@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 from collections import deque
+from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 
 
 class PaymentSpout(Spout):
@@ -23,11 +26,11 @@ class PaymentSpout(Spout):
 
     outputs = ["payment", "attempt"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.waiting = deque((number, 1) for number in range(config["ack_and_fail.count"]))
         self.pending: dict[int, int] = {}
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         if self.waiting:
             number, attempt = self.waiting.popleft()
             self.pending[number] = attempt
@@ -36,10 +39,10 @@ class PaymentSpout(Spout):
         elif not self.pending:
             self.end_of_input()
 
-    def ack(self, tup_id):
+    def ack(self, tup_id: int) -> None:
         del self.pending[tup_id]
 
-    def fail(self, tup_id):
+    def fail(self, tup_id: int) -> None:
         # Also called when the tuple was not acked within topology.message.timeout.secs.
         self.waiting.append((tup_id, self.pending.pop(tup_id) + 1))
 
@@ -49,7 +52,7 @@ class CheckBolt(Bolt):
 
     outputs = ["payment", "attempt"]
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         number, attempt = tup.values
         if number % 3 == 0 and attempt == 1:
             self.fail(tup)
@@ -63,33 +66,29 @@ class CheckBolt(Bolt):
 class BookBolt(Bolt):
     """Books payments. A replay may bring one twice, so it books by number, not by count."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.booked: set[int] = set()
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         number, attempt = tup.values
         self.booked.add(number)
         if attempt > 1:
             self.logger.info("payment %d booked at attempt %d", number, attempt)
         self.ack(tup)
 
-    def finish(self):
+    def finish(self) -> None:
         self.logger.info("%d payments booked", len(self.booked))
 
 
 def ack_and_fail(name: str, count: int = 1000) -> TopologyBuilder:
     """The topology: payments -> check -> book, at least once."""
     builder = TopologyBuilder(name)
-    payments = builder.add_spout(
-        "payments", PaymentSpout, par=1, config={"ack_and_fail.count": count}
-    )
+    payments = builder.add_spout("payments", PaymentSpout, par=1, config={"ack_and_fail.count": count})
     checked = builder.add_bolt("check", CheckBolt, par=2, inputs={payments: Grouping.SHUFFLE})
     builder.add_bolt("book", BookBolt, par=1, inputs={checked: Grouping.SHUFFLE})
     builder.set_config(
         {
-            api_constants.TOPOLOGY_RELIABILITY_MODE: (
-                api_constants.TopologyReliabilityMode.ATLEAST_ONCE
-            ),
+            api_constants.TOPOLOGY_RELIABILITY_MODE: (api_constants.TopologyReliabilityMode.ATLEAST_ONCE),
             # No more than this many payments are on their way at once.
             api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 50,
         }

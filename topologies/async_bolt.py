@@ -3,7 +3,7 @@
     heron submit local topologies/async_bolt.py AsyncBolt
 
 Each look-up takes a tenth of a second, as a web service would. A plain bolt would do ten a second;
-this one has up to 50 under way in its one process, and still acks each tuple on its own.
+this one runs up to 50 at once in its one process, and still acks each tuple on its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+from typing import Any
 
 from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 
 CITIES = ("Athens", "Berlin", "Cairo", "Dublin", "Essen")
 
@@ -26,11 +29,11 @@ class CitySpout(Spout):
 
     outputs = ["number", "city"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.numbers = itertools.count()
         self.limit = config.get("async_bolt.count", 0)
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         number = next(self.numbers)
         if self.limit and number >= self.limit:
             self.end_of_input()
@@ -43,7 +46,7 @@ class LookUpBolt(AsyncBolt):
 
     outputs = ["number", "weather"]
 
-    async def process(self, tup):
+    async def process(self, tup: Tuple) -> None:
         number, city = tup.values
         weather = await self.look_up(city)
         # No lock needed: all look-ups of a task share one thread and change only at an await.
@@ -60,7 +63,7 @@ class LookUpBolt(AsyncBolt):
 class ReportBolt(Bolt):
     """Reports the results."""
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         number, weather = tup.values
         if number % 1000 == 0:
             self.logger.info("%d: %s", number, weather)
@@ -76,7 +79,7 @@ def async_bolt(name: str, count: int = 0) -> TopologyBuilder:
         LookUpBolt,
         par=1,
         inputs={cities: Grouping.SHUFFLE},
-        # At most so many tuples are inside process() of one task at once.
+        # The limit of tuples that are inside process() of one task at once.
         config={"heron.instance.async_concurrency": 50},
     )
     builder.add_bolt("report", ReportBolt, par=1, inputs={weather: Grouping.SHUFFLE})
@@ -87,7 +90,7 @@ def main() -> None:
     """Describe the topology and submit it."""
     parser = argparse.ArgumentParser(description="Wait for many things at once.")
     parser.add_argument("name", nargs="?", default="AsyncBolt", help="name of the topology")
-    parser.add_argument("--count", type=int, default=0, help="end after so many; 0 for never")
+    parser.add_argument("--count", type=int, default=0, help="end after this many look-ups; 0: never")
     args = parser.parse_args()
     async_bolt(args.name, args.count).build_and_submit()
 

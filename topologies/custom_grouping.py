@@ -11,12 +11,16 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 from heronpy.common.hashing import stable_hash
 
 LARGE = frozenset({"acme", "globex"})
@@ -26,14 +30,14 @@ CUSTOMERS = ("acme", "brown", "clark", "globex", "hill", "young")
 class PriorityGrouping(ICustomGrouping):
     """The first task for large customers, the others for everybody else."""
 
-    def __init__(self, large):
+    def __init__(self, large: frozenset[str]) -> None:
         # The object travels to every sending task, with what it holds.
         self.large = large
 
-    def prepare(self, context, component, stream, target_tasks):
+    def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
         self.reserved, *self.others = sorted(target_tasks)
 
-    def choose_tasks(self, values):
+    def choose_tasks(self, values: Sequence[Any]) -> list[int]:
         customer = values[0]
         if customer in self.large:
             return [self.reserved]
@@ -46,10 +50,10 @@ class OrderSpout(Spout):
 
     outputs = ["customer", "amount"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.random = random.Random(context.get_task_id())
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         time.sleep(0.05)
         self.emit([self.random.choice(CUSTOMERS), self.random.randint(1, 500)])
 
@@ -57,10 +61,10 @@ class OrderSpout(Spout):
 class OrderBolt(Bolt):
     """Sums orders up; which customers it sees is the grouping's choice."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.totals: dict[str, int] = {}
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         customer, amount = tup.values
         self.totals[customer] = self.totals.get(customer, 0) + amount
         self.logger.info("%s has ordered for %d", customer, self.totals[customer])

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 
 
 class JobSpout(Spout):
@@ -23,10 +26,10 @@ class JobSpout(Spout):
 
     outputs = ["job", "size"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.job = 0
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         time.sleep(0.05)
         self.job += 1
         self.emit([self.job, self.job * 7 % 5 + 1])
@@ -38,17 +41,17 @@ class DispatchBolt(Bolt):
     # direct=True: tuples of this stream go only where `direct_task` says.
     outputs = [Stream(fields=["job", "size"], name="jobs", direct=True)]
 
-    def initialize(self, config, context):
-        self.load = dict.fromkeys(sorted(context.get_component_tasks("worker")), 0)
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.load = dict.fromkeys(context.get_component_tasks("worker") or [], 0)
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         job, size = tup.values
         worker = min(self.load, key=lambda task: self.load[task])
         self.load[worker] += size
         self.emit([job, size], stream="jobs", anchors=[tup], direct_task=worker)
         self.ack(tup)
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Tuple) -> None:
         """Once a second: half of the load is assumed to be done."""
         self.load = {task: load // 2 for task, load in self.load.items()}
 
@@ -56,10 +59,10 @@ class DispatchBolt(Bolt):
 class WorkerBolt(Bolt):
     """Does the jobs."""
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.done = 0
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         job, size = tup.values
         self.done += size
         self.logger.info("job %d of size %d done, %d in total", job, size, self.done)

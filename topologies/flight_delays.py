@@ -26,15 +26,22 @@ import time
 import zipfile
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 from heronpy.connectors.spark import SparkSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from heronpy.spark.batch import Batch
 
 MODES = ("EFFECTIVELY_ONCE", "ATLEAST_ONCE")
 KINDS = ("carrier", "origin")
@@ -43,7 +50,7 @@ DEP_DELAY, CARRIER, ORIGIN = 5, 9, 12
 
 
 class Flight(NamedTuple):
-    """A flight, as far as it matters here; a cancelled one has no delay."""
+    """The columns of a flight that are used here; a cancelled flight has no delay."""
 
     carrier: str
     origin: str
@@ -62,7 +69,7 @@ class ParseFlight(Bolt):
 
     outputs = ["carrier", "origin", "delay"]
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         # The anchor ties the flight to its line: the line is done when the flight is.
         self.emit(list(parse_flight(tup.values[0])), anchors=[tup])
         self.ack(tup)
@@ -74,31 +81,31 @@ class DelayStats(Bolt, StatefulComponent):
     outputs = ["kind", "key", "delay_minutes", "flights"]
     FLUSH_AFTER = 5000
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.kind = config["flight_delays.kind"]
         self.column = ParseFlight.outputs.index(self.kind)
         self.counted = 0
         # The flights of each count, because the count will be emitted in their name.
-        self.flights: dict[tuple[str, int | None], list] = {}
+        self.flights: dict[tuple[str, int | None], list[Tuple]] = {}
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         key, delay = tup.values[self.column], tup.values[2]
         self.flights.setdefault((key, delay), []).append(tup)
         self.counted += 1
         if self.counted >= self.FLUSH_AFTER:
             self.flush()
 
-    def process_tick(self, tup):
+    def process_tick(self, tup: Tuple) -> None:
         self.flush()
 
-    def finish(self):
+    def finish(self) -> None:
         self.flush()
 
-    def pre_save(self, checkpoint_id):
+    def pre_save(self, checkpoint_id: str) -> None:
         # What is emitted here belongs to the checkpoint, so nothing is left that a restore would need.
         self.flush()
 
-    def flush(self):
+    def flush(self) -> None:
         """Emit each count anchored to its flights: they are done when Spark has stored the count."""
         for (key, delay), tuples in self.flights.items():
             self.emit([self.kind, key, delay, len(tuples)], anchors=tuples)
@@ -108,7 +115,7 @@ class DelayStats(Bolt, StatefulComponent):
         self.counted = 0
 
 
-def store(spark, df, batch):
+def store(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
     """Runs in Spark for each micro-batch: sum its counts and add them to the table."""
     from pyspark.sql import functions as F
 
@@ -145,9 +152,7 @@ def flight_delays(name: str, csv_file: Path, output: Path, mode: str = MODES[0])
             output=output,
         )
     )
-    config = {
-        api_constants.TOPOLOGY_RELIABILITY_MODE: mode,
-    }
+    config: dict[str, str | int] = {api_constants.TOPOLOGY_RELIABILITY_MODE: mode}
     if mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
         # The table grows when a checkpoint is complete.
         config[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = 2

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import GlobalStreamId
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 
 
 class SensorSpout(Spout):
@@ -24,10 +27,10 @@ class SensorSpout(Spout):
     # A plain string is a field of the default stream; a Stream is a stream of its own.
     outputs = ["sensor", "celsius", Stream(fields=["sensor", "error"], name="broken")]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.count = 0
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         time.sleep(0.1)
         self.count += 1
         sensor = f"s{self.count % 3}"
@@ -42,10 +45,10 @@ class AverageBolt(Bolt):
 
     outputs = ["sensor", "average"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.sums: dict[str, tuple[float, int]] = {}
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         sensor, celsius = tup.values
         total, count = self.sums.get(sensor, (0.0, 0))
         self.sums[sensor] = (total + celsius, count + 1)
@@ -56,7 +59,7 @@ class AverageBolt(Bolt):
 class ReportBolt(Bolt):
     """Consumes two streams and tells them apart by where a tuple comes from."""
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         if tup.stream == "broken":
             self.logger.warning("%s is broken: %s", *tup.values)
         else:
@@ -68,9 +71,7 @@ def multi_stream(name: str) -> TopologyBuilder:
     """The topology: readings are averaged, averages and errors are reported."""
     builder = TopologyBuilder(name)
     sensors = builder.add_spout("sensors", SensorSpout, par=1)
-    averages = builder.add_bolt(
-        "average", AverageBolt, par=2, inputs={sensors: Grouping.fields("sensor")}
-    )
+    averages = builder.add_bolt("average", AverageBolt, par=2, inputs={sensors: Grouping.fields("sensor")})
     # `averages` alone means its default stream; spec["name"] or GlobalStreamId name another one.
     broken = GlobalStreamId("sensors", "broken")
     inputs = {averages: Grouping.SHUFFLE, broken: Grouping.SHUFFLE}

@@ -14,12 +14,19 @@ from __future__ import annotations
 import argparse
 import os
 import random
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
 from heronpy.connectors.spark import SparkSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from heronpy.spark.batch import Batch
 
 
 class SensorSpout(Spout):
@@ -27,33 +34,33 @@ class SensorSpout(Spout):
 
     outputs = ["sensor", "celsius"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.left = config["spark_sink.readings"]
-        self.pending: dict[int, list] = {}
+        self.pending: dict[int, list[str | float]] = {}
         self.again: list[int] = []
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         if self.again:
             tup_id = self.again.pop()
             self.emit(self.pending[tup_id], tup_id=tup_id)
         elif self.left > 0:
             self.left -= 1
-            reading = [f"sensor-{random.randrange(5)}", round(random.gauss(20, 3), 2)]
+            reading: list[str | float] = [f"sensor-{random.randrange(5)}", round(random.gauss(20, 3), 2)]
             self.pending[self.left] = reading
             self.emit(reading, tup_id=self.left)
         elif not self.pending:
             self.end_of_input()
 
-    def ack(self, tup_id):
+    def ack(self, tup_id: int) -> None:
         # The reading is in a batch that Spark has committed.
         self.pending.pop(tup_id, None)
 
-    def fail(self, tup_id):
+    def fail(self, tup_id: int) -> None:
         if tup_id in self.pending:
             self.again.append(tup_id)
 
 
-def average(spark, df, batch):
+def average(spark: SparkSession, df: DataFrame, batch: Batch) -> None:
     """Called in PySpark with a DataFrame of the batch's rows; `batch.options` is what spec() was given."""
     from pyspark.sql import functions as F
 

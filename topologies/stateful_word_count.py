@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from typing import Any
 
-from heronpy import Bolt, Grouping, Spout, StatefulComponent, TopologyBuilder
+from heronpy import Bolt, Grouping, HashMapState, Spout, StatefulComponent, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api import api_constants as constants
 from heronpy.connectors.files import FileSink
 
@@ -26,11 +27,11 @@ class LineSpout(Spout, StatefulComponent):
 
     outputs = ["line"]
 
-    def init_state(self, stateful_state):
+    def init_state(self, stateful_state: HashMapState) -> None:
         # Called before initialize: empty at the first start, later what was saved with the checkpoint.
         self.state = stateful_state
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.file = open(config["counts.file"], "rb")
         self.turn, offset = self.state.get("position", (1, 0))
         self.turns = config["counts.times"]
@@ -38,16 +39,16 @@ class LineSpout(Spout, StatefulComponent):
         self.due = 0.0
         self.update(config)
 
-    def update(self, changed):
+    def update(self, changed: dict[str, Any]) -> None:
         # Called with what `heron update --runtime-config` changes.
         rate = float(changed.get("counts.rate", 0))
         self.pause_s = 1 / rate if rate else 0.0
 
-    def pre_save(self, checkpoint_id):
+    def pre_save(self, checkpoint_id: str) -> None:
         # Called between two tuples: everything emitted before belongs to the checkpoint.
         self.state["position"] = (self.turn, self.file.tell())
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         if self.pause_s:
             now = time.monotonic()
             if now < self.due:
@@ -68,7 +69,7 @@ class SplitBolt(Bolt):
 
     outputs = ["word"]
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         for word in tup.values[0].split():
             self.emit([word])
 
@@ -78,15 +79,15 @@ class CountBolt(Bolt):
 
     outputs = ["word", "count"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts")
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         # The key is the value of the field that the input is grouped by.
         word = tup.values[0]
         self.counts[word] = self.counts.get(word, 0) + 1
 
-    def finish(self):
+    def finish(self) -> None:
         for word, count in self.counts.items():
             self.emit([word, count])
 
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("name", nargs="?", default="Counts", help="name of the topology")
     parser.add_argument("--file", required=True, help="the text to count")
     parser.add_argument("--out", required=True, help="folder for the counts")
-    parser.add_argument("--times", type=int, default=1, help="read the file so many times")
+    parser.add_argument("--times", type=int, default=1, help="number of times to read the file")
     parser.add_argument("--rate", type=float, default=0, help="lines per second; 0: as fast as they are counted")
     args = parser.parse_args()
     if not os.path.isfile(args.file):

@@ -3,7 +3,7 @@
     heron submit local topologies/streamlet_word_count.py StreamletWordCount
 
 Counts the words of each ten seconds, or of each `--window` seconds. Delivery is at least once:
-sources keep what they emitted and replay it until it has come through.
+sources keep what they emitted and replay it until it is fully processed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import operator
 import time
+from collections.abc import Iterator
 
 from heronpy.streamlet.builder import Builder
 from heronpy.streamlet.config import Config
@@ -25,7 +26,7 @@ LINES = (
 )
 
 
-def lines():
+def lines() -> Iterator[str]:
     """Ten lines a second, for ever. A source may be a function that yields or one that returns."""
     while True:
         for line in LINES:

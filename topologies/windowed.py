@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import math
 import time
+from typing import Any
 
-from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
+from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 
 
 class TemperatureSpout(Spout):
@@ -23,10 +26,10 @@ class TemperatureSpout(Spout):
 
     outputs = ["celsius"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.count = 0
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         time.sleep(0.1)
         self.count += 1
         self.emit([20.0 + 5.0 * math.sin(self.count / 50.0)])
@@ -37,7 +40,7 @@ class AverageBolt(SlidingWindowBolt):
 
     outputs = ["start", "end", "average"]
 
-    def processWindow(self, window_info, tuples):
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         if not tuples:
             return
         average = sum(tup.values[0] for tup in tuples) / len(tuples)
@@ -50,7 +53,7 @@ class CountBolt(TumblingWindowBolt):
 
     outputs = ["start", "end", "count"]
 
-    def processWindow(self, window_info, tuples):
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         self.logger.info("%d readings in this window", len(tuples))
         self.emit([window_info.start, window_info.end, len(tuples)])
 

@@ -14,11 +14,9 @@ import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.spout.spout import Spout
-from heronpy.api.stream import Grouping
-from heronpy.api.topology import TopologyBuilder
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
 
 BUILT_IN = (
     "the quick brown fox jumps over the lazy dog",
@@ -32,11 +30,11 @@ class LineSpout(Spout):
 
     outputs = ["line"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         # What a component needs travels in its configuration: this runs in another process than
         # main(), perhaps on another machine.
         files = config.get("word_count.files") or []
-        tasks = sorted(context.get_component_tasks(context.get_component_id()))
+        tasks = context.get_component_tasks(context.get_component_id()) or []
         mine = files[tasks.index(context.get_task_id()) :: len(tasks)]
         self.lines = self.read(mine) if files else itertools.cycle(BUILT_IN)
 
@@ -47,7 +45,7 @@ class LineSpout(Spout):
             with open(path, encoding="utf-8") as file:
                 yield from file
 
-    def next_tuple(self):
+    def next_tuple(self) -> None:
         # next_tuple must not block and must not loop: one call, one tuple.
         line = next(self.lines, None)
         if line is None:
@@ -61,7 +59,7 @@ class SplitBolt(Bolt):
 
     outputs = ["word"]
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         for word in tup.values[0].split():
             # The anchor matters only under ATLEAST_ONCE, and costs nothing otherwise.
             self.emit([word], anchors=[tup])
@@ -73,19 +71,19 @@ class CountBolt(Bolt):
 
     outputs = ["word", "count"]
 
-    def initialize(self, config, context):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts: Counter[str] = Counter()
         self.seen = 0
 
-    def process(self, tup):
+    def process(self, tup: Tuple) -> None:
         self.counts[tup.values[0]] += 1
         self.seen += 1
         if self.seen % 100_000 == 0:
             self.logger.info("%d words so far, most often %s", self.seen, self.counts.most_common(3))
         self.ack(tup)
 
-    def finish(self):
-        """Called once when the input has ended and everything before has come through."""
+    def finish(self) -> None:
+        """Called once, when the input has ended and all of it is processed."""
         for word, count in self.counts.most_common():
             self.logger.info("%s: %d", word, count)
             self.emit([word, count])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,13 +12,12 @@ if TYPE_CHECKING:
 class ICustomGrouping:
     """Chooses the tasks that receive a tuple. It runs in the emitting task."""
 
-    def prepare(self, context: TopologyContext, component: str, stream: str,
-                target_tasks: list[int]) -> None:
+    def prepare(self, context: TopologyContext, component: str, stream: str, target_tasks: list[int]) -> None:
         """Called before the first tuple and again when the target tasks change.
 
         `component` and `stream` name the source; `target_tasks` are the task ids to choose from.
         """
 
-    def choose_tasks(self, values: Any) -> list[int]:
+    def choose_tasks(self, values: Sequence[Any]) -> list[int]:
         """The tasks among `target_tasks` that receive the tuple with these values."""
         raise NotImplementedError(f"{type(self).__name__} must define choose_tasks(values)")

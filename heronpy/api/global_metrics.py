@@ -1,4 +1,4 @@
-"""Counters that any code of the process can increment by name, without a context at hand.
+"""Counters that any code of the process can increment by name, without a context.
 
 The runtime calls `init` once per task; the counters are reported as `__auto__/<key>`.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from heronpy.api.metrics import MultiCountMetric
+from heronpy.api.metrics import MetricsCollector, MultiCountMetric
 
 lock = threading.Lock()
 root_name = "__auto__"
 registered = False
-_collector: Any = None
+_collector: MetricsCollector | None = None
 
 
 class _LockedMultiCountMetric(MultiCountMetric):
@@ -36,7 +36,7 @@ def incr(key: str, to_add: int | float = 1, *, by: int | float | None = None) ->
 safe_incr = incr
 
 
-def init(metrics_collector: Any, metrics_bucket: float) -> None:
+def init(metrics_collector: MetricsCollector, metrics_bucket: float) -> None:
     """Registers the counters with the collector of this process; once per collector."""
     global registered, _collector
     with lock:

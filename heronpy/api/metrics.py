@@ -8,15 +8,22 @@ threads.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 
 class IMetric:
     """Interface of a metric."""
 
     def get_value_and_reset(self) -> Any:
-        """The value since the last call. A dict is one value per key; None is nothing to report."""
+        """The value since the last call. A dict holds one value per key; None means nothing to report."""
         raise NotImplementedError(f"{type(self).__name__} must define get_value_and_reset()")
+
+
+class MetricsCollector(Protocol):
+    """What the runtime collects metrics with."""
+
+    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
+        """Has `metric.get_value_and_reset()` called every `time_bucket_in_sec` seconds."""
 
 
 class CountMetric(IMetric):
@@ -42,7 +49,7 @@ class MultiCountMetric(IMetric):
         self.value: dict[Any, CountMetric] = {}
 
     def add_key(self, key: Any) -> None:
-        """Makes the key known, so that it is reported even while zero."""
+        """Declares a key, so that it is reported even while zero."""
         self.incr(key, to_add=0)
 
     def incr(self, key: Any, to_add: int | float = 1) -> None:
@@ -60,7 +67,7 @@ class IReducer:
     """Interface of a reducer: folds values into one."""
 
     def init(self) -> None:
-        """Starts afresh."""
+        """Resets the reducer."""
 
     def reduce(self, value: Any) -> None:
         """Takes one more value."""
@@ -120,7 +127,7 @@ class MultiReducedMetric(IMetric):
         self.value[key].update(value)
 
     def add_key(self, key: Any) -> None:
-        """Makes the key known."""
+        """Declares a key."""
         if key not in self.value:
             self.value[key] = ReducedMetric(self.reducer)
 

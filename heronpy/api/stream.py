@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
@@ -65,6 +65,10 @@ class CustomGrouping(NamedTuple):
     python_serialized: bytes
 
 
+#: What may be given as the grouping of an input: one of `Grouping`'s constants, or a result of its methods.
+AnyGrouping: TypeAlias = int | FieldGrouping | CustomGrouping
+
+
 class Grouping:
     """The ways to choose the tasks of a consumer that receive a tuple."""
 
@@ -91,15 +95,16 @@ class Grouping:
                 and gtype in (cls.SHUFFLE, cls.ALL, cls.LOWEST, cls.NONE, cls.DIRECT))
 
     @classmethod
-    def fields(cls, *fields: Any) -> FieldGrouping:
+    def fields(cls, *fields: str | Sequence[str]) -> FieldGrouping:
         """Equal values of these fields (names, or one list of names) go to the same task."""
-        names = fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields
-        for name in names:
+        names: list[str] = []
+        for name in fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields:
             if not isinstance(name, str):
                 raise TypeError(f"Fields grouping takes field names, given: {name!r}")
+            names.append(name)
         if not names:
             raise ValueError("Fields grouping needs at least one field name")
-        return FieldGrouping(topology_pb2.Grouping.Value("FIELDS"), list(names))
+        return FieldGrouping(topology_pb2.Grouping.Value("FIELDS"), names)
 
     @classmethod
     def custom(cls, customgrouper: ICustomGrouping | str) -> CustomGrouping:

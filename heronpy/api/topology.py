@@ -103,15 +103,15 @@ _submissions_ignored = False
 
 
 def are_submissions_ignored() -> bool:
-    """Whether a task loads the file that described the topology at this moment."""
+    """Whether a task is loading the file that described the topology right now."""
     return _submissions_ignored
 
 
 @contextlib.contextmanager
 def submissions_ignored() -> Iterator[None]:
-    """While a task loads the file that described the topology, submitting it again does nothing.
+    """Makes submitting a no-op while a task loads the file that described the topology.
 
-    So a file without an `if __name__ == "__main__"` block works, too.
+    So files without an `if __name__ == "__main__"` block work.
     """
     global _submissions_ignored
     before, _submissions_ignored = _submissions_ignored, True

@@ -6,24 +6,96 @@ so that the path of each tuple can skip the hooks with one test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
+from heronpy.api.metrics import IMetric, MetricsCollector
 from heronpy.api.state.keyed_state import KeyedState, KeyedStates
-from heronpy.api.task_hook import (
-    BoltAckInfo,
-    BoltExecuteInfo,
-    BoltFailInfo,
-    EmitInfo,
-    ITaskHook,
-    SpoutAckInfo,
-    SpoutFailInfo,
-)
-from heronpy.common.errors import ConfigError
+from heronpy.api.tuple import Tuple
 from heronpy.proto import topology_pb2
 
 _MS_PER_NS = 1e-6
+
+
+class EmitInfo(NamedTuple):
+    """A tuple was emitted; `out_tasks` are the tasks chosen by direct or custom grouping."""
+
+    values: Sequence[Any]
+    stream_id: str
+    task_id: int
+    out_tasks: list[int] | None
+
+
+class SpoutAckInfo(NamedTuple):
+    """A spout's tuple was fully processed."""
+
+    message_id: Any
+    spout_task_id: int
+    complete_latency_ms: float
+
+
+class SpoutFailInfo(NamedTuple):
+    """A spout's tuple failed or timed out."""
+
+    message_id: Any
+    spout_task_id: int
+    fail_latency_ms: float
+
+
+class BoltExecuteInfo(NamedTuple):
+    """A bolt has returned from `process`."""
+
+    heron_tuple: Tuple
+    executing_task_id: int
+    execute_latency_ms: float
+
+
+class BoltAckInfo(NamedTuple):
+    """A bolt acked a tuple."""
+
+    heron_tuple: Tuple
+    acking_task_id: int
+    process_latency_ms: float
+
+
+class BoltFailInfo(NamedTuple):
+    """A bolt failed a tuple."""
+
+    heron_tuple: Tuple
+    failing_task_id: int
+    fail_latency_ms: float
+
+
+class ITaskHook:
+    """User code called at every step of a tuple's life in a task; every method is optional.
+
+    Hooks are added with `context.add_task_hook(hook)` in `initialize`, or for all components with the
+    configuration key `topology.auto.task.hooks`, a list of class paths. A task without hooks pays nothing.
+    """
+
+    def prepare(self, conf: dict[str, Any], context: TopologyContext) -> None:
+        """Called after the component's `initialize`."""
+
+    def clean_up(self) -> None:
+        """Called before the task ends."""
+
+    def emit(self, emit_info: EmitInfo) -> None:
+        """Called after every emit."""
+
+    def spout_ack(self, spout_ack_info: SpoutAckInfo) -> None:
+        """Called when a spout's tuple is acked."""
+
+    def spout_fail(self, spout_fail_info: SpoutFailInfo) -> None:
+        """Called when a spout's tuple fails."""
+
+    def bolt_execute(self, bolt_execute_info: BoltExecuteInfo) -> None:
+        """Called after a bolt processed a tuple."""
+
+    def bolt_ack(self, bolt_ack_info: BoltAckInfo) -> None:
+        """Called after a bolt acked a tuple."""
+
+    def bolt_fail(self, bolt_fail_info: BoltFailInfo) -> None:
+        """Called after a bolt failed a tuple."""
 
 
 class StreamId(NamedTuple):
@@ -36,9 +108,17 @@ class StreamId(NamedTuple):
 class TopologyContext:
     """The context of one task."""
 
-    def __init__(self, config: dict[str, Any], topology: topology_pb2.Topology,
-                 task_to_component: Mapping[int, str], task_id: int, component: str,
-                 metrics_collector: Any = None, package_path: str | None = None) -> None:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        topology: topology_pb2.Topology,
+        task_to_component: Mapping[int, str],
+        task_id: int,
+        component: str,
+        metrics_collector: MetricsCollector | None = None,
+        package_path: str | None = None,
+        task_hooks: Iterable[ITaskHook] = (),
+    ) -> None:
         self._config = config
         self._topology = topology
         self._task_id = task_id
@@ -50,14 +130,13 @@ class TopologyContext:
         #: Makes keyed states; the runtime replaces it where they are saved.
         self.keyed_states: Callable[[str, float | None], KeyedState] = KeyedStates()
         self._sources = {
-            bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype
-                             for i in bolt.inputs}
+            bolt.comp.name: {StreamId(i.stream.id, i.stream.component_name): i.gtype for i in bolt.inputs}
             for bolt in topology.bolts
         }
         self._hooks: list[ITaskHook] = []
         self.has_hooks = False
         self.update(task_to_component)
-        for hook in _auto_hooks(config.get(TOPOLOGY_AUTO_TASK_HOOKS)):
+        for hook in task_hooks:
             self.add_task_hook(hook)
 
     def update(self, task_to_component: Mapping[int, str]) -> None:
@@ -85,7 +164,7 @@ class TopologyContext:
         return str(self._topology.name)
 
     def get_topology_id(self) -> str:
-        """The id of this submission of the topology; another submission has another one."""
+        """The id of this submission of the topology; each submission has its own."""
         return str(self._topology.id)
 
     def keyed_state(self, name: str, ttl_s: float | None = None) -> KeyedState:
@@ -93,23 +172,22 @@ class TopologyContext:
 
         Its keys are the values of the field that the component's input is grouped by, or tuples of
         them when there are several; they move with their tuples when the parallelism changes. With
-        `ttl_s` a key vanishes that long after it was last written. In other modes it is in memory only.
+        `ttl_s` a key expires that many seconds after its last write. In other modes it is in memory only.
         """
         return self.keyed_states(name, ttl_s)
 
     @property
     def attempt(self) -> int:
-        """Which start of this part of the topology this is, from 1, in mode EFFECTIVELY_ONCE; else 0.
+        """In mode EFFECTIVELY_ONCE, the number of starts of this part of the topology, this one included; else 0.
 
-        It grows with every restore and tells what this process wrote from what an earlier one did.
+        It grows with every restore, so it tells the output of this process from that of an earlier one.
         """
         return self._attempt
 
-    def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
+    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
         """Has `metric.get_value_and_reset()` collected every `time_bucket_in_sec` seconds."""
         if self._metrics_collector is None:
-            raise RuntimeError(f"Metric {name!r} cannot be registered: this context has no metrics "
-                               "collector.")
+            raise RuntimeError(f"Metric {name!r} cannot be registered: this context has no metrics collector.")
         self._metrics_collector.register_metric(name, metric, time_bucket_in_sec)
 
     def get_sources(self, component_id: str) -> dict[StreamId, int] | None:
@@ -133,7 +211,7 @@ class TopologyContext:
         """
         return self._package_path
 
-    def get_metrics_collector(self) -> Any:
+    def get_metrics_collector(self) -> MetricsCollector | None:
         """The runtime's collector of metrics."""
         return self._metrics_collector
 
@@ -144,7 +222,7 @@ class TopologyContext:
         self._hooks.append(task_hook)
         self.has_hooks = True
 
-    # Called by the runtime. Latencies come in nanoseconds.
+    # Called by the runtime, with its own class of tuple. Latencies are in nanoseconds.
 
     def invoke_hook_prepare(self) -> None:
         """After the component's `initialize`."""
@@ -156,7 +234,7 @@ class TopologyContext:
         for hook in self._hooks:
             hook.clean_up()
 
-    def invoke_hook_emit(self, values: Any, stream_id: str, out_tasks: Any) -> None:
+    def invoke_hook_emit(self, values: Sequence[Any], stream_id: str, out_tasks: list[int] | None) -> None:
         """After an emit."""
         self._invoke(lambda hook: hook.emit, EmitInfo(values, stream_id, self._task_id, out_tasks))
 
@@ -188,25 +266,3 @@ class TopologyContext:
     def _invoke(self, method_of: Callable[[ITaskHook], Callable[[Any], None]], info: Any) -> None:
         for hook in self._hooks:
             method_of(hook)(info)
-
-
-def _auto_hooks(paths: Any) -> list[ITaskHook]:
-    """New hooks of the classes named in the configuration (a list, or names joined by commas)."""
-    # Imported here: loading user code needs the whole API, which needs this module.
-    from heronpy.api.user_code import load_class
-
-    if paths is None:
-        return []
-    if isinstance(paths, str):
-        paths = [path.strip() for path in paths.split(",") if path.strip()]
-    if not isinstance(paths, (list, tuple)):
-        raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} must be a list of class paths, "
-                          f"given: {paths!r}")
-    hooks: list[ITaskHook] = []
-    for path in paths:
-        cls = path if isinstance(path, type) else load_class(str(path))
-        if not issubclass(cls, ITaskHook):
-            raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} names {path}, which is not an "
-                              "ITaskHook; extend heronpy.api.task_hook.ITaskHook.")
-        hooks.append(cls())
-    return hooks

@@ -1,11 +1,11 @@
 """The tuple as user code sees it.
 
-The runtime's own tuple is another class with the same attributes, so code should read attributes
-and not test the type.
+The runtime's own tuple is another class with the same attributes: read attributes, do not test the type.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
@@ -20,7 +20,7 @@ class Tuple(NamedTuple):
     component: str
     stream: str
     task: int | None
-    values: Any
+    values: Sequence[Any]
 
 
 class TupleHelper:
@@ -32,10 +32,10 @@ class TupleHelper:
     @staticmethod
     def make_tick_tuple() -> Tuple:
         """A tick tuple: it comes from no task and carries no values."""
-        return Tuple(TupleHelper.TICK_TUPLE_ID, TupleHelper.TICK_SOURCE_COMPONENT,
-                     TupleHelper.TICK_TUPLE_ID, None, ())
+        tick = TupleHelper.TICK_TUPLE_ID
+        return Tuple(tick, TupleHelper.TICK_SOURCE_COMPONENT, tick, None, ())
 
     @staticmethod
-    def is_tick(tup: Any) -> bool:
+    def is_tick(tup: Tuple) -> bool:
         """Whether `tup` is a tick, told by its stream."""
-        return bool(tup.stream == TupleHelper.TICK_TUPLE_ID)
+        return tup.stream == TupleHelper.TICK_TUPLE_ID

@@ -20,11 +20,13 @@ from types import ModuleType, TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from heronpy.api import arguments
+from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
 from heronpy.api.component.component_spec import LOCAL_CLASSES, MAIN_ALIAS
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
 from heronpy.api.topology import Topology, TopologyType, submissions_ignored
-from heronpy.common.errors import HeronError, PackageError, TopologyError
+from heronpy.api.topology_context import ITaskHook
+from heronpy.common.errors import ConfigError, HeronError, PackageError, TopologyError
 
 _T = TypeVar("_T")
 
@@ -48,7 +50,7 @@ class UserCodeError(TopologyError):
 
 
 def prepare_path(package_dir: str | None) -> None:
-    """Puts the package directory, and the dependencies that a pex keeps in `.deps`, on sys.path."""
+    """Puts the package directory, and the dependencies of a pex (`.deps`), on sys.path."""
     if not package_dir:
         return
     root = Path(package_dir).resolve()
@@ -95,12 +97,32 @@ def load_class(class_path: str, launch: Any = None) -> type[Any]:
                             "find it; move it to the top level of its module.")
     module_name, _, name = class_path.rpartition(".")
     if not module_name or not name:
-        raise UserCodeError(f"{class_path!r} is no class path; write it as module.Class.")
+        raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class.")
     value = _resolve(class_path)
     if not isinstance(value, type):
         raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; "
                             "name a class.")
     return value
+
+
+def load_hooks(paths: Any) -> list[ITaskHook]:
+    """New hooks of the classes that `topology.auto.task.hooks` names: a list, or names joined by commas."""
+    if paths is None:
+        return []
+    if isinstance(paths, str):
+        paths = [path.strip() for path in paths.split(",") if path.strip()]
+    if not isinstance(paths, (list, tuple)):
+        raise ConfigError(f"{TOPOLOGY_AUTO_TASK_HOOKS} must be a list of class paths, given: {paths!r}")
+    hooks: list[ITaskHook] = []
+    for path in paths:
+        cls = path if isinstance(path, type) else load_class(str(path))
+        if not issubclass(cls, ITaskHook):
+            raise ConfigError(
+                f"{TOPOLOGY_AUTO_TASK_HOOKS} names {path}, which is not an ITaskHook; "
+                "extend heronpy.api.task_hook.ITaskHook."
+            )
+        hooks.append(cls())
+    return hooks
 
 
 def load_custom_grouping(serialized: bytes, launch: Any = None) -> ICustomGrouping:
@@ -137,7 +159,7 @@ def _resolve(class_path: str) -> Any:
         if cut > 1 and not _module_exists(module_name):
             continue
         return _attribute(_import(module_name), ".".join(parts[cut:]), class_path)
-    raise UserCodeError(f"{class_path!r} is no class path; write it as module.Class.")
+    raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class.")
 
 
 def _module_exists(module_name: str) -> bool:
@@ -148,7 +170,7 @@ def _module_exists(module_name: str) -> bool:
         try:
             return importlib.util.find_spec(module_name) is not None
         except ModuleNotFoundError as error:
-            # A parent is missing, or is a module and no package: then this is no module either.
+            # A parent is missing or is not a package, so this module does not exist.
             if error.name and (module_name + ".").startswith(error.name + "."):
                 return False
             raise
@@ -246,7 +268,7 @@ def user_traceback(error: BaseException) -> str:
     frames = error.__traceback__
     while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    # All frames are ours when a connector of ours fails: then they are what there is to say.
+    # When one of our own connectors fails, all frames are ours: show them all.
     text = "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
     for package, source in _SUBMITTED_AS.items():
         text = text.replace(f'File "{package}{os.sep}', f'File "{source}{os.sep}')
@@ -260,5 +282,5 @@ def is_runtime_frame(file: str) -> bool:
 
 
 def _of_files(error: BaseException) -> TracebackType | None:
-    """No frames for what is about a file that cannot be compiled or found, else all of them."""
+    """No frames for a file that cannot be compiled or found, else all of them."""
     return None if isinstance(error, (SyntaxError, ImportError)) else error.__traceback__

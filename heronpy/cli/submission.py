@@ -59,13 +59,13 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     from heronpy.packing import pack
     from heronpy.plan.component_config import add_our_names, config_of, reliability_mode
     from heronpy.plan.logical import LogicalPlan
-    from heronpy.plan.validation import key_group_problems
+    from heronpy.plan.validation import key_group_problems, validate, warnings
     from heronpy.storage.stores import check_stores
 
     add_our_names(topology)
     logical = LogicalPlan.from_topology(topology)
-    logical.validate()
-    for text in logical.warnings():
+    validate(logical)
+    for text in warnings(logical):
         output.warning(f"{text[:1].lower()}{text[1:]}")
     _check_support(topology)
     configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}

@@ -217,7 +217,7 @@ def replan(
     from heronpy.packing import repack
     from heronpy.plan.component_config import reliability_mode
     from heronpy.plan.logical import LogicalPlan
-    from heronpy.plan.validation import key_group_problems
+    from heronpy.plan.validation import key_group_problems, validate
 
     topology = session.topology(name)
     parts = {part.comp.name: part.comp for part in components_of(topology)}
@@ -226,7 +226,7 @@ def replan(
     if containers is not None:
         set_key(topology.topology_config, CONTAINERS, str(containers))
     logical = LogicalPlan.from_topology(topology)
-    logical.validate()
+    validate(logical)
     launch = session.launch_of(session.find(name))
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, settings_for(launch, "checkpoint").key_groups)

@@ -1,7 +1,7 @@
 """The logical plan: components, streams and who consumes what, as the user described it.
 
-`LogicalPlan.from_topology` never fails on a wrong topology, so that `validate` (in validation.py)
-can name everything that is wrong. The order of components is spouts first, then bolts, as defined;
+`LogicalPlan.from_topology` never fails on a wrong topology, so that `heronpy.plan.validation.validate` can
+name everything that is wrong. The order of components is spouts first, then bolts, as defined;
 output streams are numbered by their sorted names, and that number is what travels in frames.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import ConfigMap, config_of, did_you_mean, parallelism_of
-from heronpy.plan.validation import problems, warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +182,6 @@ class LogicalPlan:
                     came_from[following] = name
                     waiting.append(following)
         raise AssertionError(f"{start} is in a strongly connected component without a cycle")
-
-    def problems(self) -> list[str]:
-        """Everything that is wrong, one sentence each."""
-        return problems(self)
-
-    def warnings(self) -> list[str]:
-        """What may go wrong without being wrong, one sentence each."""
-        return warnings(self)
-
-    def validate(self) -> None:
-        """Raise TopologyError that names everything that is wrong, one sentence a line."""
-        found = self.problems()
-        if found:
-            raise TopologyError("\n".join(found))
 
 
 def _component(part: Any, is_spout: bool, topology_config: ConfigMap) -> ComponentDef:

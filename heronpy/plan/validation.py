@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from heronpy.common.errors import TopologyError
 from heronpy.common.ids import name_problem, topology_name_problem
 from heronpy.plan import windows
 from heronpy.plan.component_config import PARALLELISM_KEY, did_you_mean, key_problem
 from heronpy.plan.grouping import missing_field
+from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2 as pb
-
-if TYPE_CHECKING:
-    from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 
 #: More tasks than any single topology can start; a typing mistake, not a plan.
 TASKS_MAX = 100_000
@@ -37,6 +35,13 @@ def problems(plan: LogicalPlan) -> list[str]:
     if not found:
         found += [*_cycles(plan), *_reach(plan), *windows.problems(plan)]
     return found
+
+
+def validate(plan: LogicalPlan) -> None:
+    """Raise TopologyError that names everything that is wrong, one sentence a line."""
+    found = problems(plan)
+    if found:
+        raise TopologyError("\n".join(found))
 
 
 def warnings(plan: LogicalPlan) -> list[str]:
@@ -207,7 +212,7 @@ def _shown(path: list[str]) -> str:
 
 
 def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
-    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups (T45).
+    """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups.
 
     A key group belongs to one task, so a task beyond their number would never get a key.
     """

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heronpy.common.errors import ConfigError
 from heronpy.simulator.eventloop import VirtualLoop
+from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask
 from heronpy.simulator.tuples import SimulatedTuple
-
-if TYPE_CHECKING:
-    from heronpy.simulator.world import World
 
 CONCURRENCY_KEY = "heron.instance.async_concurrency"
 CONCURRENCY = 64
@@ -21,7 +19,7 @@ CONCURRENCY = 64
 class AsyncBoltTask(BoltTask):
     """Starts a coroutine per tuple while there is room; a step is one start and one turn."""
 
-    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+    def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
         self.loop = VirtualLoop(world.clock)
         self.most_at_once = 0

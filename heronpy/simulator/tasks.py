@@ -10,7 +10,7 @@ import logging
 import pickle
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt
@@ -21,6 +21,7 @@ from heronpy.api.state.stateful_component import StatefulComponent, call_pre_sav
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
+from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
@@ -28,10 +29,8 @@ from heronpy.simulator.errors import SimulationError
 from heronpy.simulator.metrics import MetricsCollector
 from heronpy.simulator.outputs import Outputs
 from heronpy.simulator.serialization import ValueCodec
+from heronpy.simulator.shared import Shared
 from heronpy.simulator.tuples import Delivery, SimulatedTuple
-
-if TYPE_CHECKING:
-    from heronpy.simulator.world import World
 
 _LEVELS = {
     "trace": logging.DEBUG,
@@ -55,7 +54,7 @@ class SimTask:
 
     is_spout = False
 
-    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+    def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         self.world = world
         self.task_id = task_id
         self.index = index
@@ -70,7 +69,13 @@ class SimTask:
         self.codec = ValueCodec(self.config)
         self.outputs = Outputs(world.plan, self.component, world.tasks_of, world.rng, world.key_groups)
         self.context = TopologyContext(
-            self.config, world.topology, world.component_of, task_id, self.component, self.metrics
+            self.config,
+            world.topology,
+            world.component_of,
+            task_id,
+            self.component,
+            self.metrics,
+            task_hooks=load_hooks(self.config.get(api_constants.TOPOLOGY_AUTO_TASK_HOOKS)),
         )
         parallelism = len(world.tasks_of[self.component])
         width = grouping_width(getattr(message, "inputs", ()))
@@ -191,7 +196,7 @@ class SpoutTask(SimTask):
 
     is_spout = True
 
-    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+    def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
         self.is_exhausted = False
         self.is_active = True
@@ -302,7 +307,7 @@ class SpoutTask(SimTask):
 class BoltTask(SimTask):
     """A task of a bolt."""
 
-    def __init__(self, world: World, message: Any, task_id: int, index: int) -> None:
+    def __init__(self, world: Shared, message: Any, task_id: int, index: int) -> None:
         super().__init__(world, message, task_id, index)
         self.queue: deque[Delivery] = deque()
         self.tick_at: float | None = None

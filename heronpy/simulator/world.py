@@ -1,75 +1,23 @@
-"""Everything that the tasks of one simulation share, and the making of those tasks.
-
-Task ids are those of a first packing: from 1 on, spouts first, components in the order of their
-definition.
-"""
+"""The tasks of one simulation, and how they are made."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from heronpy.api import api_constants, global_metrics
-from heronpy.api.api_constants import TopologyReliabilityMode
-from heronpy.api.config_values import decode_config
-from heronpy.api.user_code import load_class
 from heronpy.common.errors import TopologyError
-from heronpy.common.rooms import CheckpointSettings
-from heronpy.plan.logical import LogicalPlan
-from heronpy.simulator.acking import AckTracker
 from heronpy.simulator.async_tasks import AsyncBoltTask
-from heronpy.simulator.clock import VirtualClock
-from heronpy.simulator.metrics import MetricsCollector
-from heronpy.simulator.records import Records
-from heronpy.simulator.sinks import CollectingSink, is_spark_sink
+from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
 from heronpy.simulator.tuples import Delivery
 
-# Spouts rest while more tuples than this wait in bolts: the simulator's backpressure.
-QUEUED_MAX = 1000
 
-
-class World:
-    """Plan, clock, trees, records and tasks of a simulation."""
+class World(Shared):
+    """What the tasks share, and the tasks."""
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
-        self.topology = topology
-        #: Whether the rows of Spark sinks are kept instead of being handed over.
-        self.collects = collects
-        self.plan = LogicalPlan.from_topology(topology)
-        self.plan.validate()
-        self.rng = random.Random(seed)
-        self.clock = VirtualClock()
-        self.tracker = AckTracker()
-        self.records = Records(records_limit)
-        self.queued = 0
-        self._last_edge = 0
-        config = decode_config(topology.topology_config, unpickle=False)
-        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-        self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
-        groups = config.get("heron.checkpoint.key_groups", CheckpointSettings().key_groups)
-        # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
-        self.key_groups = int(groups) if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
-        times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
-        timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
-        self.timeout_s = timeout_s if times_out and self.is_acking else float("inf")
-        self.tasks_of: dict[str, list[int]] = {}
-        self.component_of: dict[int, str] = {}
-        for name, component in self.plan.components.items():
-            first = len(self.component_of) + 1
-            self.tasks_of[name] = list(range(first, first + component.parallelism))
-            self.component_of.update(dict.fromkeys(self.tasks_of[name], name))
+        super().__init__(topology, seed, records_limit, collects)
         self._messages = {part.comp.name: part for part in (*topology.spouts, *topology.bolts)}
         self.tasks: dict[int, SimTask] = {}
-        # The global counters belong to the process: what other tests left in them is dropped.
-        global_metrics.metricsContainer.get_value_and_reset()
-        self.global_metrics = MetricsCollector()
-        global_metrics.init(self.global_metrics, 1)
-
-    @property
-    def is_congested(self) -> bool:
-        """Whether spouts must rest."""
-        return self.queued > QUEUED_MAX
 
     @property
     def spouts(self) -> list[SpoutTask]:
@@ -107,12 +55,6 @@ class World:
         task = self.tasks[task_id] = kind(self, message, task_id, index)
         return task
 
-    def class_of(self, message: Any) -> type[Any]:
-        """The class of a component's objects: the user's, or what stands in for a Spark sink."""
-        if self.collects and is_spark_sink(message.comp):
-            return CollectingSink
-        return load_class(message.comp.class_name)
-
     def drop_task(self, task_id: int) -> None:
         """Forget a task with all that is in it, as when its process dies."""
         task = self.tasks[task_id]
@@ -123,13 +65,7 @@ class World:
         if isinstance(task, SpoutTask):
             self.tracker.forget_owner(task_id)
 
-    def next_edge(self) -> int:
-        """A number for one copy of one tuple."""
-        self._last_edge += 1
-        return self._last_edge
-
     def deliver(self, task_id: int, delivery: Delivery) -> None:
-        """Put a tuple into the queue of its task."""
         task = self.tasks[task_id]
         assert isinstance(task, BoltTask)
         task.queue.append(delivery)

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, overload
 
 from heronpy.api.topology import TopologyBuilder
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.generator import Generator
-from heronpy.streamlet.streamlet import Streamlet
+from heronpy.streamlet.streamlet import GeneratorStreamlet, Streamlet, SupplierStreamlet
+
+_T = TypeVar("_T")
+_S = TypeVar("_S", bound=Streamlet[Any])
 
 
 class Builder:
     """Collects the sources of a computation and turns the graph behind them into a topology."""
 
     def __init__(self) -> None:
-        self._sources: list[Streamlet] = []
+        self._sources: list[Streamlet[Any]] = []
 
-    def new_source(self, source: Callable[[], Any] | Generator) -> Streamlet:
+    @overload
+    def new_source(self, source: Generator[_T]) -> Streamlet[_T]: ...
+    @overload
+    def new_source(self, source: Callable[[], Iterator[_T]]) -> Streamlet[_T]: ...
+    @overload
+    def new_source(self, source: Callable[[], _T | None]) -> Streamlet[_T]: ...
+    def new_source(self, source: Callable[[], Any] | Generator[Any]) -> Streamlet[Any]:
         """Start a streamlet from a Generator or from a function without arguments.
 
-        A function returns one element per call, or None when it has none now; it ends the input
-        by raising StopIteration. A generator function (one that yields) is run once to its end.
+        A function returns one element per call, or None if none is available yet; it ends the
+        input by raising StopIteration. A generator function (one that yields) is run once to its end.
         """
-        from heronpy.streamlet.impl.generatorspout import GeneratorStreamlet
-        from heronpy.streamlet.impl.supplierspout import SupplierStreamlet
-
-        streamlet: Streamlet
         if isinstance(source, Generator):
-            streamlet = GeneratorStreamlet(source)
-        elif callable(source):
-            streamlet = SupplierStreamlet(source)
-        else:
-            raise StreamletError(
-                f"a source must be a Generator or a function, not {type(source).__name__}"
-            )
-        return self.add_source(streamlet)
+            return self.add_source(GeneratorStreamlet(source))
+        if callable(source):
+            return self.add_source(SupplierStreamlet(source))
+        raise StreamletError(f"a source must be a Generator or a function, not {type(source).__name__}")
 
-    def add_source(self, streamlet: Streamlet) -> Streamlet:
+    def add_source(self, streamlet: _S) -> _S:
         """Add a source that brings its own Streamlet class, as connectors do."""
         self._sources.append(streamlet)
         return streamlet

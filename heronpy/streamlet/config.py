@@ -1,4 +1,4 @@
-"""How a streamlet topology shall run: delivery semantics, containers, the user's own keys."""
+"""How to run a streamlet topology: delivery semantics, containers, the user's own keys."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class Config:
     def set_container_resources(self, resources: Resources) -> None:
         """Ask for these resources per container; what the resources leave open stays open."""
         if not isinstance(resources, Resources):
-            raise StreamletError(
-                f"container resources must be a Resources, not {type(resources).__name__}"
-            )
+            raise StreamletError(f"container resources must be a Resources, not {type(resources).__name__}")
         cpu, ram = resources.get_cpu(), resources.get_ram()
         if cpu:
             self._api_config[api_constants.TOPOLOGY_CONTAINER_CPU_REQUESTED] = cpu

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.state.state import HashMapState
+from heronpy.api.topology_context import TopologyContext
+
+#: The one output stream of each stage.
+OUTPUT_STREAM = "output"
 
 
 class Context(ABC):
@@ -23,16 +32,55 @@ class Context(ABC):
 
     @abstractmethod
     def get_num_partitions(self) -> int:
-        """How many partitions this operator has."""
+        """The number of partitions of this operator."""
 
     @abstractmethod
     def get_partition_index(self) -> int:
-        """Which of the partitions this one is, from 0."""
+        """The partition that this task computes, from 0."""
 
     @abstractmethod
-    def get_state(self) -> Any:
-        """The state kept in checkpoints; a fresh one where the topology keeps none."""
+    def get_state(self) -> HashMapState:
+        """The state kept in checkpoints; an empty one where the topology keeps none."""
 
     @abstractmethod
     def emit(self, values: Any) -> None:
         """Pass `values` on as one element of the resulting streamlet."""
+
+
+class ContextImpl(Context):
+    """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt."""
+
+    def __init__(
+        self, top_context: TopologyContext, state: HashMapState, emitter: Callable[[Any], None] | Spout | Bolt
+    ) -> None:
+        self._top_context = top_context
+        self._state = state
+        self._emitter = emitter
+
+    def get_task_id(self) -> int:
+        return self._top_context.get_task_id()
+
+    def get_config(self) -> dict[str, Any]:
+        return self._top_context.get_cluster_config()
+
+    def get_stream_name(self) -> str:
+        sources = self._top_context.get_this_sources() or {}
+        return next((stream.id for stream in sources), OUTPUT_STREAM)
+
+    def get_num_partitions(self) -> int:
+        return len(self._tasks())
+
+    def get_partition_index(self) -> int:
+        return self._tasks().index(self.get_task_id())
+
+    def get_state(self) -> HashMapState:
+        return self._state
+
+    def emit(self, values: Any) -> None:
+        if isinstance(self._emitter, Spout | Bolt):
+            self._emitter.emit([values], stream=OUTPUT_STREAM)
+        else:
+            self._emitter(values)
+
+    def _tasks(self) -> list[int]:
+        return self._top_context.get_component_tasks(self._top_context.get_component_id()) or []

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Generic, TypeVar
 
 from heronpy.streamlet.context import Context
 
+_T_co = TypeVar("_T_co", covariant=True)
 
-class Generator(ABC):
+
+class Generator(ABC, Generic[_T_co]):
     """A source of elements. It travels to its tasks by cloudpickle; open files in `setup`."""
 
     @abstractmethod
@@ -16,17 +18,16 @@ class Generator(ABC):
         """Called once in the task, before the first `get`."""
 
     @abstractmethod
-    def get(self) -> Any:
-        """The next element, or None when there is none now.
+    def get(self) -> _T_co | None:
+        """The next element, or None if none is available yet.
 
-        Raise StopIteration when there will never be another one: the input has ended.
+        Raise StopIteration when the input has ended.
         """
 
-    def pre_save(self, checkpoint_id: str) -> None:  # noqa: B027 - a source need not be rewindable
+    def pre_save(self, checkpoint_id: str) -> None:
         """Called just before a checkpoint (EFFECTIVELY_ONCE): put your position into the state.
 
-        The state is what `context.get_state()` gave in `setup`; after a failure, `setup` of a new
-        object finds there what the last complete checkpoint had, and must go on from it. A source
-        that does not do so loses the elements between that checkpoint and the failure, or repeats
-        all it gave before.
+        The state is what `context.get_state()` gave in `setup`. After a failure, `setup` of a new object finds
+        in it what the last complete checkpoint saved, and must continue from there. A source that does not
+        loses the elements between that checkpoint and the failure, or repeats all earlier ones.
         """

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 from heronpy.streamlet.errors import StreamletError
 from heronpy.streamlet.window import Window
 
+_K_co = TypeVar("_K_co", covariant=True)
+
 
 @dataclass(frozen=True, init=False, repr=False)
-class KeyedWindow:
+class KeyedWindow(Generic[_K_co]):
     """A key together with the window in which its values were folded or joined."""
 
-    _key: Any
+    _key: _K_co
     _window: Window
 
-    def __init__(self, key: Any, window: Window) -> None:
+    def __init__(self, key: _K_co, window: Window) -> None:
         if not isinstance(window, Window):
             raise StreamletError(f"the window of a KeyedWindow must be a Window, not {type(window).__name__}")
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_window", window)
 
     @property
-    def key(self) -> Any:
+    def key(self) -> _K_co:
         """The key."""
         return self._key
 

@@ -9,7 +9,7 @@ _GB = 1024 * _MB
 
 
 class Resources:
-    """CPU cores and bytes of memory of one container; 0 means that nothing is asked."""
+    """CPU cores and bytes of memory of one container; 0 means no request."""
 
     def __init__(self) -> None:
         self._cpu = 0.0

@@ -23,13 +23,9 @@ class Runner:
         if not isinstance(name, str):
             raise StreamletError(f"the topology name must be a str, not {type(name).__name__}")
         if not isinstance(config, Config):
-            raise StreamletError(
-                f"config must be a heronpy.streamlet Config, not {type(config).__name__}"
-            )
+            raise StreamletError(f"config must be a heronpy.streamlet Config, not {type(config).__name__}")
         if not isinstance(builder, Builder):
-            raise StreamletError(
-                f"builder must be a heronpy.streamlet Builder, not {type(builder).__name__}"
-            )
+            raise StreamletError(f"builder must be a heronpy.streamlet Builder, not {type(builder).__name__}")
         topology_builder = TopologyBuilder(name=name)
         builder.build(topology_builder)
         topology_builder.set_config(dict(config._api_config))

@@ -1,40 +1,64 @@
 """Streamlet: a (possibly endless) collection of elements, and the operators over it.
 
-Calling an operator only records it. `Builder.build` later walks the graph from the sources and
-adds one spout or bolt per streamlet; a stage that has two parents is added when both are there.
-The number of partitions is copied from the parent when the operator is called.
+Calling an operator only records it. `Builder.build` later walks the graph from the sources and adds one spout
+or bolt per streamlet; a stage that has two parents is added when both are there. The number of partitions is
+copied from the parent when the operator is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, Self, TypeVar, overload
 
+from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import GlobalStreamId
+from heronpy.api.custom_grouping import ICustomGrouping
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import AnyGrouping, Grouping
 from heronpy.api.topology import TopologyBuilder
+from heronpy.streamlet.context import OUTPUT_STREAM
 from heronpy.streamlet.errors import StreamletError
+from heronpy.streamlet.generator import Generator
+from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.operators import (
+    ConsumeBolt,
+    FilterBolt,
+    FlatMapBolt,
+    KeyGrouping,
+    LogBolt,
+    MapBolt,
+    PassBolt,
+    RepartitionCustomGrouping,
+    TransformBolt,
+    signature_of,
+)
+from heronpy.streamlet.sources import GeneratorSpout, SupplierSpout
 from heronpy.streamlet.transformoperator import TransformOperator
+from heronpy.streamlet.window import Window
 from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.streamlet.windowed import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt, WindowedBolt
 
-OUTPUT_STREAM = "output"
-OUTPUT_FIELD = "_output_"
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+_U = TypeVar("_U")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+_W = TypeVar("_W")
 
-AnyStreamlet = TypeVar("AnyStreamlet", bound="Streamlet")
 
-
-class Streamlet:
+class Streamlet(Generic[_T_co]):
     """The result of a source or of an operator. Subclasses say how their stage is built."""
 
     def __init__(self) -> None:
         self._name: str | None = None
         self._num_partitions = 1
-        self._children: list[Streamlet] = []
+        self._children: list[Streamlet[Any]] = []
         self._built = False
         self._output = OUTPUT_STREAM
 
     # -- about the stage ----------------------------------------------------------------------
 
-    def set_name(self: AnyStreamlet, name: str) -> AnyStreamlet:
+    def set_name(self, name: str) -> Self:
         """Name the stage; without a name it is called after its operator, like "map-1"."""
         if not isinstance(name, str) or not name:
             raise StreamletError(f"a streamlet's name must be a non-empty str, not {name!r}")
@@ -45,42 +69,40 @@ class Streamlet:
         """The name given, or the one chosen while the topology was built."""
         return self._name
 
-    def set_num_partitions(self: AnyStreamlet, num_partitions: int) -> AnyStreamlet:
+    def set_num_partitions(self, num_partitions: int) -> Self:
         """Compute this streamlet in this many parallel tasks."""
-        self._num_partitions = checked_partitions(num_partitions)
+        if isinstance(num_partitions, bool) or not isinstance(num_partitions, int) or num_partitions < 1:
+            raise StreamletError(f"the number of partitions is {num_partitions!r}; give an int from 1 on")
+        self._num_partitions = num_partitions
         return self
 
     def get_num_partitions(self) -> int:
-        """How many parallel tasks compute this streamlet."""
+        """The number of parallel tasks that compute this streamlet."""
         return self._num_partitions
 
     # -- one element at a time ----------------------------------------------------------------
 
-    def map(self, map_function: Callable[[Any], Any]) -> Streamlet:
+    def map(self, map_function: Callable[[_T_co], _U]) -> Streamlet[_U]:
         """Each element replaced by `map_function(element)`."""
-        from heronpy.streamlet.impl.mapbolt import MapStreamlet
-
         return self._add_child(MapStreamlet(map_function, self))
 
-    def flat_map(self, flatmap_function: Callable[[Any], Any]) -> Streamlet:
+    @overload
+    def flat_map(self, flatmap_function: Callable[[_T_co], Iterable[_U]]) -> Streamlet[_U]: ...
+    @overload
+    def flat_map(self, flatmap_function: Callable[[_T_co], _U]) -> Streamlet[_U]: ...
+    def flat_map(self, flatmap_function: Callable[[_T_co], Any]) -> Streamlet[Any]:
         """All elements of each iterable `flatmap_function(element)`.
 
-        A str is an iterable of its characters; a result that is no iterable is one element.
+        A str is an iterable of its characters; a result that is not iterable is one element.
         """
-        from heronpy.streamlet.impl.flatmapbolt import FlatMapStreamlet
-
         return self._add_child(FlatMapStreamlet(flatmap_function, self))
 
-    def filter(self, filter_function: Callable[[Any], Any]) -> Streamlet:
+    def filter(self, filter_function: Callable[[_T_co], object]) -> Streamlet[_T_co]:
         """Only the elements for which `filter_function(element)` is true."""
-        from heronpy.streamlet.impl.filterbolt import FilterStreamlet
-
         return self._add_child(FilterStreamlet(filter_function, self))
 
-    def transform(self, transform_operator: TransformOperator) -> Streamlet:
+    def transform(self, transform_operator: TransformOperator[_T_co, _U]) -> Streamlet[_U]:
         """What the operator emits through its context, any number of elements per element."""
-        from heronpy.streamlet.impl.transformbolt import TransformStreamlet
-
         return self._add_child(TransformStreamlet(transform_operator, self))
 
     # -- routing ------------------------------------------------------------------------------
@@ -88,139 +110,111 @@ class Streamlet:
     def repartition(
         self,
         num_partitions: int,
-        repartition_function: Callable[[Any, int], int | Iterable[int]] | None = None,
-    ) -> Streamlet:
+        repartition_function: Callable[[_T_co, int], int | Iterable[int]] | None = None,
+    ) -> Streamlet[_T_co]:
         """The same elements in `num_partitions` partitions.
 
-        `repartition_function(element, num_partitions)` returns the index of the partition, or
-        several indices to copy the element; an index is taken modulo the number of partitions.
-        Without a function the elements are spread evenly.
+        `repartition_function(element, num_partitions)` returns the index of the partition, or several indices
+        to copy the element; an index is taken modulo the number of partitions. Without a function the elements
+        are spread evenly.
         """
-        from heronpy.streamlet.impl.repartitionbolt import RepartitionStreamlet
-
         return self._add_child(RepartitionStreamlet(num_partitions, repartition_function, self))
 
-    def clone(self, num_clones: int) -> list[Streamlet]:
+    def clone(self, num_clones: int) -> list[Streamlet[_T_co]]:
         """`num_clones` streamlets, each with all elements of this one."""
         if isinstance(num_clones, bool) or not isinstance(num_clones, int) or num_clones < 1:
             raise StreamletError(f"clone takes a number of clones from 1 on, not {num_clones!r}")
         return [self.repartition(self.get_num_partitions()) for _ in range(num_clones)]
 
-    def union(self, other_streamlet: Streamlet) -> Streamlet:
+    def union(self, other_streamlet: Streamlet[_U]) -> Streamlet[_T_co | _U]:
         """The elements of both streamlets."""
-        from heronpy.streamlet.impl.unionbolt import UnionStreamlet
-
         other = self._distinct(other_streamlet, "union")
         return self._add_child(UnionStreamlet(self, other), other)
 
     # -- windows ------------------------------------------------------------------------------
 
     def reduce_by_window(
-        self, window_config: WindowConfig, reduce_function: Callable[[Any, Any], Any]
-    ) -> Streamlet:
+        self: Streamlet[_T], window_config: WindowConfig, reduce_function: Callable[[_T, _T], _T]
+    ) -> Streamlet[tuple[Window, _T | None]]:
         """The pair (Window, fold of its elements) for each window and partition.
 
         The fold begins with the first element. A window without elements gives (Window, None).
         Partitions are not merged: set one partition for one result per window.
         """
-        from heronpy.streamlet.impl.reducebywindowbolt import ReduceByWindowStreamlet
-
-        return self._add_child(ReduceByWindowStreamlet(window_config, reduce_function, self))
+        reduced = ReduceByWindowStreamlet(window_config, reduce_function, self)
+        return self._add_child(reduced)
 
     def reduce_by_key_and_window(
-        self, window_config: WindowConfig, reduce_function: Callable[[Any, Any], Any]
-    ) -> Streamlet:
+        self: Streamlet[tuple[_K, _V]], window_config: WindowConfig, reduce_function: Callable[[_V, _V], _V]
+    ) -> Streamlet[tuple[KeyedWindow[_K], _V]]:
         """For (key, value) elements: (KeyedWindow, fold of the key's values) per window."""
-        from heronpy.streamlet.impl.reducebykeyandwindowbolt import ReduceByKeyAndWindowStreamlet
-
         return self._add_child(ReduceByKeyAndWindowStreamlet(window_config, reduce_function, self))
 
     def join(
-        self,
-        join_streamlet: Streamlet,
+        self: Streamlet[tuple[_K, _V]],
+        join_streamlet: Streamlet[tuple[_K, _W]],
         window_config: WindowConfig,
-        join_function: Callable[[Any, Any], Any],
-    ) -> Streamlet:
+        join_function: Callable[[_V, _W], _U],
+    ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
         """(KeyedWindow, join_function(left, right)) for all pairs of one key in a window."""
-        from heronpy.streamlet.impl.joinbolt import JoinBolt
-
         return self._join(JoinBolt.INNER, join_streamlet, window_config, join_function)
 
     def outer_left_join(
-        self,
-        join_streamlet: Streamlet,
+        self: Streamlet[tuple[_K, _V]],
+        join_streamlet: Streamlet[tuple[_K, _W]],
         window_config: WindowConfig,
-        join_function: Callable[[Any, Any], Any],
-    ) -> Streamlet:
+        join_function: Callable[[_V, _W | None], _U],
+    ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
         """Like `join`, and with None on the right for keys only on the left."""
-        from heronpy.streamlet.impl.joinbolt import JoinBolt
-
         return self._join(JoinBolt.OUTER_LEFT, join_streamlet, window_config, join_function)
 
     def outer_right_join(
-        self,
-        join_streamlet: Streamlet,
+        self: Streamlet[tuple[_K, _V]],
+        join_streamlet: Streamlet[tuple[_K, _W]],
         window_config: WindowConfig,
-        join_function: Callable[[Any, Any], Any],
-    ) -> Streamlet:
+        join_function: Callable[[_V | None, _W], _U],
+    ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
         """Like `join`, and with None on the left for keys only on the right."""
-        from heronpy.streamlet.impl.joinbolt import JoinBolt
-
         return self._join(JoinBolt.OUTER_RIGHT, join_streamlet, window_config, join_function)
 
     def outer_join(
-        self,
-        join_streamlet: Streamlet,
+        self: Streamlet[tuple[_K, _V]],
+        join_streamlet: Streamlet[tuple[_K, _W]],
         window_config: WindowConfig,
-        join_function: Callable[[Any, Any], Any],
-    ) -> Streamlet:
+        join_function: Callable[[_V | None, _W | None], _U],
+    ) -> Streamlet[tuple[KeyedWindow[_K], _U]]:
         """Like `join`, and with None on the missing side for keys of only one side."""
-        from heronpy.streamlet.impl.joinbolt import JoinBolt
-
         return self._join(JoinBolt.OUTER, join_streamlet, window_config, join_function)
 
     # -- ends ---------------------------------------------------------------------------------
 
     def log(self) -> None:
         """Write each element into the log of its task."""
-        from heronpy.streamlet.impl.logbolt import LogStreamlet
-
         self._add_child(LogStreamlet(self))
 
-    def consume(self, consume_function: Callable[[Any], Any]) -> None:
+    def consume(self, consume_function: Callable[[_T_co], object]) -> None:
         """Call `consume_function(element)` for each element; the result is dropped."""
-        from heronpy.streamlet.impl.consumebolt import ConsumeStreamlet
-
         self._add_child(ConsumeStreamlet(consume_function, self))
 
     # -- building -----------------------------------------------------------------------------
 
     def _join(
-        self,
-        join_type: int,
-        right: Streamlet,
-        window_config: WindowConfig,
-        join_function: Callable[[Any, Any], Any],
-    ) -> Streamlet:
-        from heronpy.streamlet.impl.joinbolt import JoinStreamlet
-
+        self, join_type: int, right: Streamlet[Any], window_config: WindowConfig, function: Callable[[Any, Any], Any]
+    ) -> Streamlet[Any]:
         other = self._distinct(right, "join")
-        joined = JoinStreamlet(join_type, window_config, join_function, self, other)
-        return self._add_child(joined, other)
+        return self._add_child(JoinStreamlet(join_type, window_config, function, self, other), other)
 
-    def _distinct(self, other: Streamlet, operator: str) -> Streamlet:
+    def _distinct(self, other: Streamlet[_U], operator: str) -> Streamlet[_U]:
         """`other`, or a copy of it if it is this very streamlet.
 
         A bolt tells its inputs apart by the component they come from, so a streamlet that meets
         itself needs a second component.
         """
         if not isinstance(other, Streamlet):
-            raise StreamletError(
-                f"{operator} takes a Streamlet as the other side, not {type(other).__name__}"
-            )
-        return self.clone(1)[0] if other is self else other
+            raise StreamletError(f"{operator} takes a Streamlet as the other side, not {type(other).__name__}")
+        return other.clone(1)[0] if other is self else other
 
-    def _add_child(self, child: Streamlet, *other_parents: Streamlet) -> Streamlet:
+    def _add_child(self, child: Streamlet[_U], *other_parents: Streamlet[Any]) -> Streamlet[_U]:
         for parent in (self, *other_parents):
             parent._children.append(child)
         return child
@@ -228,10 +222,8 @@ class Streamlet:
     def _build(self, bldr: TopologyBuilder, stage_names: set[str]) -> None:
         # An explicit stack, children in order: long chains must not meet the recursion limit.
         if self._built:
-            raise StreamletError(
-                f"streamlet {self.get_name()!r} was built before; a Builder builds only once"
-            )
-        waiting: list[Streamlet] = [self]
+            raise StreamletError(f"streamlet {self.get_name()!r} was built before; a Builder builds only once")
+        waiting: list[Streamlet[Any]] = [self]
         while waiting:
             stage = waiting.pop()
             # A stage with two parents is met once from each; the later meeting builds it, and
@@ -249,9 +241,7 @@ class Streamlet:
         if self._name is None:
             self._name = self._default_stage_name_calculator(prefix, stage_names)
         if self._name in stage_names:
-            raise StreamletError(
-                f"two streamlets are named {self._name!r}; give each its own name with set_name"
-            )
+            raise StreamletError(f"two streamlets are named {self._name!r}; give each its own name with set_name")
         stage_names.add(self._name)
         return self._name
 
@@ -267,7 +257,8 @@ class Streamlet:
         return GlobalStreamId(self._name, self._output)
 
     def _all_built(self) -> bool:
-        waiting, seen = [self], {id(self)}
+        waiting: list[Streamlet[Any]] = [self]
+        seen = {id(self)}
         while waiting:
             stage = waiting.pop()
             if not stage._built:
@@ -279,21 +270,215 @@ class Streamlet:
         return True
 
 
-def checked_partitions(num_partitions: int) -> int:
-    """The number of partitions, if it is one."""
-    if (
-        isinstance(num_partitions, bool)
-        or not isinstance(num_partitions, int)
-        or num_partitions < 1
-    ):
-        raise StreamletError(
-            f"the number of partitions is {num_partitions!r}; give an int from 1 on"
-        )
-    return num_partitions
+class Stage(Streamlet[_T_co]):
+    """A streamlet that one spout computes, or one bolt from the streamlets in `inputs`."""
+
+    def __init__(
+        self,
+        prefix: str,
+        component: type[Spout] | type[Bolt],
+        inputs: Mapping[Streamlet[Any], int | ICustomGrouping],
+        config: dict[str, Any],
+    ) -> None:
+        """Without a name the stage is called `prefix` and a number. It has the partitions of its first input."""
+        super().__init__()
+        self._prefix = prefix
+        self._component = component
+        self._inputs = inputs
+        self._config = config
+        for parent in inputs:
+            self.set_num_partitions(parent.get_num_partitions())
+            break
+
+    def _calculate_inputs(self) -> dict[GlobalStreamId, AnyGrouping]:
+        return {
+            parent._stream_id(): Grouping.custom(grouping) if isinstance(grouping, ICustomGrouping) else grouping
+            for parent, grouping in self._inputs.items()
+        }
+
+    def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
+        if not all(parent._built for parent in self._inputs):
+            return False
+        name, par = self._claim_name(self._prefix, stage_names), self.get_num_partitions()
+        if self._inputs:
+            builder.add_bolt(name, self._component, par, self._calculate_inputs(), self._config)
+        else:
+            builder.add_spout(name, self._component, par, self._config)
+        return True
 
 
-def checked_callable(function: Any, operator: str) -> Any:
+class GeneratorStreamlet(Stage[_T_co]):
+    """The streamlet of a Generator."""
+
+    def __init__(self, generator: Generator[_T_co]) -> None:
+        if not isinstance(generator, Generator):
+            raise StreamletError(f"a generator source must be a Generator, not {type(generator).__name__}")
+        super().__init__("generator", GeneratorSpout, {}, {GeneratorSpout.GENERATOR: generator})
+
+
+class SupplierStreamlet(Stage[_T_co]):
+    """The streamlet of a function without arguments."""
+
+    def __init__(self, supplier_function: Callable[[], Any]) -> None:
+        config = {SupplierSpout.FUNCTION: _checked_callable(supplier_function, "a source")}
+        super().__init__("supplier", SupplierSpout, {}, config)
+
+
+class MapStreamlet(Stage[_U]):
+    """What `Streamlet.map` returns."""
+
+    def __init__(self, map_function: Callable[[_T], _U], parent: Streamlet[_T]) -> None:
+        config = {MapBolt.FUNCTION: _checked_callable(map_function, "map")}
+        super().__init__("map", MapBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class FlatMapStreamlet(Stage[Any]):
+    """What `Streamlet.flat_map` returns."""
+
+    def __init__(self, flatmap_function: Callable[[_T], Any], parent: Streamlet[_T]) -> None:
+        config = {FlatMapBolt.FUNCTION: _checked_callable(flatmap_function, "flat_map")}
+        super().__init__("flatmap", FlatMapBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class FilterStreamlet(Stage[_T_co]):
+    """What `Streamlet.filter` returns."""
+
+    def __init__(self, filter_function: Callable[[_T_co], object], parent: Streamlet[_T_co]) -> None:
+        config = {FilterBolt.FUNCTION: _checked_callable(filter_function, "filter")}
+        super().__init__("filter", FilterBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class ConsumeStreamlet(Stage[Any]):
+    """What `Streamlet.consume` records."""
+
+    def __init__(self, consume_function: Callable[[_T], object], parent: Streamlet[_T]) -> None:
+        config = {ConsumeBolt.FUNCTION: _checked_callable(consume_function, "consume")}
+        super().__init__("consume", ConsumeBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class LogStreamlet(Stage[Any]):
+    """What `Streamlet.log` records."""
+
+    def __init__(self, parent: Streamlet[Any]) -> None:
+        super().__init__("log", LogBolt, {parent: Grouping.SHUFFLE}, {})
+
+
+class TransformStreamlet(Stage[_U]):
+    """What `Streamlet.transform` returns."""
+
+    def __init__(self, transform_operator: TransformOperator[_T, _U], parent: Streamlet[_T]) -> None:
+        if not isinstance(transform_operator, TransformOperator):
+            kind = type(transform_operator).__name__
+            raise StreamletError(f"transform takes an instance of a TransformOperator subclass, not {kind}")
+        config = {TransformBolt.OPERATOR: transform_operator}
+        super().__init__("transform", TransformBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class RepartitionStreamlet(Stage[_T_co]):
+    """What `Streamlet.repartition` returns."""
+
+    def __init__(
+        self,
+        num_partitions: int,
+        repartition_function: Callable[[_T_co, int], int | Iterable[int]] | None,
+        parent: Streamlet[_T_co],
+    ) -> None:
+        grouping: int | ICustomGrouping = Grouping.SHUFFLE
+        if repartition_function is not None:
+            _check_takes_two(_checked_callable(repartition_function, "repartition"))
+            grouping = RepartitionCustomGrouping(repartition_function)
+        super().__init__("repartition", PassBolt, {parent: grouping}, {})
+        self.set_num_partitions(num_partitions)
+
+
+class UnionStreamlet(Stage[_T_co]):
+    """What `Streamlet.union` returns; it has the partitions of the left one."""
+
+    def __init__(self, left: Streamlet[_T_co], right: Streamlet[_T_co]) -> None:
+        super().__init__("union", PassBolt, {left: Grouping.SHUFFLE, right: Grouping.SHUFFLE}, {})
+
+
+class ReduceByWindowStreamlet(Stage[tuple[Window, _T | None]]):
+    """What `Streamlet.reduce_by_window` returns."""
+
+    def __init__(
+        self, window_config: WindowConfig, reduce_function: Callable[[_T, _T], _T], parent: Streamlet[_T]
+    ) -> None:
+        config = _window_settings("reduce_by_window", ReduceByWindowBolt, window_config, reduce_function)
+        super().__init__("reducebywindow", ReduceByWindowBolt, {parent: Grouping.SHUFFLE}, config)
+
+
+class ReduceByKeyAndWindowStreamlet(Stage[tuple[KeyedWindow[_K], _V]]):
+    """What `Streamlet.reduce_by_key_and_window` returns.
+
+    It begins with one partition, whatever its parent has; set_num_partitions changes that.
+    """
+
+    def __init__(
+        self,
+        window_config: WindowConfig,
+        reduce_function: Callable[[_V, _V], _V],
+        parent: Streamlet[tuple[_K, _V]],
+    ) -> None:
+        bolt = ReduceByKeyAndWindowBolt
+        config = _window_settings("reduce_by_key_and_window", bolt, window_config, reduce_function)
+        super().__init__("reducebykeyandwindow", bolt, {parent: KeyGrouping()}, config)
+        self.set_num_partitions(1)
+
+
+class JoinStreamlet(Stage[Any]):
+    """What the joins of `Streamlet` return; it has the partitions of the left one."""
+
+    def __init__(
+        self,
+        join_type: int,
+        window_config: WindowConfig,
+        join_function: Callable[[Any, Any], Any],
+        left: Streamlet[Any],
+        right: Streamlet[Any],
+    ) -> None:
+        if join_type not in (JoinBolt.INNER, JoinBolt.OUTER_LEFT, JoinBolt.OUTER_RIGHT, JoinBolt.OUTER):
+            raise StreamletError(
+                f"unknown join type {join_type!r}; use JoinBolt.INNER, OUTER_LEFT, OUTER_RIGHT or OUTER"
+            )
+        config = _window_settings("a join", JoinBolt, window_config, join_function)
+        config[JoinBolt.JOINTYPE] = join_type
+        super().__init__("join", JoinBolt, {left: KeyGrouping(), right: KeyGrouping()}, config)
+        self._right = right
+
+    def _calculate_inputs(self) -> dict[GlobalStreamId, AnyGrouping]:
+        # The right side has its name by now, at the latest.
+        self._config[JoinBolt.JOINEDCOMPONENT] = self._right.get_name()
+        return super()._calculate_inputs()
+
+
+def _window_settings(
+    operator: str, bolt: type[WindowedBolt], window_config: WindowConfig, function: Callable[..., Any]
+) -> dict[str, Any]:
+    """The window and the function in the configuration of their bolt."""
+    if not isinstance(window_config, WindowConfig):
+        raise StreamletError(f"{operator} takes a WindowConfig, not {type(window_config).__name__}")
+    return {
+        bolt.FUNCTION: _checked_callable(function, operator),
+        bolt.WINDOWDURATION: window_config.duration_s,
+        bolt.SLIDEINTERVAL: window_config.slide_s,
+    }
+
+
+def _checked_callable(function: _T, operator: str) -> _T:
     """The function of an operator, if it can be called."""
     if not callable(function):
         raise StreamletError(f"{operator} takes a function, not {type(function).__name__}")
     return function
+
+
+def _check_takes_two(function: Callable[..., Any]) -> None:
+    signature = signature_of(function)
+    try:
+        if signature is not None:
+            signature.bind(None, 1)
+    except TypeError:
+        raise StreamletError(
+            "a repartition function takes two arguments, the element and the number of "
+            f"partitions, but {getattr(function, '__name__', function)!r} takes {signature}"
+        ) from None

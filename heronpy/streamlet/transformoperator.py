@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Generic, TypeVar
 
 from heronpy.streamlet.context import Context
 
+_T_contra = TypeVar("_T_contra", contravariant=True)
+_U_co = TypeVar("_U_co", covariant=True)
 
-class TransformOperator(ABC):
-    """The operator of `Streamlet.transform`. It travels to its tasks by cloudpickle."""
+
+class TransformOperator(ABC, Generic[_T_contra, _U_co]):
+    """The operator of `Streamlet.transform`, from elements of one type to those of another.
+
+    It travels to its tasks by cloudpickle.
+    """
 
     @abstractmethod
     def setup(self, context: Context) -> None:
         """Called once in the task; keep the context to emit through it."""
 
     @abstractmethod
-    def transform(self, tup: Any) -> None:
+    def transform(self, tup: _T_contra) -> None:
         """Called for each element; pass results on with `context.emit`."""

@@ -21,9 +21,7 @@ def _as_timedelta(value: Duration, what: str) -> datetime.timedelta:
     elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         duration = datetime.timedelta(seconds=value)
     else:
-        raise StreamletError(
-            f"{what} is {value!r}; give a number of seconds or a datetime.timedelta"
-        )
+        raise StreamletError(f"{what} is {value!r}; give a number of seconds or a datetime.timedelta")
     if duration <= datetime.timedelta(0):
         raise StreamletError(f"{what} is {value!r}; it must be longer than zero")
     return duration
@@ -59,5 +57,5 @@ class WindowConfig:
 
     @staticmethod
     def create_sliding_window(window_duration: Duration, slide_interval: Duration) -> WindowConfig:
-        """Windows of one length, of which a new one begins every `slide_interval`."""
+        """Windows of one length; a new one begins every `slide_interval`."""
         return WindowConfig(window_duration, slide_interval)

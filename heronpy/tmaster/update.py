@@ -28,7 +28,7 @@ from typing import Protocol
 
 from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
-from heronpy.plan import packing_plan, plan_diff
+from heronpy.plan import packing_plan, plan_diff, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
@@ -409,7 +409,7 @@ def check_request(desk: Desk, message: control.UpdateTopology) -> None:
         raise RpcError("the packing plan changed, run update again")
     if message.topology.name != book.topology.name:
         raise InvalidRpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
-    LogicalPlan.from_topology(message.topology).validate()
+    validation.validate(LogicalPlan.from_topology(message.topology))
     wrong = packing_plan.problems(target, message.topology)
     if wrong:
         raise InvalidRpcError(f"{wrong[0]} Pack again.")

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api import global_metrics, metrics
-from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
 from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.basic_bolt import BasicBolt, FailTuple, Output
 from heronpy.api.bolt.bolt import Bolt
@@ -25,6 +24,7 @@ from heronpy.api.task_hook import BoltAckInfo, EmitInfo, ITaskHook, SpoutAckInfo
 from heronpy.api.topology import TopologyBuilder
 from heronpy.api.topology_context import StreamId, TopologyContext
 from heronpy.api.tuple import Tuple, TupleHelper
+from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import ConfigError, PackageError
 
 
@@ -211,17 +211,17 @@ def test_hooks_see_everything() -> None:
 @pytest.mark.parametrize("value", [[f"{__name__}.Recorder"], f"{__name__}.Recorder", [Recorder]])
 def test_auto_hooks(value: Any) -> None:
     Recorder.made.clear()
-    ctx = context({TOPOLOGY_AUTO_TASK_HOOKS: value})
-    assert ctx.has_hooks and len(Recorder.made) == 1
+    [hook] = load_hooks(value)
+    assert Recorder.made == [hook] and load_hooks(None) == []
 
 
 def test_wrong_auto_hooks() -> None:
     with pytest.raises(ConfigError, match="not an ITaskHook"):
-        context({TOPOLOGY_AUTO_TASK_HOOKS: [f"{__name__}.Words"]})
+        load_hooks([f"{__name__}.Words"])
     with pytest.raises(ConfigError, match="list"):
-        context({TOPOLOGY_AUTO_TASK_HOOKS: 3})
+        load_hooks(3)
     with pytest.raises(PackageError, match="no_such_module"):
-        context({TOPOLOGY_AUTO_TASK_HOOKS: ["no_such_module.Hook"]})
+        load_hooks(["no_such_module.Hook"])
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers()))

@@ -142,7 +142,7 @@ def test_package_and_pex_dependencies(tmp_path: Path) -> None:
     with pytest.raises(PackageError, match="'mypkg_missing' is not part"):
         user_code.load_class("mypkg_missing.sub.A")
     for path in ("A", "", "a.", "."):
-        with pytest.raises(TopologyError, match="no class path"):
+        with pytest.raises(TopologyError, match="not a class path"):
             user_code.load_class(path)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.validation import problems, validate, warnings
 from heronpy.proto import topology_pb2 as pb
 from tests.plan.builders import TopologyMessage, chain
 
@@ -33,7 +34,7 @@ def word_count() -> TopologyMessage:
 
 def test_a_good_topology_is_read() -> None:
     plan = plan_of(word_count())
-    plan.validate()
+    validate(plan)
     assert list(plan.components) == ["word", "count", "log"]
     assert plan.spouts() == ["word"]
     assert plan.bolts() == ["count", "log"]
@@ -160,7 +161,7 @@ BAD: list[tuple[str, TopologyMessage, list[str]]] = [
 def test_bad_input_is_named(topology: TopologyMessage, parts: list[str]) -> None:
     plan = plan_of(topology)
     with pytest.raises(TopologyError) as caught:
-        plan.validate()
+        validate(plan)
     sentences = str(caught.value).splitlines()
     for part in parts:
         assert part in str(caught.value)
@@ -171,7 +172,7 @@ def test_bad_input_is_named(topology: TopologyMessage, parts: list[str]) -> None
 
 def test_every_problem_is_reported() -> None:
     topology = TopologyMessage(topology__stmgrs=0).spout("s", 0).bolt("b", ["x"]).bolt("c", [])
-    assert len(plan_of(topology).problems()) == 4
+    assert len(problems(plan_of(topology))) == 4
 
 
 def loop(**config: Any) -> TopologyMessage:
@@ -182,17 +183,17 @@ def loop(**config: Any) -> TopologyMessage:
 
 def test_a_cycle_is_refused_where_barriers_cannot_pass() -> None:
     with pytest.raises(TopologyError, match=r"EFFECTIVELY_ONCE the cycle a -> b -> c -> a cannot.*use ATLEAST_ONCE"):
-        plan_of(loop(**{MODE: "EFFECTIVELY_ONCE"})).validate()
+        validate(plan_of(loop(**{MODE: "EFFECTIVELY_ONCE"})))
     selfish = TopologyMessage(**{MODE: "EFFECTIVELY_ONCE"}).spout("s").bolt("a", ["s", "a"])
     with pytest.raises(TopologyError, match="the cycle a -> a cannot"):
-        plan_of(selfish).validate()
+        validate(plan_of(selfish))
 
 
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "ATMOST_ONCE"])
 def test_a_cycle_that_tuples_can_leave_is_warned_of_once(mode: str) -> None:
     plan = plan_of(loop(**{MODE: mode}).bolt("end", ["c"]))
-    plan.validate()
-    [warning] = plan.warnings()
+    validate(plan)
+    [warning] = warnings(plan)
     assert "a -> b -> c -> a form a cycle" in warning
     assert ("within topology.message.timeout.secs" in warning) == (mode == "ATLEAST_ONCE")
     assert plan.topological_order() == ["s", "a", "b", "c", "end"]
@@ -200,7 +201,7 @@ def test_a_cycle_that_tuples_can_leave_is_warned_of_once(mode: str) -> None:
 
 def test_keys_of_the_user_pass() -> None:
     topology = TopologyMessage(my__key="x", topologyx=1, topology__auto__task__hooks=b"\x80")
-    plan_of(topology.spout("s", heron__instance__x=1)).validate()
+    validate(plan_of(topology.spout("s", heron__instance__x=1)))
 
 
 def test_good_settings_pass() -> None:
@@ -212,13 +213,13 @@ def test_good_settings_pass() -> None:
         topology__name=12,
         topology__stateful__start__clean=False,
     )
-    plan_of(topology.spout("s").bolt("b", ["s"])).validate()
+    validate(plan_of(topology.spout("s").bolt("b", ["s"])))
 
 
 def test_a_long_chain_is_quick() -> None:
     started = time.monotonic()
     plan = LogicalPlan.from_topology(chain({f"c{i}": 1 for i in range(2000)}))
-    plan.validate()
+    validate(plan)
     assert plan.topological_order() == [f"c{i}" for i in range(2000)]
     assert time.monotonic() - started < 5
 

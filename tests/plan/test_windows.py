@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import TopologyError
-from heronpy.plan import windows
+from heronpy.plan import validation, windows
 from heronpy.plan.logical import LogicalPlan
 from heronpy.simulator import Simulator
 from heronpy.streamlet import Builder, Config, Runner, WindowConfig
@@ -38,7 +38,7 @@ def plan_of(topology: TopologyMessage) -> LogicalPlan:
 
 
 def problems(topology: TopologyMessage) -> list[str]:
-    return plan_of(topology).problems()
+    return validation.problems(plan_of(topology))
 
 
 def test_a_window_longer_than_the_timeout_is_refused_with_the_fix() -> None:
@@ -105,15 +105,15 @@ def test_windows_behind_one_that_may_not_anchor_are_warned_of() -> None:
     tumbling(topology, "mine", "s", 20, streamlet=False)
     tumbling(topology, "next", "mine", 20, streamlet=False)
     assert problems(topology) == []
-    [warning] = plan_of(topology).warnings()
+    [warning] = validation.warnings(plan_of(topology))
     assert "'mine' (20 s), 'next' (20 s)" in warning and "if their windows anchor" in warning
 
 
 def test_ticks_that_come_after_the_timeout_are_warned_of() -> None:
     topology = spout().bolt("b", ["s"], topology__tick__tuple__freq__secs=45)
-    [warning] = plan_of(topology).warnings()
+    [warning] = validation.warnings(plan_of(topology))
     assert "'b' gets a tick every 45 s, and tuples time out after 30 s" in warning
-    assert plan_of(spout().bolt("b", ["s"], topology__tick__tuple__freq__ms=45)).warnings() == []
+    assert validation.warnings(plan_of(spout().bolt("b", ["s"], topology__tick__tuple__freq__ms=45))) == []
 
 
 def test_a_window_in_a_cycle_counts_once() -> None:
@@ -144,17 +144,17 @@ def test_the_runner_derives_both_limits_from_the_windows() -> None:
     # 60 s, 10 s and a slide of 5 s with a tenth above, and the 30 s of a topology without windows
     assert plan.config[windows.TIMEOUT_KEY] == 30 + 83
     assert plan.config[windows.PENDING_KEY] == 750_000
-    assert plan.problems() == []
+    assert validation.problems(plan) == []
 
 
 def test_what_the_user_sets_stays_and_is_checked() -> None:
     plan = LogicalPlan.from_topology(streamlet(at_least_once(topology__message__timeout__secs=70)))
     assert plan.config[windows.TIMEOUT_KEY] == 70
-    [problem] = plan.problems()
+    [problem] = validation.problems(plan)
     assert "for up to 75 s" in problem and "set it to 83 or more" in problem
 
 
 def test_other_modes_keep_the_defaults() -> None:
     plan = LogicalPlan.from_topology(streamlet(Config()))
     assert plan.config[windows.TIMEOUT_KEY] == 30
-    assert plan.problems() == []
+    assert validation.problems(plan) == []

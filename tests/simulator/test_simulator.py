@@ -252,6 +252,23 @@ def test_hooks_and_metrics() -> None:
         sim.run()
 
 
+class ConfiguredHook(Recorder):
+    made: list[Recorder] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made.append(self)
+
+
+def test_hooks_that_the_configuration_names_watch_every_task() -> None:
+    ConfiguredHook.made.clear()
+    Simulator(line([1], topology_config={"topology.auto.task.hooks": [f"{__name__}.ConfiguredHook"]})).run()
+    assert [[*hook.calls] for hook in ConfiguredHook.made] == [
+        ["prepare", "emit [1]"],
+        ["prepare", "emit [1]", "ack", "execute"],
+    ]
+
+
 def test_global_metrics_start_at_zero_for_each_simulation() -> None:
     class CountingBolt(PassBolt):
         def process(self, tup: Any) -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.tuple import Tuple
 
 
 class AsyncBolt(Bolt):
     """A bolt whose `process` is a coroutine.
 
-    Many tuples are in process at once (`heron.instance.async_concurrency`), so tuples may finish in
-    another order than they came. `emit`, `ack` and `fail` are called as in any bolt.
+    Many tuples are processed at once (`heron.instance.async_concurrency`), so they may finish in another order
+    than they came in. `emit`, `ack` and `fail` are called as in any bolt.
     """
 
     is_async = True
 
-    async def process(self, tup: Any) -> None:
+    async def process(self, tup: Tuple) -> None:
         """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
         raise NotImplementedError(
-            f"AsyncBolt {type(self).__name__} does not define process(tup); "
-            "define it with `async def`."
+            f"AsyncBolt {type(self).__name__} does not define process(tup); define it with `async def`."
         )
 
-    async def process_tick(self, tup: Any) -> None:
+    async def process_tick(self, tup: Tuple) -> None:
         """Called at the frequency of the tick keys, when set."""

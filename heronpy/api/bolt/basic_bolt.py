@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.stream import Stream
+from heronpy.api.tuple import Tuple
 
 
 class Output(NamedTuple):
     """A tuple that `BasicBolt.execute` yields for another stream than the default one."""
 
-    values: Any
+    values: Sequence[Any]
     stream: str = Stream.DEFAULT_STREAM_ID
     direct_task: int | None = None
 
@@ -28,21 +29,19 @@ class BasicBolt(Bolt):
     input, which is acked afterwards, or failed when `execute` raises `FailTuple`.
     """
 
-    def execute(self, tup: Any) -> Iterable[Any] | None:
+    def execute(self, tup: Tuple) -> Iterable[Sequence[Any] | Output] | None:
         """Yields the outputs of one tuple."""
         raise NotImplementedError(
-            f"BasicBolt {type(self).__name__} does not define execute(tup); "
-            "define it to yield output values."
+            f"BasicBolt {type(self).__name__} does not define execute(tup); define it to yield output values."
         )
 
-    def process(self, tup: Any) -> None:
+    def process(self, tup: Tuple) -> None:
         """Runs `execute` and takes care of anchors and ack."""
         anchors = [tup]
         try:
             for output in self.execute(tup) or ():
                 if isinstance(output, Output):
-                    self.emit(output.values, stream=output.stream, anchors=anchors,
-                              direct_task=output.direct_task)
+                    self.emit(output.values, stream=output.stream, anchors=anchors, direct_task=output.direct_task)
                 else:
                     self.emit(output, anchors=anchors)
         except FailTuple:

@@ -1,12 +1,11 @@
 """Bolts that process tuples by windows of processing time.
 
-Tuples are stamped on arrival. A window covers (start, end]: a tuple is never in a window that it is
-too old for, and as long as windows touch or overlap every tuple is in at least one, also when ticks
-come late. Tuples are acked when no later window can contain them, so under ATLEAST_ONCE the message
-timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
+Tuples are stamped on arrival. A window covers (start, end]. Where windows touch or overlap, every tuple is in
+at least one, even if ticks are late. Tuples are acked when no later window can contain them, so under
+ATLEAST_ONCE the message timeout must exceed the window and `topology.max.spout.pending` the tuples in it.
 
-Durations are seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the
-runtime must look at it after `initialize`.
+Durations are in seconds and may be fractions. The bolt sets its own tick frequency in `config`, so the runtime
+must read it after `initialize`.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
-from heronpy.api.tuple import Tuple
+from heronpy.api.tuple import Tuple, TupleHelper
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -29,7 +29,7 @@ _WALL_AT_START = time.time() - time.monotonic()
 
 
 def steady_time() -> float:
-    """The time of day at import plus the time gone by since: it never jumps."""
+    """Seconds since 1970 that never jump: the time of day at import plus the monotonic time since."""
     return _WALL_AT_START + time.monotonic()
 
 
@@ -41,7 +41,7 @@ class WindowContext(NamedTuple):
 
 
 class RestoredTuple(Tuple):
-    """A tuple that came back from a checkpoint: it was acked before, so it is never acked again."""
+    """A tuple restored from a checkpoint: it was acked before, so it is not acked again."""
 
     __slots__ = ()
 
@@ -51,8 +51,8 @@ class _WindowBolt(Bolt, StatefulComponent):
 
     clock: Callable[[], float] = staticmethod(steady_time)
 
-    def init_state(self, stateful_state: Any) -> None:
-        """Keeps the state; its window is taken over in `initialize`."""
+    def init_state(self, stateful_state: HashMapState) -> None:
+        """Keeps the state; `initialize` restores the window from it."""
         self.saved_state = stateful_state
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -65,19 +65,18 @@ class _WindowBolt(Bolt, StatefulComponent):
         ]
         self.saved_state["last_end"] = self.last_end
 
-    def processWindow(self, window_info: WindowContext, tuples: list[Any]) -> None:
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
         """Processes one window; define this in your bolt. Do not ack the tuples."""
-        raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, "
-                                  "tuples)")
+        raise NotImplementedError(f"{type(self).__name__} must define processWindow(window_info, tuples)")
 
-    def process(self, tup: Any) -> None:
+    def process(self, tup: Tuple) -> None:
         """Adds a tuple to the current window."""
         self._add(tup)
 
-    def _add(self, tup: Any) -> float:
+    def _add(self, tup: Tuple) -> float:
         now = self.clock()
         if now <= self.last_end:
-            # The window that ended at this very moment is gone; the tuple belongs to the next.
+            # The window that ended at this moment has been processed; the tuple belongs to the next.
             now = math.nextafter(self.last_end, math.inf)
         if self.current_tuples:
             now = max(now, self.current_tuples[-1][1])
@@ -85,12 +84,12 @@ class _WindowBolt(Bolt, StatefulComponent):
         return now
 
     def _end_now(self) -> float:
-        """The end of a window that closes now: no tuple in hand is later."""
+        """The end of a window that closes now; not before its last tuple."""
         now = self.clock()
         return max(now, self.current_tuples[-1][1]) if self.current_tuples else now
 
     def _setup(self, config: dict[str, Any], period: float) -> None:
-        self.current_tuples: deque[tuple[Any, float]] = deque()
+        self.current_tuples: deque[tuple[Tuple, float]] = deque()
         self.last_end = self.clock()
         saved = getattr(self, "saved_state", None)
         if saved is not None and "tuples" in saved:
@@ -105,13 +104,13 @@ class _WindowBolt(Bolt, StatefulComponent):
                 and str(enabled).lower() == "true" and float(timeout) <= self.window_duration):
             self.logger.warning(
                 "%s is %s s, but tuples are acked only when they leave the window of %s s, so they "
-                "will be replayed again and again; set a longer timeout.",
+                "will be replayed repeatedly; set a longer timeout.",
                 api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, timeout, self.window_duration)
 
     window_duration: float
-    saved_state: Any
+    saved_state: HashMapState
 
-    def _ack_live(self, tup: Any) -> None:
+    def _ack_live(self, tup: Tuple) -> None:
         if not isinstance(tup, RestoredTuple):
             self.ack(tup)
 
@@ -128,12 +127,12 @@ class SlidingWindowBolt(_WindowBolt):
         self.slide_interval = _seconds(config, SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS, self)
         self._setup(config, self.slide_interval)
 
-    def process(self, tup: Any) -> None:
-        """Adds a tuple and lets go of those that no window can contain any more."""
+    def process(self, tup: Tuple) -> None:
+        """Adds a tuple and acks those that no later window can contain."""
         self._expire(self._add(tup))
 
-    def process_tick(self, tup: Any) -> None:
-        """Processes the window that ends now, and before it those that a late tick left out."""
+    def process_tick(self, tup: Tuple) -> None:
+        """Processes the windows that a late tick missed, then the one that ends now."""
         now = self._end_now()
         start = now - self.window_duration
         if self.slide_interval <= self.window_duration:
@@ -146,9 +145,9 @@ class SlidingWindowBolt(_WindowBolt):
         self._fire(now)
 
     def finish(self) -> None:
-        """Processes the last window, if it has tuples that were in none yet; acks all."""
+        """Processes the last window, if it has tuples that were in no window yet; acks all."""
         if any(arrived > self.last_end for _, arrived in self.current_tuples):
-            self.process_tick(None)
+            self.process_tick(TupleHelper.make_tick_tuple())
         while self.current_tuples:
             self._ack_live(self.current_tuples.popleft()[0])
 
@@ -163,7 +162,7 @@ class SlidingWindowBolt(_WindowBolt):
         self._expire(end)
 
     def _expire(self, now: float) -> None:
-        # What no window has contained yet waits for the next tick, unless windows have gaps.
+        # Tuples that no window has contained yet wait for the next tick, unless windows have gaps.
         horizon = now - self.window_duration
         if self.slide_interval <= self.window_duration:
             horizon = min(horizon, self.last_end)
@@ -181,7 +180,7 @@ class TumblingWindowBolt(_WindowBolt):
         self.window_duration = _seconds(config, TumblingWindowBolt.WINDOW_DURATION_SECS, self)
         self._setup(config, self.window_duration)
 
-    def process_tick(self, tup: Any) -> None:
+    def process_tick(self, tup: Tuple) -> None:
         """Processes the window that ends now and acks its tuples."""
         window = list(self.current_tuples)
         window_info = WindowContext(self.last_end, self._end_now())
@@ -194,7 +193,7 @@ class TumblingWindowBolt(_WindowBolt):
     def finish(self) -> None:
         """Processes the last window, if it has tuples."""
         if self.current_tuples:
-            self.process_tick(None)
+            self.process_tick(TupleHelper.make_tick_tuple())
 
 
 def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 
@@ -11,7 +12,7 @@ class BaseComponent:
     def __init__(self, delegate: Any) -> None:
         """Override `initialize` rather than this: the runtime constructs `cls(delegate=...)`."""
         self.delegate = delegate
-        self.logger = delegate.logger
+        self.logger: logging.Logger = delegate.logger
 
     def log(self, message: str, level: str | None = None) -> None:
         """Logs `message`; `level` is trace, debug, info (default), warn or error."""

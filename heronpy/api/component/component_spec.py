@@ -1,20 +1,20 @@
 """Component specs: one spout or bolt of a topology, before it becomes a protobuf message.
 
-A spec may be without a name until the class of its topology exists, where the attribute's name
-becomes the component's. Until then `GlobalStreamId` refers to the spec itself.
+A spec may lack a name until the class of its topology exists, where the attribute's name becomes the
+component's. Until then `GlobalStreamId` refers to the spec itself.
 """
 
 from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.errors import SpecTypeError, SpecValueError, UnnamedInputError
-from heronpy.api.stream import CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
+from heronpy.api.stream import AnyGrouping, CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
 from heronpy.proto import topology_pb2
 
 MAIN_ALIAS = "__heron_main__"
@@ -24,16 +24,28 @@ _PYTHON_CLASS_NAME = topology_pb2.PYTHON_CLASS_NAME
 _PYTHON_OBJECT = topology_pb2.PYTHON_OBJECT
 _OBJECT = topology_pb2.OBJECT
 
-# Classes made inside functions cannot be imported; only the process that made them finds them.
+# Classes defined inside functions cannot be imported; only the process that made them finds them.
 LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
+
+
+#: The inputs of a bolt: groupings by component spec or `spec["stream"]`, or a list of these for SHUFFLE.
+#: The keys are not checked by type, because a Mapping of one of both is not a Mapping of either.
+Inputs: TypeAlias = "Mapping[Any, AnyGrouping] | Sequence[HeronComponentSpec | GlobalStreamId]"
 
 
 class HeronComponentSpec:
     """What a topology knows of one component. Made by the `spec()` of a spout or bolt class."""
 
-    def __init__(self, name: str | None, python_class_path: str, is_spout: bool, par: int,
-                 inputs: Any = None, outputs: Any = None, config: dict[str, Any] | None = None
-                 ) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        python_class_path: str,
+        is_spout: bool,
+        par: int,
+        inputs: Inputs | None = None,
+        outputs: Sequence[str | Stream] | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
         self._sanitize_args(name, python_class_path, is_spout, par)
         self.name = name
         self.python_class_path = python_class_path
@@ -98,11 +110,12 @@ class HeronComponentSpec:
                 streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct)
         return streams
 
-    def input_streams(self) -> dict[GlobalStreamId, Any]:
+    def input_streams(self) -> dict[GlobalStreamId, AnyGrouping]:
         """The grouping of each input stream."""
         if self.inputs is None:
             return {}
-        if isinstance(self.inputs, dict):
+        groupings: Sequence[tuple[Any, AnyGrouping]]
+        if isinstance(self.inputs, Mapping):
             groupings = list(self.inputs.items())
         elif isinstance(self.inputs, (list, tuple)):
             groupings = [(source, Grouping.SHUFFLE) for source in self.inputs]
@@ -123,7 +136,7 @@ class HeronComponentSpec:
         raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component "
                          "spec or spec['stream'].")
 
-    def _input_grouping(self, source: Any, grouping: Any) -> Any:
+    def _input_grouping(self, source: Any, grouping: AnyGrouping) -> AnyGrouping:
         if not Grouping.is_grouping_sane(grouping):
             raise ValueError(f"{grouping!r} is not a grouping for input {source} of "
                              f"{self._title()}; use one of Grouping's.")
@@ -157,7 +170,7 @@ class HeronComponentSpec:
         """A copy of a configuration, with strings for all values that travel as strings."""
         return sanitize_config(custom_config, owner)
 
-    def _sanitize_inputs(self) -> dict[GlobalStreamId, Any] | None:
+    def _sanitize_inputs(self) -> dict[GlobalStreamId, AnyGrouping] | None:
         """The grouping of each input stream; None when no inputs were given."""
         return None if self.inputs is None else self.input_streams()
 
@@ -281,9 +294,16 @@ class GlobalStreamId:
         return f"GlobalStreamId({self.component_id!r}, {self.stream_id!r})"
 
 
-def spec_of_class(cls: type, *, name: str | None, is_spout: bool, par: int, inputs: Any = None,
-                  config: dict[str, Any] | None,
-                  optional_outputs: Sequence[str | Stream] | None) -> HeronComponentSpec:
+def spec_of_class(
+    cls: type,
+    *,
+    name: str | None,
+    is_spout: bool,
+    par: int,
+    inputs: Inputs | None = None,
+    config: dict[str, Any] | None,
+    optional_outputs: Sequence[str | Stream] | None,
+) -> HeronComponentSpec:
     """The spec of a spout or bolt class; the common part of both `spec()` methods."""
     outputs = getattr(cls, "outputs", ())
     if not isinstance(outputs, (list, tuple)):

@@ -18,25 +18,39 @@ class BaseSpout(BaseComponent):
     """Declares, emits and ends a spout."""
 
     @classmethod
-    def spec(cls, name: str | None = None, par: int = 1, config: dict[str, Any] | None = None,
-             optional_outputs: Sequence[str | Stream] | None = None) -> HeronComponentSpec:
+    def spec(
+        cls,
+        name: str | None = None,
+        par: int = 1,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
         """Declares this spout as a component of a topology.
 
         `par` is its number of tasks; `config` overrides the topology's configuration;
         `optional_outputs` are added to the class attribute `outputs`.
         """
-        return spec_of_class(cls, name=name, is_spout=True, par=par, config=config,
-                             optional_outputs=optional_outputs)
+        return spec_of_class(
+            cls, name=name, is_spout=True, par=par, config=config, optional_outputs=optional_outputs
+        )
 
-    def emit(self, tup: Any, tup_id: Any = None, stream: str = Stream.DEFAULT_STREAM_ID,
-             direct_task: int | None = None, need_task_ids: bool = False) -> Any:
+    def emit(
+        self,
+        tup: Sequence[Any],
+        tup_id: Any = None,
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
         """Emits a tuple with these values.
 
         `tup_id` asks for tracking: `ack` or `fail` is called with it later. `direct_task` is the
         receiving task of a direct stream. With `need_task_ids` the receiving task ids are returned.
         """
-        return self.delegate.emit(tup, tup_id=tup_id, stream=stream, direct_task=direct_task,
-                                  need_task_ids=need_task_ids)
+        tasks: list[int] | None = self.delegate.emit(
+            tup, tup_id=tup_id, stream=stream, direct_task=direct_task, need_task_ids=need_task_ids
+        )
+        return tasks
 
     def end_of_input(self) -> None:
         """Says that this task emits no more.

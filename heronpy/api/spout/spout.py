@@ -14,13 +14,13 @@ class Spout(BaseSpout):
     """A source of tuples. `outputs` lists its fields and streams; `next_tuple` emits."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Called once before everything else. `config` has Python types again (int, bool, ...)."""
+        """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
 
     def close(self) -> None:
-        """Called when the task ends in good order; there is no guarantee."""
+        """Called when the task ends normally; not guaranteed."""
 
     def next_tuple(self) -> None:
-        """Emits zero or more tuples and returns soon. The runtime waits between idle calls."""
+        """Emits zero or more tuples and returns soon. The runtime pauses between calls that emit nothing."""
         raise NotImplementedError(
             f"Spout {type(self).__name__} does not define next_tuple(); define it to emit tuples."
         )
@@ -32,7 +32,7 @@ class Spout(BaseSpout):
         """Called when the tuple emitted with this id failed or timed out."""
 
     def activate(self) -> None:
-        """Called when the topology goes from paused to running."""
+        """Called when a paused topology is activated."""
 
     def deactivate(self) -> None:
         """Called when the topology is paused; `next_tuple` is not called until `activate`."""

@@ -157,7 +157,7 @@ class KeyedState(MutableMapping[Any, Any]):
 
     def __iter__(self) -> Iterator[Any]:
         self._purge(len(self._expires))
-        # With a time to live, reading may drop a key while the loop goes on.
+        # With a time to live, reading may drop a key during the loop.
         return iter(list(self._values) if self._expires else self._values)
 
     def items(self) -> ItemsView[Any, Any]:
@@ -251,14 +251,14 @@ class KeyedState(MutableMapping[Any, Any]):
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
-        """Put a restored entry, which is no change; `expires` is 0 for an entry that does not."""
+        """Put a restored entry without marking a change; `expires` is 0 for an entry that does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
             self._in_order = False
 
     def unload(self, key: Any) -> None:
-        """Take a restored entry away again: a later segment deletes it."""
+        """Remove a restored entry: a later segment deletes it."""
         self._values.pop(key, None)
         self._expires.pop(key, None)
 
@@ -268,11 +268,11 @@ class KeyedState(MutableMapping[Any, Any]):
 
     @property
     def held(self) -> int:
-        """Number of keys in memory, without looking which have expired."""
+        """Number of keys in memory, including expired ones."""
         return len(self._values)
 
     def take_changes(self) -> set[Any]:
-        """The keys that changed since the last call; takes the same time however many they are."""
+        """The keys that changed since the last call; takes constant time."""
         changed = self._changed
         self._changed = set()
         return set() if changed is None else changed
@@ -283,13 +283,13 @@ class KeyedState(MutableMapping[Any, Any]):
         return self._cut
 
     def end_cut(self, cut: Cut) -> None:
-        """The cut has been read, or its values are of no use any more."""
+        """The cut has been read or is no longer needed."""
         if self._cut is cut:
             self._cut = None
 
 
 class Cut:
-    """A keyed state as it was at one moment; may be read by another thread, or in a forked child."""
+    """A snapshot of a keyed state; may be read by another thread or in a forked child."""
 
     __slots__ = ("_keys", "_now", "_saved", "_state")
 
@@ -339,7 +339,7 @@ class Cut:
 
 
 class _Items(ItemsView[Any, Any]):
-    """Passes over a key that expires while the loop goes on."""
+    """Skips a key that expires during the loop."""
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for key in self._mapping:  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ class State:
         raise NotImplementedError(f"{type(self).__name__} must define clear()")
 
 
-class HashMapState(dict, State):  # type: ignore[type-arg]
+class HashMapState(dict[Any, Any], State):
     """The default state: a dictionary with the methods of `State`.
 
     Everything that works on a dict works here: `in`, `[]`, `len`, iteration, `update`, pickling.

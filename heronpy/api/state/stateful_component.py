@@ -5,16 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from heronpy.api.state.state import State
+from heronpy.api.state.state import HashMapState
 
 
 class StatefulComponent:
-    """A spout or bolt that keeps its state in a `State` object given to it by the runtime."""
+    """A spout or bolt that keeps its state in a `State` object from the runtime."""
 
-    def init_state(self, state: State) -> None:
+    def init_state(self, stateful_state: HashMapState) -> None:
         """Receives the state of the last checkpoint, or an empty one. Called before `initialize`.
 
-        Keep a reference to `state` and put into it whatever must survive.
+        Keep a reference to `stateful_state` and put into it whatever must survive.
         """
 
     def pre_save(self, checkpoint_id: str) -> None:

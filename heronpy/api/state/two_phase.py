@@ -1,7 +1,7 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-A sink prepares what it got up to a checkpoint in `pre_save`, without anybody seeing it, and makes it
-visible in `post_save`, which comes when the checkpoint of the whole topology is complete.
+A sink prepares what it got up to a checkpoint in `pre_save`, invisible to readers, and makes it
+visible in `post_save`, which is called when the checkpoint of the whole topology is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
         """Prepare: make everything since the last checkpoint durable, yet invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
-        """Commit what was prepared up to this checkpoint. It may come twice, or only after a restart."""
+        """Commit what was prepared up to this checkpoint. May be called twice, or only after a restart."""
         raise NotImplementedError(f"{type(self).__name__} must define post_save(checkpoint_id)")
 
     def pre_restore(self, checkpoint_id: str) -> None:

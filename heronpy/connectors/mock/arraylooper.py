@@ -13,7 +13,7 @@ from heronpy.streamlet.generator import Generator
 _PLACE = "elements.place"
 
 
-class ArrayLooper(Generator):
+class ArrayLooper(Generator[Any]):
     """Yields the elements of `user_iterable` in turn, waiting `sleep` seconds before each.
 
     Under EFFECTIVELY_ONCE its place in the iterable is part of the checkpoint.

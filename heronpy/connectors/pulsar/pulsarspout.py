@@ -16,7 +16,8 @@ from heronpy.api import api_constants
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Stream
 from heronpy.common.errors import FatalError
-from heronpy.streamlet.streamlet import OUTPUT_FIELD, OUTPUT_STREAM
+from heronpy.streamlet.context import OUTPUT_STREAM
+from heronpy.streamlet.operators import OUTPUT_FIELD
 
 
 class PulsarSpout(Spout):

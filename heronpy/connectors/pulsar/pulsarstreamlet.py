@@ -10,7 +10,7 @@ from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
 from heronpy.streamlet.streamlet import Streamlet
 
 
-class PulsarStreamlet(Streamlet):
+class PulsarStreamlet(Streamlet[Any]):
     """The messages of a topic; `input_schema` turns their bytes into a list of one element."""
 
     def __init__(self, service_url: str, topic_name: str, stage_name: str | None = None,

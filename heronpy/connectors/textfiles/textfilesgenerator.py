@@ -16,7 +16,7 @@ from heronpy.streamlet.generator import Generator
 _logger = logging.getLogger(__name__)
 
 
-class TextFileGenerator(Generator):
+class TextFileGenerator(Generator[str]):
     """The lines of the files that `filepattern` (a glob, or a list of them) matches.
 
     Each partition has its share, in file order, read block by block. Under EFFECTIVELY_ONCE its

@@ -1,1 +1,1 @@
-"""The spouts, bolts and groupings behind the operators of `Streamlet`."""
+"""The modules in which Apache heronpy has the spouts, bolts and streamlets of the operators; names only."""

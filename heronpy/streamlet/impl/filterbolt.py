@@ -1,46 +1,4 @@
-"""Streamlet.filter: the elements for which the function is true."""
+from heronpy.streamlet.operators import FilterBolt
+from heronpy.streamlet.streamlet import FilterStreamlet
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-from heronpy.api.component.component_spec import GlobalStreamId
-from heronpy.api.stream import Grouping
-from heronpy.api.topology import TopologyBuilder
-from heronpy.streamlet.impl.streamletboltbase import ElementBolt
-from heronpy.streamlet.streamlet import Streamlet, checked_callable
-
-
-class FilterBolt(ElementBolt):
-    """Applies the user's function to each element."""
-
-    FUNCTION = "function"
-
-    def handle(self, element: Any, tup: Any) -> None:
-        """Apply the function."""
-        if self.function(element):
-            self.emit_element(element, tup)
-
-
-class FilterStreamlet(Streamlet):
-    """The streamlet that `Streamlet.filter` returns."""
-
-    def __init__(self, filter_function: Callable[[Any], Any], parent: Streamlet) -> None:
-        super().__init__()
-        self._function = checked_callable(filter_function, "filter")
-        self._parent = parent
-        self.set_num_partitions(parent.get_num_partitions())
-
-    def _calculate_inputs(self) -> dict[GlobalStreamId, Any]:
-        return {self._parent._stream_id(): Grouping.SHUFFLE}
-
-    def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
-        builder.add_bolt(
-            self._claim_name("filter", stage_names),
-            FilterBolt,
-            par=self.get_num_partitions(),
-            inputs=self._calculate_inputs(),
-            config={FilterBolt.FUNCTION: self._function},
-        )
-        return True
+__all__ = ["FilterBolt", "FilterStreamlet"]

@@ -1,0 +1,83 @@
+"""What the tasks of one simulation share: plan, clock, tuple trees and records.
+
+Task ids are those of a first packing: from 1 on, spouts first, components in the order of their
+definition.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from heronpy.api import api_constants, global_metrics
+from heronpy.api.api_constants import TopologyReliabilityMode
+from heronpy.api.config_values import decode_config
+from heronpy.api.user_code import load_class
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.validation import validate
+from heronpy.simulator.acking import AckTracker
+from heronpy.simulator.clock import VirtualClock
+from heronpy.simulator.metrics import MetricsCollector
+from heronpy.simulator.records import Records
+from heronpy.simulator.sinks import CollectingSink, is_spark_sink
+from heronpy.simulator.tuples import Delivery
+
+# Spouts rest while more tuples than this wait in bolts: the simulator's backpressure.
+QUEUED_MAX = 1000
+
+
+class Shared:
+    """A simulation as its tasks see it."""
+
+    def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
+        self.topology = topology
+        #: Whether the rows of Spark sinks are kept instead of being handed over.
+        self.collects = collects
+        self.plan = LogicalPlan.from_topology(topology)
+        validate(self.plan)
+        self.rng = random.Random(seed)
+        self.clock = VirtualClock()
+        self.tracker = AckTracker()
+        self.records = Records(records_limit)
+        self.queued = 0
+        self._last_edge = 0
+        config = decode_config(topology.topology_config, unpickle=False)
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+        groups = config.get("heron.checkpoint.key_groups", CheckpointSettings().key_groups)
+        # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
+        self.key_groups = int(groups) if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
+        times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
+        timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
+        self.timeout_s = timeout_s if times_out and self.is_acking else float("inf")
+        self.tasks_of: dict[str, list[int]] = {}
+        self.component_of: dict[int, str] = {}
+        for name, component in self.plan.components.items():
+            first = len(self.component_of) + 1
+            self.tasks_of[name] = list(range(first, first + component.parallelism))
+            self.component_of.update(dict.fromkeys(self.tasks_of[name], name))
+        # The global counters belong to the process: what other tests left in them is dropped.
+        global_metrics.metricsContainer.get_value_and_reset()
+        self.global_metrics = MetricsCollector()
+        global_metrics.init(self.global_metrics, 1)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether spouts must rest."""
+        return self.queued > QUEUED_MAX
+
+    def class_of(self, message: Any) -> type[Any]:
+        """The class of a component's objects: the user's, or what stands in for a Spark sink."""
+        if self.collects and is_spark_sink(message.comp):
+            return CollectingSink
+        return load_class(message.comp.class_name)
+
+    def next_edge(self) -> int:
+        """A number for one copy of one tuple."""
+        self._last_edge += 1
+        return self._last_edge
+
+    def deliver(self, task_id: int, delivery: Delivery) -> None:
+        """Put a tuple into the queue of its task."""
+        raise NotImplementedError

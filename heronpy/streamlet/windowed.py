@@ -1,0 +1,158 @@
+"""What runs in the tasks of the windowed operators.
+
+Where the slide equals the length, windows tumble: each begins exactly where the one before ended, even if a
+tick comes early or late, so no element is in two of them. Results are anchored to the elements that they were
+made from, so under ATLEAST_ONCE an element is done only when all results of its windows are; the message
+timeout must be longer than a window.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from heronpy.api.bolt.window_bolt import SlidingWindowBolt, WindowContext
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
+from heronpy.streamlet.context import OUTPUT_STREAM
+from heronpy.streamlet.errors import StreamletError
+from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.operators import StreamletBoltBase, key_and_value, part_of
+from heronpy.streamlet.window import Window
+
+#: A value of one side of a join with the tuple that it came in, both None for the side that is missing.
+Member = tuple[Any, Tuple | None]
+_MISSING: list[Member] = [(None, None)]
+
+
+class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
+    """A window bolt that applies a function of the user's. Subclasses define `processWindow`."""
+
+    #: The key of the function in the component's configuration.
+    FUNCTION = "function"
+    WINDOWDURATION = SlidingWindowBolt.WINDOW_DURATION_SECS
+    SLIDEINTERVAL = SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Start the window and pick up the function."""
+        super().initialize(config, context)
+        self.function: Callable[[Any, Any], Any] = part_of(config, self.FUNCTION, self)
+
+    def process_tick(self, tup: Tuple) -> None:
+        """Process the windows that end now."""
+        if self.slide_interval < self.window_duration:
+            super().process_tick(tup)
+            return
+        window = list(self.current_tuples)
+        bounds = WindowContext(self.last_end, self.clock())
+        self.last_end = bounds.end
+        self.processWindow(bounds, [member for member, _ in window])
+        self.current_tuples.clear()
+        for member, _ in window:
+            self._ack_live(member)
+
+    def emit_result(self, window: Window | KeyedWindow[Any], result: Any, tuples: Sequence[Tuple]) -> None:
+        """Emit a pair (window, result), anchored to the tuples that it was made from."""
+        self.emit([(window, result)], stream=OUTPUT_STREAM, anchors=list(tuples))
+
+
+class ReduceByWindowBolt(WindowedBolt):
+    """Folds the elements that this partition saw in a window."""
+
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
+        """Emit (Window, result); None is the result of a window without elements."""
+        elements = [tup.values[0] for tup in tuples]
+        result = functools.reduce(self.function, elements) if elements else None
+        self.emit_result(Window(window_info.start, window_info.end), result, tuples)
+
+
+class ReduceByKeyAndWindowBolt(WindowedBolt):
+    """Folds the values of the keys that are routed here."""
+
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
+        """Emit (KeyedWindow, result) for each key of the window."""
+        for key, group in by_key(tuples, "reduce_by_key_and_window").items():
+            result = functools.reduce(self.function, [value for value, _ in group])
+            self.emit_result(keyed(key, window_info), result, [tup for _, tup in group])
+
+
+class JoinBolt(WindowedBolt):
+    """Joins two streamlets of (key, value) elements: each left value of a key with each right one.
+
+    The outer joins also give the values of keys that only one side has, with None for the other. Elements that
+    are in several overlapping windows are joined in each of them.
+    """
+
+    OUTER_LEFT = 1
+    INNER = 2
+    OUTER_RIGHT = 3
+    OUTER = 4
+
+    JOINFUNCTION = "__join_function__"
+    FUNCTION = JOINFUNCTION
+    JOINTYPE = "__join_type__"
+    JOINEDCOMPONENT = "__joined_component__"
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Learn the kind of join, and which component is the right side."""
+        super().initialize(config, context)
+        kind = part_of(config, self.JOINTYPE, self)
+        self._keeps_left = kind in (self.OUTER_LEFT, self.OUTER)
+        self._keeps_right = kind in (self.OUTER_RIGHT, self.OUTER)
+        self._right = str(part_of(config, self.JOINEDCOMPONENT, self))
+
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:
+        """Emit (KeyedWindow, joined) for each pair."""
+        for key, group in by_key(tuples, "a join").items():
+            left: list[Member] = [pair for pair in group if pair[1].component != self._right]
+            right: list[Member] = [pair for pair in group if pair[1].component == self._right]
+            if not left and self._keeps_right:
+                left = _MISSING
+            if not right and self._keeps_left:
+                right = _MISSING
+            for (left_value, left_tuple), (right_value, right_tuple) in itertools.product(left, right):
+                made_from = [tup for tup in (left_tuple, right_tuple) if tup is not None]
+                self.emit_join(key, (left_value, right_value), window_info, made_from)
+
+    def emit_join(
+        self, key: Any, values: Sequence[Any], window_config: WindowContext, made_from: Sequence[Tuple] = ()
+    ) -> None:
+        """Emit (KeyedWindow, joined) for a left and a right value, anchored to what they came with."""
+        self.emit_result(keyed(key, window_config), self.function(values[0], values[1]), made_from)
+
+    def inner_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: WindowContext) -> None:
+        """Emit all pairs of the left and right values of a key."""
+        for pair in itertools.product(*values):
+            self.emit_join(key, pair, window_config)
+
+    def outer_left_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: WindowContext) -> None:
+        """Emit the left values of a key, each with None."""
+        self.inner_join_and_emit(key, (values[0], [None]), window_config)
+
+    def outer_right_join_and_emit(
+        self, key: Any, values: Sequence[Iterable[Any]], window_config: WindowContext
+    ) -> None:
+        """Emit None with each of the right values of a key."""
+        self.inner_join_and_emit(key, ([None], values[1]), window_config)
+
+
+def keyed(key: Any, window_info: WindowContext) -> KeyedWindow[Any]:
+    """The key's window."""
+    return KeyedWindow(key, Window(window_info.start, window_info.end))
+
+
+def by_key(tuples: Iterable[Tuple], operator: str) -> dict[Any, list[tuple[Any, Tuple]]]:
+    """(value, tuple) pairs by key, in the order in which keys and values came."""
+    groups: dict[Any, list[tuple[Any, Tuple]]] = {}
+    for tup in tuples:
+        key, value = key_and_value(tup.values[0], f"an element of {operator}")
+        try:
+            group = groups.setdefault(key, [])
+        except TypeError:
+            raise StreamletError(
+                f"the key {key!r} is a {type(key).__name__}, which cannot be a key; use a str, a number or a tuple"
+            ) from None
+        group.append((value, tup))
+    return groups
