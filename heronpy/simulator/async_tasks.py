@@ -6,16 +6,12 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from heronpy.common.errors import ConfigError
 from heronpy.simulator.eventloop import VirtualLoop
 from heronpy.simulator.tasks import BoltTask
 from heronpy.simulator.tuples import SimulatedTuple
 
 if TYPE_CHECKING:
     from heronpy.simulator.world import World
-
-CONCURRENCY_KEY = "heron.instance.async_concurrency"
-CONCURRENCY = 64
 
 
 class AsyncBoltTask(BoltTask):
@@ -26,9 +22,7 @@ class AsyncBoltTask(BoltTask):
         self.loop = VirtualLoop(world.clock)
         self.most_at_once = 0
         self._running: dict[asyncio.Task[Any], tuple[str, SimulatedTuple | None]] = {}
-        self._limit = self.config.get(CONCURRENCY_KEY, CONCURRENCY)
-        if not isinstance(self._limit, int) or self._limit < 1:
-            raise ConfigError(f"config {CONCURRENCY_KEY} is {self._limit!r}; it must be 1 or more")
+        self._limit = self.settings.async_concurrency
 
     def close(self) -> None:
         super().close()
