@@ -278,7 +278,7 @@ class Container:
         self.switch.open_peer(other.name, self.next_epoch())
 
     def check(self) -> None:
-        """H07: every tuple of every accepted frame is somewhere, or counted."""
+        """Every tuple of every accepted frame is somewhere, or counted."""
         switch = self.switch
         links = [t.link for t in switch.tasks.values()] + [p.link for p in switch.peers.values()]
         for link in links:
