@@ -4,7 +4,8 @@ A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whol
 generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does.
 What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (a fields
 grouping on one field, or one buffer for all), and the width. Everything unusual (another stream, a
-direct task, hooks, a large or unplain value, a wrong width) goes to `special` or `slow`, which decide.
+direct task, hooks, no plain list or tuple, a large or unplain value) goes to `special` or `slow`, a wrong width
+to `refuse`, which raises.
 
 The function stays valid for the life of the task: a new plan clears the memo and changes the buffers'
 destinations in place, so user code may keep a reference to `self.emit`.
@@ -29,10 +30,13 @@ def factory({names}):
     left = refill()
     def emit({signature}):
         nonlocal left
-        if stream != 'default' or direct_task is not None or need_task_ids or context.has_hooks:
+        if (
+            type(tup) is not list and type(tup) is not tuple
+            or stream != 'default' or direct_task is not None or need_task_ids or context.has_hooks
+        ):
             return special({arguments})
         if len(tup) != {width}:
-            raise wrong_width(tup)
+            refuse(tup)
 {checks}{append}{immediate}        left -= 1
         if left <= 0:
             left = flush()
@@ -41,16 +45,6 @@ def factory({names}):
 
 _CHECK = """\
         if (kind := type(tup[{i}])) not in FIXED and (kind is not str and kind is not bytes or len(tup[{i}]) > SMALL):
-            return slow(tup, {mark_value})
-"""
-
-#: A text as long as the stream is wide looks like a list of texts of one character.
-_CHECK_FIRST = """\
-        if (kind := type(tup[0])) not in FIXED and (
-            kind is not str and kind is not bytes
-            or (size := len(tup[0])) > SMALL
-            or size == 1 and type(tup) not in SEQUENCES
-        ):
             return slow(tup, {mark_value})
 """
 
@@ -83,12 +77,8 @@ def compile_emit(
         mark_value = "tup_id"
     elif tracked:
         mark_value = "None if anchors is None else mark_of(anchors)"
-    checked = [i for i in range(width) if i != field_index]
-    checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in checked)
+    checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in range(width) if i != field_index)
     if field_index is None:
-        checks = _CHECK_FIRST.format(mark_value=mark_value) + "".join(
-            _CHECK.format(i=i, mark_value=mark_value) for i in checked[1:]
-        )
         append = "        extend(tup)\n"
         if tracked:
             append += f"        mark_append({mark_value})\n"

@@ -1,10 +1,11 @@
-"""Emit: groups tuples at the sender into one flat buffer per destination (data-plane.md).
+"""Emit: groups tuples at the sender into one flat buffer per destination (decision D1).
 
 The usual streams (one consumer, fields grouping on one field, or one buffer for all) have a fast path,
 compiled for the default stream (compiled.py); all else takes the general path. A fields grouping keeps a
 memo from key to the destination's bound `extend`, so the stable hash is paid once per distinct key.
 Values are frozen at emit (wire/codec.py); the size of every tuple is checked at emit, so one that is too
-large is refused there and never harms the link (H35).
+large is refused there and never harms the link. What may be emitted, and to which tasks it goes, is decided
+by heronpy/plan/emit_rules.py.
 
 Tuples from this task to one destination leave in the order of their emits. While a frame is built and
 sent nothing else happens; when the out-queue is full, `room` waits *after* the buffers are in order, so a
@@ -19,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from heronpy.common.errors import TopologyError
-from heronpy.plan.grouping import Direct, Fields, Lowest, Shuffle
+from heronpy.plan.emit_rules import EmitRules
+from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
 from .batches import Batches, Send
@@ -31,8 +32,6 @@ from .tuples import HeronTuple
 
 #: Text and bytes up to this many characters are small: a batch of them is bounded by its tuple count.
 SMALL = 1024
-#: What a frame holds beside its payload, at most, for one tuple.
-ENVELOPE_BYTES = 64 << 10
 _FIXED = codec.FIXED
 
 
@@ -73,9 +72,10 @@ class Emitter:
             codec.USER if serialize else codec.MSGPACK,
             frame_max_bytes,
         )
-        self._serialize = serialize
+        self._rules = EmitRules(component, settings, frame_max_bytes, serialize)
+        #: The topology's own serializer sees every value, so no value has a fast path.
+        self._serializes = serialize is not None
         self._room = room or _plenty
-        self._tuple_max = min(settings.tuple_max_bytes, max(1, frame_max_bytes - ENVELOPE_BYTES))
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
         #: Ids of tracked tuples that no task takes: complete at once.
@@ -107,7 +107,7 @@ class Emitter:
 
         It depends on the topology only, not on numbers of tasks, so it holds for the life of the task.
         """
-        if len(stream.choosers) != 1 or self._serialize or not stream.fields or stream.direct:
+        if len(stream.choosers) != 1 or self._serializes or not stream.fields or stream.direct:
             return "general"
         chooser = stream.choosers[0]
         if isinstance(chooser, Fields):
@@ -127,12 +127,11 @@ class Emitter:
         env: dict[str, Any] = {
             "FIXED": _FIXED,
             "SMALL": SMALL,
-            "SEQUENCES": (list, tuple),
             "special": special,
             "context": context,
             "immediate": immediate,
             "mark_of": mark_of,
-            "wrong_width": partial(self._wrong_width, stream),
+            "refuse": partial(self._rules.check, stream.name, stream.fields),
             "slow": partial(self._slow_one, stream)
             if self.tracked
             else partial(self._slow_untracked, stream, immediate),
@@ -161,34 +160,22 @@ class Emitter:
 
     def _miss(self, stream: OutStream, tup: Sequence[Any]) -> Any:
         """A key that the memo does not hold; None when it is not plain or too large to be remembered."""
-        self._check_sequence(stream, tup)
         chooser = stream.choosers[0]
         key = tup[chooser.indices[0]]
         kind = type(key)
         if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(key) > SMALL):
             return None
         outlet = stream.outlet(chooser.target(tup))
-        take: Callable[[Sequence[Any]], None] = outlet.flat.extend
-        if kind is str and len(key) == 1:
-            # A text of one character looks like a list of one such key.
-            take = partial(self._checked_extend, stream, take)
-        found: Any = take
+        found: Any = outlet.flat.extend
         if outlet.kinds is not None:
-            found = (take, outlet.marks.append, outlet.kinds.append)
+            found = (found, outlet.marks.append, outlet.kinds.append)
         elif self.tracked:
-            found = (take, outlet.marks.append)
+            found = (found, outlet.marks.append)
         memo = stream.memo
         if len(memo) >= self.settings.route_memo_keys:
             memo.clear()
         memo[key] = found
         return found
-
-    def _checked_extend(
-        self, stream: OutStream, extend: Callable[[Sequence[Any]], None], tup: Sequence[Any]
-    ) -> None:
-        if type(tup) is not list:
-            self._check_sequence(stream, tup)
-        extend(tup)
 
     def _slow_untracked(
         self, stream: OutStream, immediate: Callable[[Any], None], tup: Sequence[Any], tup_id: Any
@@ -199,30 +186,17 @@ class Emitter:
 
     def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
         """A tuple of a fast stream whose values need a closer look."""
-        self._check_sequence(stream, tup)
         outlet = stream.shared
         if outlet is None:
             outlet = stream.outlet(stream.choosers[0].target(tup))
         self._slow(stream, [outlet], tup, mark)
-
-    def _check_sequence(self, stream: OutStream, tup: Any) -> None:
-        kind = type(tup)
-        if kind is list or kind is tuple:
-            return
-        if isinstance(tup, _NO_LISTS) or not (hasattr(tup, "__len__") and hasattr(tup, "__getitem__")):
-            raise TopologyError(
-                f"component {self.component} emitted a {kind.__name__} on stream {stream.name!r}; "
-                "emit a list of values, such as [value]"
-            )
 
     def push(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
         """Emit on any stream; the compiled `emit` takes the default stream's ordinary tuples."""
         if stream.shape == "general":
             self.emit_to(stream, tup, mark, None)
             return
-        self._check_sequence(stream, tup)
-        if len(tup) != stream.width:
-            raise self._wrong_width(stream, tup)
+        self._rules.check(stream.name, stream.fields, tup)
         for value in tup:
             kind = type(value)
             if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(value) > SMALL):
@@ -253,49 +227,19 @@ class Emitter:
 
     def emit_to(self, stream: OutStream, tup: Sequence[Any], mark: Mark, direct_task: int | None) -> list[int]:
         """The general path; returns the tasks that get the tuple."""
-        self._check_sequence(stream, tup)
-        if len(tup) != len(stream.fields):
-            raise self._wrong_width(stream, tup)
+        self._rules.check(stream.name, stream.fields, tup)
         if stream.shared is not None:
             self._flush_stream(stream)
-        tasks: list[int] = []
-        for chooser in stream.choosers:
-            if isinstance(chooser, Direct):
-                tasks.extend(self._direct(stream, chooser, direct_task))
-            elif direct_task is None:
-                tasks.extend(chooser.targets(tup))
-        if direct_task is not None and not tasks:
-            raise TopologyError(
-                f"component {self.component} emitted to task {direct_task} on stream {stream.name!r}, "
-                "which no consumer takes by direct grouping; declare the input with Grouping.DIRECT"
-            )
+        tasks = self._rules.targets(stream.name, stream.choosers, tup, direct_task)
         self._slow(stream, [stream.outlet(task) for task in tasks], tup, mark)
         if stream.shared is not None:
             # What comes next over the shared buffer must not overtake this tuple.
             self._flush_stream(stream)
         return tasks
 
-    def _direct(self, stream: OutStream, chooser: Any, direct_task: int | None) -> list[int]:
-        if direct_task is None:
-            raise TopologyError(
-                f"component {self.component} emitted on direct stream {stream.name!r} without a task; "
-                "pass direct_task="
-            )
-        return [direct_task] if direct_task in chooser.tasks else []
-
     def _slow(self, stream: OutStream, outlets: list[Outlet], tup: Sequence[Any], mark: Mark) -> None:
         """Freeze, measure and append one tuple to each outlet."""
-        frozen: list[Any]
-        if self._serialize is not None:
-            frozen = [self._serialize(value) for value in tup]
-        else:
-            frozen = [codec.freeze(value, self.settings.allow_pickle) for value in tup]
-        size = sum(map(codec.size_of, frozen))
-        if size > self._tuple_max:
-            raise TopologyError(
-                f"component {self.component} emitted a tuple of {size} bytes on stream {stream.name!r}; the limit "
-                f"is {self._tuple_max} (heron.instance.tuple_max_bytes, and heron.stmgr.frame_max_bytes above it)"
-            )
+        frozen, size = self._rules.freeze(stream.name, tup)
         if not frozen and not stream.fields:
             frozen = [None]
         if self.tracked == "spout" and mark is not None and len(outlets) != 1:
@@ -356,13 +300,6 @@ class Emitter:
             if outlet.marks:
                 self.batches.settle(outlet)
 
-    def _wrong_width(self, stream: OutStream, tup: Sequence[Any]) -> TopologyError:
-        self._check_sequence(stream, tup)
-        return TopologyError(
-            f"component {self.component} emitted {len(tup)} values on stream {stream.name!r}, which declares "
-            f"{len(stream.fields)}: {', '.join(stream.fields) or '(none)'}"
-        )
-
 
 def mark_of(anchors: Any) -> Mark:
     """Anchors as the emitter keeps them: None, one tracked tuple, or a list of several."""
@@ -373,9 +310,6 @@ def mark_of(anchors: Any) -> Mark:
         return anchor if anchor.frame.tracked else None
     tracked = [anchor for anchor in anchors if anchor.frame.tracked]
     return tracked if len(tracked) > 1 else tracked[0] if tracked else None
-
-
-_NO_LISTS = (str, bytes, bytearray, dict, set, frozenset, HeronTuple)
 
 
 def _plenty() -> None:

@@ -26,9 +26,10 @@ from heronpy.common.apache_keys import OTHER_NAMES, TOPOLOGY_KEYS  # noqa: E402
 from heronpy.common.folders import make_output  # noqa: E402
 from heronpy.common.rooms import ALIASES, ROOMS  # noqa: E402
 from heronpy.common.settings import conf_text, describe  # noqa: E402
+from heronpy.common.topology_keys import KINDS  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
-from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS, unsupported_problems  # noqa: E402
+from heronpy.plan.component_config import unsupported_problems  # noqa: E402
 from heronpy.proto import control_pb2 as control  # noqa: E402
 from heronpy.verify.scenarios import scenarios  # noqa: E402
 
@@ -217,7 +218,7 @@ def _range(expected: str) -> str:
 
 
 def _topology_keys() -> Iterator[str]:
-    unknown = sorted(name for name in EFFECTS if f"topology.{name}" not in KNOWN_TOPOLOGY_KEYS)
+    unknown = sorted(name for name in EFFECTS if f"topology.{name}" not in KINDS)
     if unknown:
         raise SystemExit(f"EFFECTS of gen_docs.py names keys that do not exist: {', '.join(unknown)}")
     yield "## topology.*\n"
@@ -226,15 +227,15 @@ def _topology_keys() -> Iterator[str]:
         "`TopologyBuilder.set_config`, in a Topology's `config`, or in a component's `config`, which wins there.\n"
     )
     rows = (
-        (f"`topology.{name}`", KNOWN_TOPOLOGY_KEYS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
+        (f"`topology.{name}`", KINDS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
     )
-    aliases = ((f"`{key}`", KNOWN_TOPOLOGY_KEYS[key].value, f"Sets `{ours}`.") for key, ours in ALIASES.items())
+    aliases = ((f"`{key}`", KINDS[key].value, f"Sets `{ours}`.") for key, ours in ALIASES.items())
     yield table(("key", "value", "effect"), (*rows, *aliases))
-    refused = sorted(key for key in KNOWN_TOPOLOGY_KEYS if unsupported_problems({key: 1}, ""))
+    refused = sorted(key for key in KINDS if unsupported_problems({key: 1}, ""))
     yield "Not done by this release, which `heron submit` says for each that is set:\n"
     yield ",\n".join(f"`{key}`" for key in refused) + ".\n"
     effects = {f"topology.{name}" for name in EFFECTS} | set(ALIASES) | set(refused)
-    idle = sorted(key for key in {*KNOWN_TOPOLOGY_KEYS, *TOPOLOGY_KEYS} if key not in effects | set(OTHER_NAMES))
+    idle = sorted(key for key in {*KINDS, *TOPOLOGY_KEYS} if key not in effects | set(OTHER_NAMES))
     yield "Accepted, so that existing topologies run, and without effect:\n"
     yield ",\n".join(f"`{key}`" for key in idle) + ".\n"
     yield "Other names, as Apache Heron's constants have them:\n"

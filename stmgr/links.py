@@ -436,14 +436,3 @@ def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
         return (epoch, seq, frame) if frame.count <= COUNT_MAX else None
     except (ValueError, RemoteWireError, DecodeError):
         return None
-
-
-def parse_frame(data: bytes) -> frame_pb2.Frame | None:
-    """The frame, or None when the bytes are none.
-
-    A fresh message each time: a reused one keeps the memory of all that it ever held (upb's arena).
-    """
-    try:
-        return Frame.FromString(data)
-    except DecodeError:
-        return None

@@ -480,36 +480,10 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
 )
 """(smaller field, larger field, factor): smaller * factor may not exceed larger."""
 
-_TOPOLOGY_NAMES: Final = """
-    name team.name team.email cap.ticket project.name debug stmgrs acking initial.state
-    message.timeout.secs enable.message.timeouts component.parallelism max.spout.pending
-    auto.task.hooks serializer.classname reliability.mode
-    stateful.checkpoint.interval.seconds stateful.start.clean stateful.ckptmgr.ram
-    stateful.checkpointmanager.ram stateful.spill.state stateful.spill.state.location
-    tick.tuple.freq.secs tick.tuple.freq.ms timer.events
-    container.cpu.requested container.ram.requested container.disk.requested
-    container.max.cpu.hint container.max.ram.hint container.max.disk.hint
-    container.padding.percentage container.ram.padding container.max.num.instances
-    component.cpumap component.rammap component.diskmap component.resourcemap
-    component.output.bps component.jvmopts additional.classpath worker.childopts
-    droptuples.upon.backpressure stmgr.ram metricsmgr.ram
-    update.deactivate.wait.secs update.reactivate.wait.secs
-    packing.ffd.sorting.strategy environment remote.debugging.enable
-    bolts.window.length.count bolts.window.length.duration.ms
-    bolts.window.sliding.interval.count bolts.window.sliding.interval.duration.ms
-    bolts.window.custom.config bolts.tuple.timestamp.field.name
-    bolts.tuple.timestamp.max.lag.ms bolts.watermark.event.interval.ms bolts.late.tuple.stream
-"""
-
 ALIASES: Final[Mapping[str, str]] = {
     "topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"
 }
 """Keys of Apache Heron that set one of our settings, with its key."""
 
 OPERATORS_KEYS: Final = frozenset({"heron.checkpoint.interval_min_s"})
-"""Keys that protect others from a topology, so that its own configuration cannot set them (M14)."""
-
-TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(
-    f"topology.{name}" for name in _TOPOLOGY_NAMES.split()
-)
-"""Every `topology.*` key that a topology's own configuration may hold."""
+"""Keys that protect others from a topology, so that its own configuration cannot set them."""

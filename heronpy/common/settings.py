@@ -10,7 +10,6 @@ the nearest one, unless Apache Heron has it; every other key is the user's own a
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import os
@@ -19,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from heronpy.common import apache_keys
+from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import ALIASES, OPERATORS_KEYS, ORDERED, ROOMS, TOPOLOGY_KEYS
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.rooms import ALIASES, OPERATORS_KEYS, ORDERED, ROOMS
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
 
 DEFAULT: Final = "default"
@@ -345,17 +345,14 @@ def _known(key: str, origin: str) -> Setting | None:
     if key in _SETTINGS:
         return _SETTINGS[key]
     if key.startswith("heron."):
-        raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, _SETTINGS)}")
-    if key.startswith("topology.") and key not in TOPOLOGY_KEYS | apache_keys.TOPOLOGY_KEYS:
-        raise ConfigError(f"{origin}: unknown key {key}{_nearest(key, TOPOLOGY_KEYS)}")
+        raise ConfigError(f"{origin}: unknown key {_unknown(key, _SETTINGS)}")
+    if key.startswith("topology.") and key not in topology_keys.KINDS and key not in apache_keys.TOPOLOGY_KEYS:
+        raise ConfigError(f"{origin}: unknown key {_unknown(key, topology_keys.KINDS)}")
     return None
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    import difflib  # every process imports this module, few meet an error
-
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else "; `heron config show` lists the known ones."
+def _unknown(key: str, known: Iterable[str]) -> str:
+    return f"{key}{did_you_mean(key, known) or '; `heron config show` lists the known ones'}."
 
 
 def _check_order(result: Resolved) -> None:
@@ -387,11 +384,9 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path]) -> None:
     if not conf_dirs or any((path / cluster).is_dir() for path in conf_dirs):
         return
     known = clusters_of(conf_dirs)
-    near = difflib.get_close_matches(cluster.lower(), known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
     raise ConfigError(
-        f"There is no configuration directory for cluster {cluster!r} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}{hint}"
+        f"There is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
+        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}."
     )
 
 

@@ -45,7 +45,6 @@ from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
 from heronpy.executor.records import end_report, health, own_report, process_record
-from heronpy.metrics import prometheus
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
@@ -375,6 +374,9 @@ class Executor:
             self._inbox.put_back(batch)
 
     def _metrics_text(self) -> tuple[str, str]:
+        # Here, because few executors are asked, and prometheus_client costs start-up time and 4 MB.
+        from heronpy.metrics import prometheus
+
         reports = [*self._inbox.reports(), *self._own_reports()]
         return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
 

@@ -6,12 +6,13 @@ Anything unknown or out of range is refused in one sentence.
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import did_you_mean
 
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 #: Topologies whose tasks keep their counts as state.
@@ -150,6 +151,5 @@ def _like(key: str, value: Any, sample: Any) -> Any:
     return value
 
 
-def _nearest(word: str, known: Any) -> str:
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean '{found[0]}'?" if found else f"; known are {', '.join(known)}"
+def _nearest(word: str, known: Iterable[str]) -> str:
+    return did_you_mean(word, known) or f"; known are {', '.join(known)}"

@@ -1,8 +1,8 @@
-"""MetricsReports as a page of text that Prometheus reads (format 0.0.4).
+"""MetricsReports as a page that Prometheus reads.
 
 The place of a series is told by the labels topology, container, process, instance_id, component and
-task; never by `instance`, which Prometheus sets itself. Invariants: one HELP and TYPE line per name,
-all series of a name together, at most `SERIES_MAX` series.
+task; never by `instance`, which Prometheus sets itself. One name has one type, and the page holds at
+most `SERIES_MAX` series; `heron_executor_series_discarded` says how many were left out.
 """
 
 from __future__ import annotations
@@ -10,95 +10,99 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
 
 from heronpy.metrics.names import Kind, Metric, find
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Series on one page; more would only hurt the reader.
 SERIES_MAX = 20_000
 
 _KINDS = {
-    control.Sample.COUNTER: Kind.COUNTER,
-    control.Sample.GAUGE: Kind.GAUGE,
-    control.Sample.HISTOGRAM: Kind.HISTOGRAM,
+    control_pb2.Sample.COUNTER: Kind.COUNTER,
+    control_pb2.Sample.GAUGE: Kind.GAUGE,
+    control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _UNIT_SUFFIX = {"ns": "_ns", "us": "_usec", "ms": "_ms", "bytes": "_bytes", "seconds": "_seconds"}
 #: A name that says its unit already gets no suffix.
 _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
 
 
-@dataclass(slots=True)
-class _Family:
-    name: str
-    kind: Kind
-    help: str
-    lines: list[str] = field(default_factory=list)
-
-
-def exposition(topology: str, reports: Iterable[control.MetricsReport]) -> str:
+def exposition(topology: str, reports: Iterable[control_pb2.MetricsReport]) -> str:
     """The page for these reports."""
-    families: dict[str, _Family] = {}
-    series = discarded = 0
-    for report in reports:
-        place = _place(topology, report)
-        for sample in report.samples:
-            if series >= SERIES_MAX:
-                discarded += 1
-                continue
-            series += 1
-            _add(families, sample, place)
-    if discarded:
-        _add(families, control.Sample(
-            name="__executor/__series_discarded", type=control.Sample.GAUGE, value=discarded
-        ), [("topology", topology)])
-    parts = []
-    for name in sorted(families):
-        family = families[name]
-        parts.append(f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind.value}\n")
-        parts.extend(family.lines)
-    return "".join(parts)
+    return generate_latest(_Reports(topology, reports)).decode()
 
 
-def _place(topology: str, report: control.MetricsReport) -> list[tuple[str, str]]:
-    place = [("topology", topology), ("container", str(report.container)), ("process", report.process)]
+class _Reports(Collector):
+    """The reports of one container as metric families, sorted by name."""
+
+    def __init__(self, topology: str, reports: Iterable[control_pb2.MetricsReport]) -> None:
+        self._topology = topology
+        self._reports = reports
+        self._families: dict[str, Family] = {}
+
+    def collect(self) -> Iterable[Family]:
+        """See `Collector`."""
+        series = discarded = 0
+        for report in self._reports:
+            place = _place(self._topology, report)
+            for sample in report.samples:
+                if series >= SERIES_MAX:
+                    discarded += 1
+                    continue
+                series += 1
+                self._add(sample, place)
+        if discarded:
+            sample = control_pb2.Sample(
+                name="__executor/__series_discarded", type=control_pb2.Sample.GAUGE, value=discarded
+            )
+            self._add(sample, {"topology": self._topology})
+        return [self._families[name] for name in sorted(self._families)]
+
+    def _add(self, sample: control_pb2.Sample, place: dict[str, str]) -> None:
+        found = find(sample.name)
+        kind = _KINDS.get(sample.type, Kind.GAUGE)
+        if found is None:
+            # A metric of the user's own: a prefix keeps it from colliding with ours.
+            metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
+            name = f"heron_user_{_fit(sample.name)}"
+        else:
+            metric, rest = found
+            name = _own_name(metric)
+            if Kind.HISTOGRAM not in (kind, metric.kind):
+                kind = metric.kind
+        shown = f"{name}_total" if kind is Kind.COUNTER else name
+        family = self._families.get(shown)
+        if family is None:
+            family = self._families[shown] = Family(name, metric.help, kind.value)
+        elif family.type != kind.value:
+            return  # Two tasks disagree about a user's metric; one name has one type.
+        labels = place | _label(metric, sample.label or rest)
+        if kind is Kind.HISTOGRAM:
+            _add_histogram(family, sample, labels)
+        else:
+            family.add_sample(shown, labels, sample.value)
+
+
+def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
+    place = {"topology": topology, "container": str(report.container), "process": report.process}
     if report.task_id:
-        place += [
-            ("instance_id", report.process),
-            ("component", report.component),
-            ("task", str(report.task_id)),
-        ]
+        place |= {"instance_id": report.process, "component": report.component, "task": str(report.task_id)}
     return place
 
 
-def _add(families: dict[str, _Family], sample: control.Sample, place: list[tuple[str, str]]) -> None:
-    found = find(sample.name)
-    kind = _KINDS.get(sample.type, Kind.GAUGE)
-    if found is None:
-        # A metric of the user's own: a prefix keeps it from colliding with ours.
-        metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
-        name = f"heron_user_{_fit(sample.name)}"
-    else:
-        metric, rest = found
-        name = _own_name(metric)
-        if Kind.HISTOGRAM not in (kind, metric.kind):
-            kind = metric.kind
-    if kind is Kind.COUNTER:
-        name += "_total"
-    family = families.get(name)
-    if family is None:
-        text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-        family = families[name] = _Family(name, kind, text)
-    elif family.kind is not kind:
-        return  # Two tasks disagree about a user's metric; one name has one type.
-    labels = [*place, *_label(metric, sample.label or rest)]
-    if kind is Kind.HISTOGRAM:
-        _histogram(family, sample, labels)
-    else:
-        family.lines.append(f"{name}{_braces(labels)} {_number(sample.value)}\n")
+def _add_histogram(family: Family, sample: control_pb2.Sample, labels: dict[str, str]) -> None:
+    bounds = {bucket.le: bucket.count for bucket in sample.buckets}
+    for bound, count in {**bounds, math.inf: bounds.get(math.inf, sample.count)}.items():
+        le = "+Inf" if math.isinf(bound) else repr(bound).removesuffix(".0")
+        family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
+    family.add_sample(f"{family.name}_sum", labels, sample.sum)
+    family.add_sample(f"{family.name}_count", labels, sample.count)
 
 
 def _own_name(metric: Metric) -> str:
@@ -113,35 +117,10 @@ def _fit(name: str) -> str:
     return re.sub("__+", "_", fitted)
 
 
-def _label(metric: Metric, label: str) -> list[tuple[str, str]]:
+def _label(metric: Metric, label: str) -> dict[str, str]:
     if not label:
-        return []
+        return {}
     if metric.label == "source":
         component, slash, stream = label.rpartition("/")
-        return [("source_component", component), ("stream", stream)] if slash else [("stream", label)]
-    return [(metric.label or "key", label)]
-
-
-def _histogram(family: _Family, sample: control.Sample, labels: list[tuple[str, str]]) -> None:
-    infinite = False
-    for bucket in sample.buckets:
-        infinite = infinite or math.isinf(bucket.le)
-        le = [*labels, ("le", _number(bucket.le))]
-        family.lines.append(f"{family.name}_bucket{_braces(le)} {bucket.count}\n")
-    if not infinite:
-        le = [*labels, ("le", "+Inf")]
-        family.lines.append(f"{family.name}_bucket{_braces(le)} {sample.count}\n")
-    family.lines.append(f"{family.name}_sum{_braces(labels)} {_number(sample.sum)}\n")
-    family.lines.append(f"{family.name}_count{_braces(labels)} {sample.count}\n")
-
-
-def _braces(labels: list[tuple[str, str]]) -> str:
-    return "{" + ",".join(f'{key}="{value.translate(_ESCAPES)}"' for key, value in labels) + "}"
-
-
-def _number(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if math.isnan(value):
-        return "NaN"
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+        return {"source_component": component, "stream": stream} if slash else {"stream": label}
+    return {metric.label or "key": label}

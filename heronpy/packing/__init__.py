@@ -10,29 +10,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import did_you_mean
 from heronpy.packing.balanced import Balanced
 from heronpy.packing.base import Packing
 from heronpy.packing.bins import Bins, new_items, same_plan
 from heronpy.packing.demand import demand_of
 from heronpy.packing.first_fit_decreasing import FirstFitDecreasing
-from heronpy.packing.quality import PackingQuality, quality_of
 from heronpy.packing.resource_compliant import ResourceCompliantRoundRobin
 from heronpy.packing.round_robin import RoundRobin
 from heronpy.plan import packing_plan
-from heronpy.plan.component_config import did_you_mean
 
 if TYPE_CHECKING:
     from heronpy.common.rooms import PackingSettings
 
-__all__ = [
-    "ALGORITHMS",
-    "Packing",
-    "PackingQuality",
-    "get_algorithm",
-    "pack",
-    "quality_of",
-    "repack",
-]
+__all__ = ["ALGORITHMS", "Packing", "get_algorithm", "pack", "repack"]
 
 ALGORITHMS: dict[str, Packing] = {
     algorithm.name: algorithm

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.nearest import did_you_mean
 from heronpy.common.units import format_bytes, parse_bytes
-from heronpy.plan.component_config import config_of, did_you_mean
+from heronpy.plan.component_config import config_of
 from heronpy.plan.logical import LogicalPlan
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ of their values. Serialized values are never loaded unless asked, because loadin
 
 from __future__ import annotations
 
-import difflib
-import enum
 import math
 import pickle
 import re
@@ -16,60 +14,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.api.api_constants import (
+    TOPOLOGY_COMPONENT_PARALLELISM,
+    TOPOLOGY_NAME,
+    TOPOLOGY_RELIABILITY_MODE,
+    TOPOLOGY_SERIALIZER_CLASSNAME,
+    TOPOLOGY_STATEFUL_START_CLEAN,
+    TOPOLOGY_STMGRS,
+    TOPOLOGY_TICK_TUPLE_FREQ_MS,
+    TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+)
 from heronpy.common import apache_keys
 from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import KINDS, RELIABILITY_MODES, KeyKind
 from heronpy.common.units import parse_bytes
 from heronpy.proto import topology_pb2 as pb
 
 ConfigMap = dict[str, Any]
 
-RELIABILITY_MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
-PARALLELISM_KEY = "topology.component.parallelism"
 DEFAULT_PARALLELISM = 1
-
-
-class KeyKind(enum.Enum):
-    """What the value of a known key must be."""
-
-    TEXT = "text"
-    BOOL = "true or false"
-    COUNT = "a whole number of 1 or more"
-    NUMBER = "a number of 0 or more"
-    POSITIVE = "a number above 0"
-    BYTES = "an amount of bytes such as 512MB"
-    MODE = "one of " + ", ".join(RELIABILITY_MODES)
-    ANY = "any value"
-
-
-_KINDS: dict[KeyKind, str] = {
-    KeyKind.TEXT: """name team.name team.email cap.ticket project.name serializer.classname
-        additional.classpath worker.childopts component.jvmopts environment
-        component.cpumap component.rammap component.diskmap packing.ffd.sorting.strategy
-        stateful.spill.state.location initial.state component.resourcemap
-        bolts.tuple.timestamp.field.name bolts.late.tuple.stream""",
-    KeyKind.BOOL: """debug enable.message.timeouts stateful.start.clean
-        droptuples.upon.backpressure stateful.spill.state remote.debugging.enable acking""",
-    KeyKind.COUNT: """stmgrs component.parallelism max.spout.pending
-        container.max.num.instances bolts.window.length.count
-        bolts.window.sliding.interval.count""",
-    KeyKind.NUMBER: """container.padding.percentage component.output.bps
-        update.deactivate.wait.secs update.reactivate.wait.secs
-        bolts.tuple.timestamp.max.lag.ms""",
-    KeyKind.POSITIVE: """message.timeout.secs stateful.checkpoint.interval.seconds
-        tick.tuple.freq.secs tick.tuple.freq.ms container.cpu.requested container.max.cpu.hint
-        bolts.window.length.duration.ms bolts.window.sliding.interval.duration.ms
-        bolts.watermark.event.interval.ms""",
-    KeyKind.BYTES: """container.ram.requested container.disk.requested container.max.ram.hint
-        container.max.disk.hint container.ram.padding stmgr.ram metricsmgr.ram
-        stateful.checkpointmanager.ram stateful.ckptmgr.ram""",
-    KeyKind.MODE: "reliability.mode",
-    KeyKind.ANY: "auto.task.hooks timer.events bolts.window.custom.config",
-}
-
-#: Every `topology.` key that means something, with the kind of its value.
-KNOWN_TOPOLOGY_KEYS: dict[str, KeyKind] = {
-    f"topology.{name}": kind for kind, names in _KINDS.items() for name in names.split()
-}
+#: Seconds in the unit of each key that sets ticks; the first that is set counts.
+_TICK_KEYS = {TOPOLOGY_TICK_TUPLE_FREQ_MS: 0.001, TOPOLOGY_TICK_TUPLE_FREQ_SECS: 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +97,7 @@ def component_config(topology: Any, component: str, *, load: bool = False) -> Co
 
 def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     """How many tasks a component has; TopologyError when it is not a whole number of 1 or more."""
-    value = config.get(PARALLELISM_KEY, DEFAULT_PARALLELISM)
+    value = config.get(TOPOLOGY_COMPONENT_PARALLELISM, DEFAULT_PARALLELISM)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
         raise TopologyError(
@@ -143,7 +109,26 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
 
 def reliability_mode(topology: Any) -> str:
     """The reliability mode of a topology, ATMOST_ONCE unless it says otherwise."""
-    return str(config_of(topology).get("topology.reliability.mode", RELIABILITY_MODES[0]))
+    return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
+
+
+def tick_interval_s(config: Mapping[str, Any]) -> float | None:
+    """Seconds between the ticks of a component, None for no ticks; ConfigError unless it is a number above 0.
+
+    Read it after `initialize`, because window bolts set it there.
+    """
+    for key, unit_s in _TICK_KEYS.items():
+        value = config.get(key)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit_s
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if not seconds > 0:
+            raise ConfigError(f"config {key} is {value!r}; it must be {KeyKind.POSITIVE.value}")
+        return seconds
+    return None
 
 
 #: Keys that this release knows and does not act on, though each would change what a topology does.
@@ -162,7 +147,7 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
 ) | (apache_keys.TOPOLOGY_KEYS - set(apache_keys.OTHER_NAMES))
-START_CLEAN_KEY = "topology.stateful.start.clean"
+START_CLEAN_KEY = TOPOLOGY_STATEFUL_START_CLEAN
 #: What these say matters under EFFECTIVELY_ONCE alone.
 _STATEFUL_KEYS = "topology.stateful."
 
@@ -174,7 +159,7 @@ def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
         key
         for key in config
         if key in IGNORED_KEYS
-        or (not stateful and key.startswith(_STATEFUL_KEYS) and key in KNOWN_TOPOLOGY_KEYS)
+        or (not stateful and key.startswith(_STATEFUL_KEYS) and key in KINDS)
     }
 
 
@@ -186,7 +171,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
             continue
         if key in UNSUPPORTED_KEYS:
             problems.append(f"{owner} sets '{key}', which this release does not support: {UNSUPPORTED_KEYS[key]}")
-        elif key.startswith(_JAVA_WINDOWS) and key in KNOWN_TOPOLOGY_KEYS:
+        elif key.startswith(_JAVA_WINDOWS) and key in KINDS:
             problems.append(
                 f"{owner} sets '{key}', which is for windows in Java; use SlidingWindowBolt or TumblingWindowBolt"
             )
@@ -208,11 +193,11 @@ def key_problem(key: str, value: Any) -> str | None:
     """What is wrong with one entry, as a clause; None when it is right or the user's own key."""
     if not key.startswith("topology."):
         return None
-    kind = KNOWN_TOPOLOGY_KEYS.get(apache_keys.OTHER_NAMES.get(key, key))
+    kind = KINDS.get(apache_keys.OTHER_NAMES.get(key, key))
     if kind is None and key in apache_keys.TOPOLOGY_KEYS:
         return None
     if kind is None:
-        hint = did_you_mean(key, KNOWN_TOPOLOGY_KEYS)
+        hint = did_you_mean(key, KINDS)
         return (
             f"has the unknown key '{key}'{hint}; keys of your own must not start with 'topology.'"
         )
@@ -224,11 +209,11 @@ def key_problem(key: str, value: Any) -> str | None:
 
 #: Keys that shape the topology itself, so that only a new submit can change them.
 _FIXED_KEYS = frozenset(
-    {"topology.name", "topology.reliability.mode", "topology.serializer.classname", "topology.id"}
+    {TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERIALIZER_CLASSNAME, "topology.id"}
 )
 _UPDATED_KEYS = {
-    PARALLELISM_KEY: "--component-parallelism",
-    "topology.stmgrs": "--container-number",
+    TOPOLOGY_COMPONENT_PARALLELISM: "--component-parallelism",
+    TOPOLOGY_STMGRS: "--container-number",
 }
 
 
@@ -259,23 +244,6 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
             f"The topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}."
         )
     return "", head, rest
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """', did you mean X?' without the question, or nothing when no known name is near."""
-    near = nearest(name, known)
-    return f" (did you mean '{near}'?)" if near else ""
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, if any does."""
-    candidates = list(known)
-    folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
-    if name.casefold() in folded:
-        return folded[name.casefold()]
-    # difflib compares character by character: long names and long lists are cut to stay quick.
-    found = difflib.get_close_matches(name[:200], candidates[:2000], n=1, cutoff=0.6)
-    return found[0] if found else None
 
 
 def _config_message(message: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
-from heronpy.plan.component_config import did_you_mean
+from heronpy.common.nearest import did_you_mean
 from heronpy.plan.key_groups import task_index
 from heronpy.proto import topology_pb2 as pb
 

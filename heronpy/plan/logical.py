@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.plan.component_config import ConfigMap, config_of, did_you_mean, parallelism_of
+from heronpy.common.nearest import did_you_mean
+from heronpy.plan.component_config import ConfigMap, config_of, parallelism_of
 
 
 @dataclass(frozen=True, slots=True)

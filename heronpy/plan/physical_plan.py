@@ -10,8 +10,6 @@ from heronpy.common.ids import instance_id
 from heronpy.plan import packing_plan
 from heronpy.proto import plan_pb2
 
-__all__ = ["build_physical_plan", "instance_id"]
-
 
 def build_physical_plan(
     topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int

@@ -35,17 +35,6 @@ class PlanDiff:
     removed_containers: tuple[int, ...]
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no task and no container changes."""
-        return not (
-            self.added
-            or self.removed
-            or self.moved
-            or self.added_containers
-            or self.removed_containers
-        )
-
-    @property
     def added_ids(self) -> list[int]:
         return [task.task_id for task in self.added]
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import name_problem, topology_name_problem
+from heronpy.common.nearest import did_you_mean
 from heronpy.plan import windows
-from heronpy.plan.component_config import PARALLELISM_KEY, did_you_mean, key_problem
+from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2 as pb
@@ -81,7 +83,7 @@ def _size(plan: LogicalPlan) -> Iterator[str]:
     if plan.task_count > TASKS_MAX:
         yield (
             f"Topology '{plan.name}' has {plan.task_count} tasks, more than the {TASKS_MAX} that "
-            f"one topology may have; lower {PARALLELISM_KEY} of its components."
+            f"one topology may have; lower {TOPOLOGY_COMPONENT_PARALLELISM} of its components."
         )
 
 
@@ -188,7 +190,7 @@ def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator
 
 def _cycles(plan: LogicalPlan) -> Iterator[str]:
     """Only checkpoints need a graph without cycles: a tuple tree ends when its tuples leave the loop."""
-    path = plan.cycle() if plan.config.get("topology.reliability.mode") == "EFFECTIVELY_ONCE" else None
+    path = plan.cycle() if plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE" else None
     if path is not None:
         yield (
             f"Under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
@@ -198,9 +200,9 @@ def _cycles(plan: LogicalPlan) -> Iterator[str]:
 
 def _cycle_warnings(plan: LogicalPlan) -> Iterator[str]:
     path = plan.cycle()
-    if path is None or plan.config.get("topology.reliability.mode") == "EFFECTIVELY_ONCE":
+    if path is None or plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE":
         return
-    at_least_once = plan.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
+    at_least_once = plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
     cure = "let each tuple leave it after a limited number of rounds"
     if at_least_once:
         cure += " and within topology.message.timeout.secs"

@@ -17,17 +17,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.api_constants import (
+    TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS,
+    TOPOLOGY_MAX_SPOUT_PENDING,
+    TOPOLOGY_MESSAGE_TIMEOUT_SECS,
+    TOPOLOGY_RELIABILITY_MODE,
+    TOPOLOGY_TICK_TUPLE_FREQ_MS,
+    TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+)
+
 if TYPE_CHECKING:
     from heronpy.plan.logical import ComponentDef, LogicalPlan
 
 SLIDING_KEY = "slidingwindowbolt_duration_secs"
 SLIDE_KEY = "slidingwindowbolt_slideinterval_secs"
 TUMBLING_KEY = "tumblingwindowbolt_duration_secs"
-TIMEOUT_KEY = "topology.message.timeout.secs"
-TIMEOUTS_ENABLED_KEY = "topology.enable.message.timeouts"
-PENDING_KEY = "topology.max.spout.pending"
-TICK_SECS_KEY = "topology.tick.tuple.freq.secs"
-TICK_MS_KEY = "topology.tick.tuple.freq.ms"
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PENDING = 100
@@ -102,7 +106,8 @@ def limits_for(plan: LogicalPlan) -> dict[str, int]:
         return {}
     longest = max(found, key=lambda hold: hold.seconds)
     pending = max(DEFAULT_PENDING, min(math.ceil(longest.seconds * DERIVED_RATE), DERIVED_PENDING_MAX))
-    return {TIMEOUT_KEY: int(DEFAULT_TIMEOUT_S) + longest.timeout_s, PENDING_KEY: pending}
+    timeout_s = int(DEFAULT_TIMEOUT_S) + longest.timeout_s
+    return {TOPOLOGY_MESSAGE_TIMEOUT_SECS: timeout_s, TOPOLOGY_MAX_SPOUT_PENDING: pending}
 
 
 def problems(plan: LogicalPlan) -> Iterator[str]:
@@ -113,12 +118,13 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
         config = {**plan.config, **plan.components[name].config}
         if _too_late(config, hold):
             yield f"{_timeout_text(name, config, hold)} so they would be replayed and counted again; {_fix(hold)}."
-        pending = _number(config.get(PENDING_KEY), DEFAULT_PENDING)
+        pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
         if pending < hold.pending:
             yield (
-                f"Tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and {PENDING_KEY} is "
-                f"{pending:g}, so each of its tasks could emit {pending:g} in {hold.seconds:g} s; set it to the "
-                f"tuples that a task emits in that time: at least {hold.pending}, which is {_rate(hold)}."
+                f"Tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
+                f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks could emit {pending:g} in "
+                f"{hold.seconds:g} s; set it to the tuples that a task emits in that time: at least {hold.pending}, "
+                f"which is {_rate(hold)}."
             )
 
 
@@ -140,12 +146,12 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
         if not component.is_spout and every_s >= timeout_s:
             yield (
                 f"Bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s: "
-                f"those that it acks at a tick are replayed; raise {TIMEOUT_KEY} or tick more often."
+                f"those that it acks at a tick are replayed; raise {TOPOLOGY_MESSAGE_TIMEOUT_SECS} or tick more often."
             )
 
 
 def _acking(plan: LogicalPlan) -> bool:
-    return plan.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
+    return plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "ATLEAST_ONCE"
 
 
 def _anchors(component: ComponentDef) -> bool:
@@ -166,7 +172,7 @@ def _too_late(config: Mapping[str, Any], hold: Hold) -> bool:
 def _timeout_text(name: str, config: Mapping[str, Any], hold: Hold) -> str:
     return (
         f"Tuples of spout '{name}' stay pending for up to {hold.seconds:g} s, until they have left {_listed(hold)}, "
-        f"but {TIMEOUT_KEY} is {_timeout_s(config):g},"
+        f"but {TOPOLOGY_MESSAGE_TIMEOUT_SECS} is {_timeout_s(config):g},"
     )
 
 
@@ -181,13 +187,14 @@ def _listed(hold: Hold) -> str:
 
 
 def _timeout_s(config: Mapping[str, Any]) -> float:
-    if config.get(TIMEOUTS_ENABLED_KEY) is False:
+    if config.get(TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS) is False:
         return math.inf
-    return _number(config.get(TIMEOUT_KEY), DEFAULT_TIMEOUT_S)
+    return _number(config.get(TOPOLOGY_MESSAGE_TIMEOUT_SECS), DEFAULT_TIMEOUT_S)
 
 
 def _tick_s(config: Mapping[str, Any]) -> float:
-    return _number(config.get(TICK_MS_KEY), 0.0) / 1000 or _number(config.get(TICK_SECS_KEY), 0.0)
+    millis = _number(config.get(TOPOLOGY_TICK_TUPLE_FREQ_MS), 0.0)
+    return millis / 1000 or _number(config.get(TOPOLOGY_TICK_TUPLE_FREQ_SECS), 0.0)
 
 
 def _seconds(value: Any) -> float:

@@ -6,14 +6,10 @@ import asyncio
 import inspect
 from typing import Any
 
-from heronpy.common.errors import ConfigError
 from heronpy.simulator.eventloop import VirtualLoop
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask
 from heronpy.simulator.tuples import SimulatedTuple
-
-CONCURRENCY_KEY = "heron.instance.async_concurrency"
-CONCURRENCY = 64
 
 
 class AsyncBoltTask(BoltTask):
@@ -24,9 +20,7 @@ class AsyncBoltTask(BoltTask):
         self.loop = VirtualLoop(world.clock)
         self.most_at_once = 0
         self._running: dict[asyncio.Task[Any], tuple[str, SimulatedTuple | None]] = {}
-        self._limit = self.config.get(CONCURRENCY_KEY, CONCURRENCY)
-        if not isinstance(self._limit, int) or self._limit < 1:
-            raise ConfigError(f"config {CONCURRENCY_KEY} is {self._limit!r}; it must be 1 or more")
+        self._limit = self.settings.async_concurrency
 
     def close(self) -> None:
         super().close()

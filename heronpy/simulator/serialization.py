@@ -1,8 +1,8 @@
-"""Values to bytes and back, by the very codec of the wire."""
+"""How the values of a topology travel: its own serializer, or the codec of the wire."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from heronpy.api import api_constants
@@ -13,25 +13,19 @@ _DEFAULT_SERIALIZER = "heronpy.api.serializer.PythonSerializer"
 
 
 class ValueCodec:
-    """Encodes at emit and decodes at delivery, with the topology's own serializer if it has one."""
+    """The topology's serializer, None when it has none of its own, and what reads payloads."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._allow_pickle = bool(config.get("heron.instance.allow_pickle", True))
-        self._serializer: Any = None
+    def __init__(self, config: dict[str, Any], allow_pickle: bool) -> None:
+        self.serialize: Callable[[Any], bytes] | None = None
+        deserialize = None
         path = config.get(api_constants.TOPOLOGY_SERIALIZER_CLASSNAME)
         # The default one is the wire's own codec, which pickles only what needs it.
         if path and path != _DEFAULT_SERIALIZER:
-            self._serializer = load_class(str(path))()
-            self._serializer.initialize(config)
-        deserialize = self._serializer.deserialize if self._serializer else None
-        self._decode = codec.decoder(deserialize, self._allow_pickle)
-        self.kind = codec.USER if self._serializer else codec.MSGPACK
-
-    def encode(self, values: Sequence[Any]) -> bytes:
-        """The payload of one tuple; LocalWireError if a value cannot travel."""
-        if self._serializer is not None:
-            return codec.encode([self._serializer.serialize(value) for value in values])
-        return codec.encode([codec.freeze(value, self._allow_pickle) for value in values])
+            serializer = load_class(str(path))()
+            serializer.initialize(config)
+            self.serialize, deserialize = serializer.serialize, serializer.deserialize
+        self._decode = codec.decoder(deserialize, allow_pickle)
+        self.kind = codec.USER if self.serialize else codec.MSGPACK
 
     def decode(self, payload: bytes, kind: int) -> list[Any]:
         """A fresh copy of the values."""

@@ -13,7 +13,8 @@ from heronpy.api import api_constants, global_metrics
 from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.config_values import decode_config
 from heronpy.api.user_code import load_class
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.rooms import InstanceSettings
+from heronpy.common.settings import resolve, settings_for
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
 from heronpy.simulator.acking import AckTracker
@@ -45,9 +46,12 @@ class Shared:
         config = decode_config(topology.topology_config, unpickle=False)
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
         self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
-        groups = config.get("heron.checkpoint.key_groups", CheckpointSettings().key_groups)
+        components = {name: component.config for name, component in self.plan.components.items()}
+        self._settings = resolve("simulator", (), self.plan.config, components, ())
+        self.frame_max_bytes: int = settings_for(self._settings, "stmgr").frame_max_bytes
+        groups: int = settings_for(self._settings, "checkpoint").key_groups
         # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
-        self.key_groups = int(groups) if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
+        self.key_groups = groups if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
         timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
         self.timeout_s = timeout_s if times_out and self.is_acking else float("inf")
@@ -61,6 +65,11 @@ class Shared:
         global_metrics.metricsContainer.get_value_and_reset()
         self.global_metrics = MetricsCollector()
         global_metrics.init(self.global_metrics, 1)
+
+    def instance_settings(self, component: str) -> InstanceSettings:
+        """The settings of heron.instance.* for the tasks of a component."""
+        settings: InstanceSettings = settings_for(self._settings, "instance", component)
+        return settings
 
     @property
     def is_congested(self) -> bool:

@@ -148,7 +148,7 @@ class Simulator:
         injection = Injection(component, list(values))
         now = self.now
         root = world.tracker.open(INJECTOR, injection, now, now + world.timeout_s)
-        payload, kind = sender.codec.encode(values), sender.codec.kind
+        payload, kind = sender.outputs.encode(values, name), sender.codec.kind
         for task_id in targets:
             edge = world.next_edge()
             world.tracker.add((root,), edge)

@@ -22,7 +22,9 @@ from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
 from heronpy.api.user_code import load_hooks
-from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.errors import TopologyError
+from heronpy.plan.component_config import tick_interval_s
+from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
 from heronpy.simulator.errors import SimulationError
@@ -66,8 +68,10 @@ class SimTask:
             **decode_config(message.comp.config),
         }
         self.metrics = MetricsCollector()
-        self.codec = ValueCodec(self.config)
-        self.outputs = Outputs(world.plan, self.component, world.tasks_of, world.rng, world.key_groups)
+        self.settings = settings = world.instance_settings(self.component)
+        self.codec = ValueCodec(self.config, settings.allow_pickle)
+        rules = EmitRules(self.component, settings, world.frame_max_bytes, self.codec.serialize)
+        self.outputs = Outputs(world.plan, self.component, rules, world.tasks_of, world.rng, world.key_groups)
         self.context = TopologyContext(
             self.config,
             world.topology,
@@ -175,7 +179,7 @@ class SimTask:
     ) -> list[int]:
         """Check, route and deliver one tuple; the tasks that got it."""
         tasks = self.outputs.targets(values, stream, direct_task)
-        payload = self.codec.encode(values)
+        payload = self.outputs.encode(values, stream)
         kind = self.codec.kind
         world = self.world
         self.emit_calls += 1
@@ -316,7 +320,7 @@ class BoltTask(SimTask):
     def start(self, saved: bytes | None = None, checkpoint: int = 0) -> None:
         super().start(saved, checkpoint)
         # Window bolts set their tick in initialize.
-        self._tick_s = _tick_interval(self.config)
+        self._tick_s = tick_interval_s(self.config)
         if self._tick_s is not None:
             self.tick_at = self.world.clock.now + self._tick_s
 
@@ -423,21 +427,3 @@ def _roots_of(anchors: Any) -> tuple[int, ...]:
     for anchor in several:
         roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
     return tuple(roots)
-
-
-def _tick_interval(config: dict[str, Any]) -> float | None:
-    for key, unit_s in (
-        (api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS, 0.001),
-        (api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS, 1.0),
-    ):
-        value = config.get(key)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * unit_s
-        except (TypeError, ValueError):
-            seconds = 0.0
-        if seconds <= 0:
-            raise ConfigError(f"config {key} is {value!r}; it must be a number above 0")
-        return seconds
-    return None

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from heronpy.common.rooms import StatemgrSettings
@@ -27,13 +28,9 @@ _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 def open_state(state_type: str, root: str, settings: StatemgrSettings | None = None) -> StateManager:
     """Open the state manager of the given type at the given root."""
     if state_type not in _KINDS:
-        import difflib  # only for the error
-
-        near = difflib.get_close_matches(state_type, _KINDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
         raise ConfigError(
-            f"Unknown state manager type {state_type!r} (heron.statemgr.type); known types are"
-            f" {', '.join(sorted(_KINDS))}{hint}"
+            f"Unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"
+            f" known types are {', '.join(sorted(_KINDS))}."
         )
     if not root:
         raise ConfigError(f"The {state_type!r} state manager needs a root (heron.statemgr.root).")

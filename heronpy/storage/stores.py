@@ -172,11 +172,6 @@ class StoreChoice:
         return found if found == claimed else _agree(self._claim, claimed, found, launch)
 
 
-def store_for(launch: LaunchSpec, settings: CheckpointSettings) -> CheckpointStore:
-    """The store of a topology: the same one in each of its processes, also when they start at once."""
-    return StoreChoice(launch, settings).store
-
-
 def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
     """The folders of all stores, the one that suits the topology best first."""
     if policy == "most_free":

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.backoff import Backoff, backoff_s
-from heronpy.common.clock import ManualClock, MonotonicClock
 from heronpy.common.ids import (
     child_epoch,
     instance_id,
@@ -59,15 +58,6 @@ def test_impossible_backoffs_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"must be|impossible"):
             make()
-
-
-def test_clocks_only_go_forward() -> None:
-    clock = ManualClock(5.0)
-    assert clock.advance(2.5) == clock.now() == 7.5
-    with pytest.raises(ValueError, match="cannot go back"):
-        clock.advance(-1)
-    real = MonotonicClock()
-    assert real.now() <= real.now()
 
 
 @given(st.integers(0, 10**6), st.text(min_size=1), st.integers(0, 10**6))

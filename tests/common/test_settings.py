@@ -215,7 +215,7 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, near: str) 
         lambda: resolved(word={key: 1}),
     ):
         with pytest.raises(
-            ConfigError, match=re.escape(f"unknown key {key}; did you mean {near}?")
+            ConfigError, match=re.escape(f"unknown key {key} (did you mean '{near}'?).")
         ):
             use()
 
@@ -223,7 +223,7 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, near: str) 
 def test_an_unknown_key_in_a_file_names_the_line(tmp_path: Path) -> None:
     directory = conf(tmp_path, logging="level: INFO\nfile_max_byte: 1MB\n")
     with pytest.raises(
-        ConfigError, match=r"logging\.yaml:2: .*did you mean heron.logging.file_max_b"
+        ConfigError, match=r"logging\.yaml:2: .*did you mean 'heron.logging.file_max_b"
     ):
         resolve("local", [directory], {}, {}, [])
 

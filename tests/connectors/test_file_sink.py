@@ -78,7 +78,7 @@ def test_a_file_per_checkpoint_and_none_for_an_empty_one(out: Path) -> None:
     feed(sink, 3)
     sink.pre_save("3")
     sink.post_save("3")
-    run = sink._who.run
+    run = sink.who.run
     assert names_of(out) == [f"part-store-1-1-{run}.1.jsonl", f"part-store-1-3-{run}.1.jsonl"]
     assert rows_of(out) == [[1], [2], [3]]
     assert sink.delegate.acked == [1, 2, 3]
@@ -119,13 +119,13 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     successor.pre_save("3")
     successor.post_save("3")
     zombie.post_save("1")
-    counts = zombie._counts.get_value_and_reset()
+    counts = zombie.counts.get_value_and_reset()
     assert (counts["files-published"], counts["files-missing"]) == (0, 1)
-    assert successor._counts.get_value_and_reset()["files-removed"] == 2
+    assert successor.counts.get_value_and_reset()["files-removed"] == 2
     assert "are gone" in zombie.delegate.lines[-1]
     with pytest.raises(FencedError, match="replaced by a newer one"):
         zombie.pre_save("2")
-    assert zombie._counts.get_value_and_reset()["writes-refused"] == 1
+    assert zombie.counts.get_value_and_reset()["writes-refused"] == 1
     assert rows_of(out) == [[1], [2]]
     # It is stuck in its own restore, and goes on only now.
     late = start(FileSink, config, attempt=1)

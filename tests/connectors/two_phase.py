@@ -72,15 +72,13 @@ class Context:
 
 
 def start(sink_class: type, config: dict[str, Any], attempt: int, state: Any = None, checkpoint: int = 0,
-          late: bool = False, topology_id: str = "T-1") -> Any:  # fmt: skip
-    """A sink task of this attempt, restored; `late`: pre_restore comes after initialize."""
+          topology_id: str = "T-1") -> Any:  # fmt: skip
+    """A sink task of this attempt, restored."""
     sink = sink_class(Delegate())
     sink.init_state(HashMapState() if state is None else state)
-    calls = [lambda: sink.pre_restore(str(checkpoint)),
-             lambda: sink.initialize({**config, "topology.reliability.mode": "EFFECTIVELY_ONCE"},
-                                     Context(attempt, topology_id=topology_id))]  # fmt: skip
-    for call in reversed(calls) if late else calls:
-        call()
+    sink.pre_restore(str(checkpoint))
+    config = {**config, "topology.reliability.mode": "EFFECTIVELY_ONCE"}
+    sink.initialize(config, Context(attempt, topology_id=topology_id))
     return sink
 
 
@@ -180,7 +178,7 @@ class Harness:
     def _incarnation(self, crash: Crash, chance: random.Random) -> None:
         attempt = self._take_number("attempt")
         checkpoint, state, position = self._last_complete()
-        sink = start(self.sink_class, self.config, attempt, state, checkpoint, late=chance.random() < 0.5)
+        sink = start(self.sink_class, self.config, attempt, state, checkpoint)
         while position < self.rows or not self._is_complete(position):
             for _ in range(min(chance.randint(0, 9), self.rows - position)):
                 sink.process(Tup(position, self.row(position)))

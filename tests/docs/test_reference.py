@@ -52,7 +52,7 @@ def test_keys_without_effect_are_read_nowhere() -> None:
     )
     read = set(re.findall(r'["\'](topology\.[a-z.]+)["\']', sources))
     read |= {f"topology.{name.lower().replace('_', '.')}" for name in re.findall(r"\bTOPOLOGY_([A-Z_]+)\b", sources)}
-    idle = {key for key in module.KNOWN_TOPOLOGY_KEYS if key.removeprefix("topology.") not in module.EFFECTS}
+    idle = {key for key in module.KINDS if key.removeprefix("topology.") not in module.EFFECTS}
     defaults = {"topology.debug", "topology.initial.state"}  # filled in for those who read a topology message
     assert not (idle & read) - defaults
 

@@ -196,8 +196,10 @@ def test_what_is_not_a_list_of_the_right_length_is_refused(chooser: Any, fields:
     for wrong in ([1] * (width + 1), []):
         with pytest.raises(TopologyError, match=f"which declares {width}"):
             h.emit(wrong)
-    with pytest.raises((TopologyError, TypeError)):
-        h.emit(5)
+    items = dict.fromkeys(range(width), "a")
+    for odd, name in ((5, "int"), (b"a" * width, "bytes"), (bytearray(width), "bytearray"), (items, "dict")):
+        with pytest.raises(TopologyError, match=f"emitted a {name} .* emit a list of values"):
+            h.emit(odd)
     with pytest.raises(TopologyError, match="emitted a dict"):
         h.emit({n: n for n in "ab"[:width]}, stream="other")
     h.emit(tuple("b" * width))

@@ -42,6 +42,7 @@ def test_page_parses_and_places_every_series() -> None:
     latency = families["heron_execute_latency_ns"]
     assert latency.type == "histogram"
     assert latency.samples[0].labels["source_component"] == "word"
+    assert [(s.labels["le"], s.value) for s in latency.samples if "le" in s.labels] == [("10", 2), ("+Inf", 3)]
     assert families["heron_user_my_gauge"].samples[0].labels["key"] == "k\n"
     assert families["heron_connection_buffer_by_instanceid_bytes"].samples[0].labels["peer"] == "x/bytes"
 
@@ -62,7 +63,7 @@ def test_series_are_bounded() -> None:
     samples = [control.Sample(name="x", label=str(i), type=GAUGE) for i in range(SERIES_MAX + 7)]
     page = exposition("t", [report(*samples)])
     assert page.count("heron_user_x{") == SERIES_MAX
-    assert 'heron_executor_series_discarded{topology="t"} 7' in page
+    assert 'heron_executor_series_discarded{topology="t"} 7.0' in page
 
 
 def test_names_do_not_collide_on_the_page() -> None:

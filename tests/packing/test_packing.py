@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.rooms import PackingSettings
 from heronpy.common.units import GB, MB
-from heronpy.packing import ALGORITHMS, get_algorithm, pack, quality_of, repack
+from heronpy.packing import ALGORITHMS, get_algorithm, pack, repack
 from heronpy.plan import packing_plan
+from tests.packing.quality import quality_of
 from tests.plan.builders import chain
 
 RAM_LIMIT = "topology__container__max__ram__hint"

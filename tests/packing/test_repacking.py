@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.rooms import PackingSettings
-from heronpy.packing import ALGORITHMS, pack, quality_of, repack
+from heronpy.packing import ALGORITHMS, pack, repack
 from heronpy.packing.evenness import choose_extras
 from heronpy.plan import packing_plan, plan_diff
 from heronpy.proto import plan_pb2
+from tests.packing.quality import quality_of
 from tests.plan.builders import chain
 
 RAM_LIMIT = "topology__container__max__ram__hint"

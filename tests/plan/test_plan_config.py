@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.rooms import TOPOLOGY_KEYS
 from heronpy.plan.component_config import (
-    KNOWN_TOPOLOGY_KEYS,
     SerializedValue,
     auto_typed,
     component_config,
@@ -74,10 +72,6 @@ def test_reliability_mode() -> None:
     assert reliability_mode(TopologyMessage().message) == "ATMOST_ONCE"
     topology = TopologyMessage(topology__reliability__mode="ATLEAST_ONCE")
     assert reliability_mode(topology.message) == "ATLEAST_ONCE"
-
-
-def test_there_is_one_list_of_known_keys() -> None:
-    assert set(TOPOLOGY_KEYS) == set(KNOWN_TOPOLOGY_KEYS)
 
 
 def test_keys_that_this_release_does_not_act_on_are_named() -> None:

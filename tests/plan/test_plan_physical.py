@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import TopologyError
+from heronpy.common.ids import instance_id
 from heronpy.plan import packing_plan, plan_diff
-from heronpy.plan.physical_plan import build_physical_plan, instance_id
+from heronpy.plan.physical_plan import build_physical_plan
 from heronpy.proto import plan_pb2
 from heronpy.proto import topology_pb2 as pb
 from tests.plan.builders import TopologyMessage
@@ -81,8 +82,7 @@ def test_difference_and_union() -> None:
     assert (found.moved[0].source, found.moved[0].target) == (2, 1)
     assert found.added_containers == (3,)
     assert found.removed_containers == (2,)
-    assert not found.is_empty
-    assert plan_diff.diff(new, new).is_empty
+    assert plan_diff.diff(new, new) == plan_diff.PlanDiff((), (), (), (), ())
 
     both = plan_diff.union(PACKING, new)
     placed = packing_plan.tasks_by_id(both)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING, TOPOLOGY_MESSAGE_TIMEOUT_SECS
 from heronpy.common.errors import TopologyError
 from heronpy.plan import validation, windows
 from heronpy.plan.logical import LogicalPlan
@@ -142,19 +143,19 @@ def at_least_once(**given: Any) -> Config:
 def test_the_runner_derives_both_limits_from_the_windows() -> None:
     plan = LogicalPlan.from_topology(streamlet(at_least_once()))
     # 60 s, 10 s and a slide of 5 s with a tenth above, and the 30 s of a topology without windows
-    assert plan.config[windows.TIMEOUT_KEY] == 30 + 83
-    assert plan.config[windows.PENDING_KEY] == 750_000
+    assert plan.config[TOPOLOGY_MESSAGE_TIMEOUT_SECS] == 30 + 83
+    assert plan.config[TOPOLOGY_MAX_SPOUT_PENDING] == 750_000
     assert validation.problems(plan) == []
 
 
 def test_what_the_user_sets_stays_and_is_checked() -> None:
     plan = LogicalPlan.from_topology(streamlet(at_least_once(topology__message__timeout__secs=70)))
-    assert plan.config[windows.TIMEOUT_KEY] == 70
+    assert plan.config[TOPOLOGY_MESSAGE_TIMEOUT_SECS] == 70
     [problem] = validation.problems(plan)
     assert "for up to 75 s" in problem and "set it to 83 or more" in problem
 
 
 def test_other_modes_keep_the_defaults() -> None:
     plan = LogicalPlan.from_topology(streamlet(Config()))
-    assert plan.config[windows.TIMEOUT_KEY] == 30
+    assert plan.config[TOPOLOGY_MESSAGE_TIMEOUT_SECS] == 30
     assert validation.problems(plan) == []

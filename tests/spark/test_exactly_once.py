@@ -249,7 +249,7 @@ def test_a_zombie_publishes_nothing_that_was_dropped(home: Path) -> None:
     gateway.work()
     assert rows_of(home / "table") == [1]
     assert gateway.inbox.take_refused() == 1 and gateway.inbox.take_refused() == 0
-    assert zombie._counts.get_value_and_reset()["writes-refused"] == 2
+    assert zombie.counts.get_value_and_reset()["writes-refused"] == 2
     with pytest.raises(FencedError):
         start(SparkSink, config_of(), attempt=1)
 

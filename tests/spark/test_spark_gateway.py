@@ -145,7 +145,7 @@ def test_rows_that_do_not_fit_are_failed_and_the_batch_goes_on(gateway, tmp_path
     bolt.finish()
     assert sorted(bolt.delegate.acked) == [0, 4] and sorted(bolt.delegate.failed) == [1, 2, 3]
     assert any("column 'n' must be int64, and 'x' is not" in line for line in bolt.delegate.lines)
-    assert bolt._counts.get_value_and_reset()["rows-rejected"] == 3
+    assert bolt.counts.get_value_and_reset()["rows-rejected"] == 3
     assert read(tmp_path / "t") == {"a": (1, 1), "b": (2, 1)}
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from heronpy.common.errors import (
     DeadlineError,
-    FencedError,
     NodeExistsError,
     NoNodeError,
     StateError,
@@ -18,7 +17,6 @@ from heronpy.common.errors import (
 )
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
-from heronpy.statemgr.lease import claim
 
 Open = Callable[[], StateManager]
 DEADLINE_S = 10.0
@@ -322,32 +320,3 @@ def test_large_values_are_whole_and_too_large_ones_refused(
         monkeypatch.setattr(f"heronpy.statemgr.{module}.MAX_BYTES", 10)
     with pytest.raises(StateError, match="exceeds 10 bytes"):
         state.set("topologies/a", b"x" * 11)
-
-
-def test_a_lease_fences_older_owners(open_manager: Open) -> None:
-    first, second = open_manager(), open_manager()
-
-    def describe(epoch: int) -> bytes:
-        return f"epoch {epoch}".encode()
-
-    counter = paths.epoch("a", "tmaster")
-    lease = claim(first, "tmasters/a", counter, describe)
-    assert lease is not None
-    assert lease.epoch == 1
-    lease.require()
-    assert claim(second, "tmasters/a", counter, describe) is None
-    lease.update(b"more")
-    lease.require()
-    second.delete("tmasters/a")
-    successor = claim(second, "tmasters/a", counter, describe)
-    assert successor is not None
-    assert successor.epoch == 2
-    assert not lease.held()
-    with pytest.raises(FencedError, match="epoch 1"):
-        lease.require()
-    with pytest.raises(FencedError):
-        lease.update(b"zombie")
-    lease.release()
-    assert successor.held()
-    successor.release()
-    assert not first.exists("tmasters/a")

@@ -20,7 +20,7 @@ from heronpy.common.rooms import CheckpointSettings
 from heronpy.storage import stores as module
 from heronpy.storage.checkpoints import CheckpointStore, StoreError
 from heronpy.storage.store_limits import DEBT_MAX_S, StoreLimits
-from heronpy.storage.stores import StoreChoice, by_hash, check_stores, specs_of, store_for, store_roots
+from heronpy.storage.stores import StoreChoice, by_hash, check_stores, specs_of, store_roots
 from tests.support.states import Tasks, fill, launch_of
 
 
@@ -46,7 +46,8 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 def test_thirty_topologies_on_three_stores_are_even(tmp_path: Path) -> None:
     config = settings_of(tmp_path, "a", "b", "c")
-    used = Counter(store_for(launch_of(tmp_path / f"w{n}", f"wordy{n}"), config).folder.parent.name for n in range(30))
+    choices = [StoreChoice(launch_of(tmp_path / f"w{n}", f"wordy{n}"), config) for n in range(30)]
+    used = Counter(choice.store.folder.parent.name for choice in choices)
     assert max(used.values()) / min(used.values()) <= 1.5 and sum(used.values()) == 30
 
 
@@ -54,7 +55,8 @@ def test_a_store_of_twice_the_weight_gets_twice_the_topologies(tmp_path: Path) -
     config = CheckpointSettings(
         stores={"a": str(tmp_path / "a"), "b": {"folder": str(tmp_path / "b"), "weight": 2}}, fsync=False
     )
-    used = Counter(store_for(launch_of(tmp_path / f"w{n}", f"wordy{n}"), config).folder.parent.name for n in range(30))
+    choices = [StoreChoice(launch_of(tmp_path / f"w{n}", f"wordy{n}"), config) for n in range(30)]
+    used = Counter(choice.store.folder.parent.name for choice in choices)
     assert used == {"a": 10, "b": 20}
 
 
@@ -115,7 +117,7 @@ def _choose(folder: Path, number: int, config: CheckpointSettings, barrier: Any,
     # Each would choose another one.
     real = module._free_bytes
     module._free_bytes = lambda root: real(root) and (1 << 30) + (root.name == "abcd"[number % 4])
-    answers.put(str(store_for(launch_of(folder / "work"), config).folder))
+    answers.put(str(StoreChoice(launch_of(folder / "work"), config).store.folder))
 
 
 def test_processes_that_start_at_once_agree(tmp_path: Path) -> None:

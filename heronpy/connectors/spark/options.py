@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.api_constants import TOPOLOGY_TICK_TUPLE_FREQ_MS
 from heronpy.api.component.component_spec import MAIN_ALIAS
 from heronpy.common.errors import ConfigError
 from heronpy.connectors.spark.requirements import SINK_KEY
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 AGGREGATE_KEY = "spark.sink.aggregate"
 _PICKLED = "pickle:"
 _IMPORTED = "import:"
-TICK_KEY = "topology.tick.tuple.freq.ms"
 HANG_KEY = "heron.instance.hang_timeout_s"
 #: The gateway remembers more outcomes of a task than this.
 UNCOMMITTED_MAX = 64
@@ -86,7 +86,7 @@ class SinkOptions:
             AGGREGATE_KEY: self.aggregate,
             "spark.sink.settings": settings,
             # The time trigger and the arrival of outcomes are looked at when a tick comes.
-            TICK_KEY: int(min(200, max(20, interval_ms / 5))),
+            TOPOLOGY_TICK_TUPLE_FREQ_MS: int(min(200, max(20, interval_ms / 5))),
             # A sink that waits for Spark stands still on purpose; its own timeout guards it.
             HANG_KEY: self.commit_timeout_s + 60,
         }

@@ -3,25 +3,21 @@
 Owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
 only after its batch has a commit record on disk, and failed when its batch failed or it does not fit
 the schema; at most `max_uncommitted` batches are without outcome. Under EFFECTIVELY_ONCE checkpoints take
-the place of acks: a batch is handed over when the checkpoint that holds it is complete (D12, U15).
+the place of acks: a batch is handed over when the checkpoint that holds it is complete (D12).
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.bolt.base_bolt import NotReadyError
-from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.component.component_spec import HeronComponentSpec
-from heronpy.api.metrics import MultiCountMetric
-from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
-from heronpy.common.errors import ConfigError, DeadlineError, FencedError, StateError
+from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token, safe_name, write_record
 from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
@@ -30,7 +26,7 @@ from heronpy.connectors.spark.link import Finished, GatewayLink
 from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
 from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema, row_bytes
-from heronpy.connectors.task_identity import identity_of
+from heronpy.connectors.two_phase_sink import TwoPhaseSink
 from heronpy.plan.launch import LaunchSpec
 
 if TYPE_CHECKING:
@@ -40,11 +36,9 @@ if TYPE_CHECKING:
 REPEAT_S = 1.0
 #: While tuples stream in, outcomes are looked for this often.
 _LISTEN_S = 0.02
-#: What the state of a task says about its batches.
-_STATE = "spark.sink"
 
 
-class SparkSink(Bolt, TwoPhaseStatefulComponent):
+class SparkSink(TwoPhaseSink):
     """Collects tuples into micro-batches that a PySpark function of yours aggregates.
 
         def aggregate(spark, df, batch):
@@ -80,6 +74,9 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
     instead, and nothing is lost. A predecessor that still runs is fenced: the gateway refuses what it
     writes from then on.
     """
+
+    metric = "spark-sink"
+    state_key = "spark.sink"
 
     @classmethod
     def spec(  # type: ignore[override]
@@ -127,18 +124,13 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
         )
         return super().spec(name=name, inputs=inputs, par=par, config={**made.to_config(), **(config or {})})
 
-    def init_state(self, state: Any) -> None:
-        """Keeps the state; it names the batches that are not handed over."""
-        self._state = state
-
-    def initialize(self, config: dict[str, Any], context: Any) -> None:
+    def open(self, config: dict[str, Any], context: Any) -> None:
         """Takes the task over from a predecessor, and finds the gateway."""
         arrow()
         options = SinkOptions.from_config(config)
         launch = _launch()
         defaults = settings_for(launch, "spark")
-        who = identity_of(config, context)
-        self._component = who.component
+        who = self.who
         self._batch_rows: int = options.batch_rows or defaults.batch_rows
         self._batch_bytes: int = options.batch_bytes or defaults.batch_bytes
         self._batch_interval_s: float = options.batch_interval_s or defaults.batch_interval_s
@@ -146,16 +138,16 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
         self._timeout_s = options.commit_timeout_s
 
         run = run_token(launch.topology_id)
-        folder = Folder(Path(launch.working_dir) / "spark", safe_name(self._component))
+        folder = Folder(Path(launch.working_dir) / "spark", safe_name(who.component))
         self._checkpointed: CheckpointedOutbox | None = None
         if who.is_checkpointed:
-            self._checkpointed = CheckpointedOutbox(folder, self._component, who.task, run, who.attempt)
+            self._checkpointed = CheckpointedOutbox(folder, who.component, who.task, run, who.attempt)
             incarnation = who.attempt
         else:
-            self._outbox = Outbox(folder, self._component, who.task, run, keep_leftovers=not who.is_acked)
+            self._outbox = Outbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
             incarnation = self._outbox.incarnation
         # The gateway loads the function and its options from here.
-        write_record(folder.root / f"sink-{run}.json", _sink_record(self._component, options))
+        write_record(folder.root / f"sink-{run}.json", _sink_record(who.component, options))
         self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
         self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
         self._folder = folder
@@ -166,14 +158,8 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
         self._opened_at = 0.0
         self._uncommitted: dict[str, list[Any]] = {}
         self._repeat_at = self._listen_at = 0.0
-        self._rejected = 0
         self._finished = False
-        self._is_whole = True
-        self._counts = MultiCountMetric()
-        context.register_metric("spark-sink", self._counts, 10)
-        self._ready = True
-        if self._checkpointed is not None:
-            self._take_over()
+        if who.is_checkpointed:
             return
         found = self._outbox.takeover
         if found.withdrawn or found.kept or found.claimed:
@@ -193,10 +179,10 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
 
     def process(self, tup: Any) -> None:
         """Adds a row to the current batch."""
-        self._check_whole()
+        self.check_whole()
         values = tup.values
         if len(values) != self._width:
-            self._reject(tup, f"it has {len(values)} values and the sink has {self._width} columns")
+            self.reject(tup, f"it has {len(values)} values and the sink has {self._width} columns")
             return
         if not self._rows:
             if self._checkpointed is not None:
@@ -213,7 +199,7 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
 
     def process_tick(self, tup: Any) -> None:
         """Listens for outcomes, and hands over a batch that is old enough."""
-        self._check_whole()
+        self.check_whole()
         self._turn()
 
     def finish(self) -> None:
@@ -228,56 +214,34 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    def pre_save(self, checkpoint_id: str) -> None:
+    def prepare(self, checkpoint: int) -> dict[str, Any]:
         """Ends the current batch and prepares all since the last checkpoint: on disk, not handed over."""
         outbox = self._checkpointed
-        if outbox is None:
-            return
-        self._check_whole()
-        self._is_whole = False
+        assert outbox is not None
         if self._rows:
             self._stage(outbox)
-        with self._refusals_counted():
-            outbox.prepare(int(checkpoint_id))
-        self._state[_STATE] = {**outbox.to_state(self._uncommitted), "finished": self._finished}
-        self._is_whole = True
+        outbox.prepare(checkpoint)
+        return {**outbox.to_state(self._uncommitted), "finished": self._finished}
 
-    def _check_whole(self) -> None:
-        """A checkpoint that could not be prepared may be declined; its rows must not be passed over then."""
-        if not self._is_whole:
-            raise StateError(
-                f"SparkSink {self._component} could not prepare a checkpoint; it starts again from the last one"
-            )
+    def publish(self, checkpoint: int) -> None:
+        """Hands over the batches up to this checkpoint.
 
-    def post_save(self, checkpoint_id: str) -> None:
-        """Hands over what was prepared up to this checkpoint, which is complete.
-
-        After the end of the input it also waits for Spark: nobody would, afterwards.
+        After the end of the input it also waits for Spark: nothing would, afterwards.
         """
-        if self._checkpointed is None:
-            return
-        with self._refusals_counted():
-            ready = self._checkpointed.publish(int(checkpoint_id))
-        for manifest in ready:
+        assert self._checkpointed is not None
+        for manifest in self._checkpointed.publish(checkpoint):
             self._handed_over(manifest, [])
         if self._finished:
             self._wait_below(1)
 
-    def pre_restore(self, checkpoint_id: str) -> None:
-        """Hands over what the restored checkpoint holds and drops what came after it."""
-        self._restored = int(checkpoint_id)
-        self._take_over()
-
-    def _take_over(self) -> None:
-        """Settle the batches of predecessors, once the checkpoint and the folder are known, in either order."""
-        outbox = self._checkpointed if getattr(self, "_ready", False) else None
-        if outbox is None or getattr(self, "_restored", None) is None:
-            return
-        state = self._state.get(_STATE) or {}
+    def take_over(self, prepared: dict[str, Any] | None, checkpoint: int) -> None:
+        """Hands over the batches of the restored checkpoint and drops what came after it."""
+        outbox, state = self._checkpointed, prepared or {}
+        assert outbox is not None
         self._finished = bool(state.get("finished"))
         found = outbox.restore(state)
         self._uncommitted = {stem: [] for stem in outbox.without_outcome()}
-        self._counts.incr("batches-dropped", found.removed + found.retracted)
+        self.counts.incr("batches-dropped", found.removed + found.retracted)
         if found.published or found.removed or found.retracted:
             self.log(
                 f"batches of an earlier attempt: {found.published} handed over, {found.removed} dropped, "
@@ -289,8 +253,7 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
     def _stage(self, outbox: CheckpointedOutbox) -> None:
         table, tuples = self._close_batch()
         if tuples:
-            with self._refusals_counted():
-                outbox.stage(table)
+            outbox.stage(table)
         for tup in tuples:
             self.ack(tup)
 
@@ -311,30 +274,22 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
         # With checkpoints only batches that were handed over are waited for: the gateway has those.
         self._wait_below(self._max_uncommitted)
         if self._checkpointed is not None:
-            self._stage(self._checkpointed)
+            with self.refusals_counted():
+                self._stage(self._checkpointed)
             return
         table, tuples = self._close_batch()
         if not tuples:
             return
-        with self._refusals_counted():
+        with self.refusals_counted():
             manifest = self._outbox.write(table)
         self._handed_over(manifest, tuples)
 
     def _handed_over(self, manifest: Manifest, tuples: list[Any]) -> None:
         self._uncommitted[manifest.stem] = tuples
-        self._counts.incr("batches")
-        self._counts.incr("rows", manifest.rows)
-        self._counts.incr("bytes", manifest.size_bytes)
+        self.counts.incr("batches")
+        self.counts.incr("rows", manifest.rows)
+        self.counts.incr("bytes", manifest.size_bytes)
         self._link.ready([manifest.stem])
-
-    @contextlib.contextmanager
-    def _refusals_counted(self) -> Iterator[None]:
-        """A process that was replaced says so where its last words are read: in metrics and log (T19)."""
-        try:
-            yield
-        except FencedError:
-            self._counts.incr("writes-refused")
-            raise
 
     def _close_batch(self) -> tuple[pa.Table, list[Any]]:
         """The current batch as a table and its tuples, without those that do not fit; a new one begins."""
@@ -342,7 +297,7 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
         self._rows, self._tuples, self._bytes = [], [], 0
         table, misfits = self._shape.table(rows)
         for misfit in misfits:
-            self._reject(tuples[misfit.index], misfit.reason)
+            self.reject(tuples[misfit.index], misfit.reason)
         if misfits:
             unfit = {misfit.index for misfit in misfits}
             tuples = [tup for index, tup in enumerate(tuples) if index not in unfit]
@@ -359,7 +314,7 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
                 last_outcome = now
             elif now - last_outcome > self._timeout_s:
                 raise DeadlineError(
-                    f"the Spark gateway committed no batch of {self._component} for {self._timeout_s:g} s "
+                    f"the Spark gateway committed no batch of {self.who.component} for {self._timeout_s:g} s "
                     f"({len(self._uncommitted)} wait); its log spark-gateway.log says why"
                 )
 
@@ -378,24 +333,16 @@ class SparkSink(Bolt, TwoPhaseStatefulComponent):
             if outcome.committed:
                 for tup in tuples:
                     self.ack(tup)
-                self._counts.incr("batches-committed")
+                self.counts.incr("batches-committed")
                 continue
             if self._checkpointed is not None and self._folder.outcome(outcome.stem) is None:
                 continue  # So old that its outcome is forgotten.
-            self._counts.incr("batches-failed")
+            self.counts.incr("batches-failed")
             kept = f"its rows are kept in {self._folder.failed}" if self._checkpointed else f"of {len(tuples)} tuples"
             self.log(f"batch {outcome.stem} failed ({kept}): {outcome.error}", "error")
             for tup in tuples:
                 self.fail(tup)
         return settled
-
-    def _reject(self, tup: Any, reason: str) -> None:
-        self._rejected += 1
-        self._counts.incr("rows-rejected")
-        # Each is counted; the log gets the first ones and then every thousandth.
-        if self._rejected <= 10 or self._rejected % 1000 == 0:
-            self.log(f"tuple of {self._component} rejected ({self._rejected} so far): {reason}", "error")
-        self.fail(tup)
 
 
 def _sink_record(component: str, options: SinkOptions) -> bytes:

@@ -1,0 +1,24 @@
+"""The known name that somebody probably meant, for the sentences of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like `name`, if any does."""
+    import difflib  # every process imports this module, few meet an error
+
+    candidates = list(known)
+    folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
+    if name.casefold() in folded:
+        return folded[name.casefold()]
+    # difflib compares character by character: long names and long lists are cut to stay quick.
+    found = difflib.get_close_matches(name[:200].casefold(), list(folded)[:2000], n=1, cutoff=0.6)
+    return folded[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` to follow the unknown name in a sentence; empty when no known name is near."""
+    near = nearest(name, known)
+    return f" (did you mean '{near}'?)" if near else ""

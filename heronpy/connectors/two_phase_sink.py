@@ -1,0 +1,109 @@
+"""What sinks have in common that prepare their output with each checkpoint and publish it when that is complete."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.metrics import MultiCountMetric
+from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
+from heronpy.common.errors import FencedError, StateError
+from heronpy.connectors.task_identity import TaskIdentity, identity_of
+
+
+class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
+    """A bolt whose output becomes visible exactly once under EFFECTIVELY_ONCE.
+
+    A subclass names its `metric`, its part of the task's state (`state_key`), and says what to do in `open`,
+    `prepare`, `publish` and `take_over`; the last three are called under EFFECTIVELY_ONCE alone. Its `process`
+    begins with `check_whole()`. `who` is the identity of the task, `counts` its metric.
+    """
+
+    metric: ClassVar[str]
+    state_key: ClassVar[str]
+
+    is_open = False
+    _is_whole = True
+    _restored = 0
+    _rejected = 0
+
+    def open(self, config: dict[str, Any], context: Any) -> None:
+        """Get ready to take rows."""
+        raise NotImplementedError(f"{type(self).__name__} must define open(config, context)")
+
+    def prepare(self, checkpoint: int) -> Any:
+        """Make the rows since the last checkpoint durable, not visible; returns what `take_over` needs to know."""
+        raise NotImplementedError(f"{type(self).__name__} must define prepare(checkpoint)")
+
+    def publish(self, checkpoint: int) -> None:
+        """Make visible what was prepared up to this checkpoint, which is complete. It may come twice."""
+        raise NotImplementedError(f"{type(self).__name__} must define publish(checkpoint)")
+
+    def take_over(self, prepared: Any, checkpoint: int) -> None:
+        """Publish what the restored checkpoint (0: none) holds, and remove what came after it.
+
+        `prepared` is what `prepare` returned for that checkpoint, None when there was none.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define take_over(prepared, checkpoint)")
+
+    def init_state(self, state: Any) -> None:
+        """Keeps the state."""
+        self._state = state
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        """Keeps the number; it comes before `initialize`, which knows where the output is."""
+        self._restored = int(checkpoint_id)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        """Opens the sink and settles what a predecessor left there."""
+        self.who: TaskIdentity = identity_of(config, context)
+        self.counts = MultiCountMetric()
+        context.register_metric(self.metric, self.counts, 10)
+        self.open(config, context)
+        self.is_open = True
+        if self.who.is_checkpointed:
+            self.take_over(self._state.get(self.state_key), self._restored)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Prepares the rows since the last checkpoint."""
+        if not self.who.is_checkpointed:
+            return
+        self.check_whole()
+        self._is_whole = False
+        with self.refusals_counted():
+            self._state[self.state_key] = self.prepare(int(checkpoint_id))
+        self._is_whole = True
+
+    def post_save(self, checkpoint_id: str) -> None:
+        """Publishes what was prepared up to this checkpoint."""
+        if self.who.is_checkpointed:
+            with self.refusals_counted():
+                self.publish(int(checkpoint_id))
+
+    def check_whole(self) -> None:
+        """A checkpoint that could not be prepared may be declined; its rows must not be passed over then."""
+        if not self._is_whole:
+            raise StateError(
+                f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
+                "it starts again from the last one"
+            )
+
+    @contextlib.contextmanager
+    def refusals_counted(self) -> Iterator[None]:
+        """A process that was replaced says so where its last words are read: in metrics and log."""
+        try:
+            yield
+        except FencedError:
+            self.counts.incr("writes-refused")
+            raise
+
+    def reject(self, tup: Any, reason: str) -> None:
+        """Fail a tuple that does not fit the sink."""
+        self._rejected += 1
+        self.counts.incr("rows-rejected")
+        # Each is counted; the log gets the first ones and then every thousandth.
+        if self._rejected <= 10 or self._rejected % 1000 == 0:
+            self.log(f"tuple of {self.who.component} rejected ({self._rejected} so far): {reason}", "error")
+        self.fail(tup)

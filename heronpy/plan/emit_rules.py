@@ -1,0 +1,107 @@
+"""What may be emitted and where it goes: the rules that the runtime and the simulator share. Pure.
+
+Checks come in one order, so that the same mistake gives the same error everywhere: the stream is declared, the
+values are a list, as many as the stream has fields, every consumer's grouping finds its tasks, each value can
+travel, and the tuple is not too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from heronpy.common.errors import TopologyError
+from heronpy.common.rooms import InstanceSettings
+from heronpy.plan.grouping import Chooser, Direct
+from heronpy.wire import codec
+
+#: What a frame holds beside its payload, at most, for one tuple.
+ENVELOPE_BYTES = 64 << 10
+#: They have a length and items, and are hardly ever meant as a list of values.
+_NOT_LISTS = (str, bytes, bytearray, dict, set, frozenset)
+
+
+class EmitRules:
+    """The rules for the tuples of one component.
+
+    `serialize` is the topology's own serializer; `frame_max_bytes` is heron.stmgr.frame_max_bytes. All errors are
+    TopologyErrors, but for a value that cannot travel: LocalWireError, or what the serializer raises.
+    """
+
+    __slots__ = ("_allow_pickle", "_component", "_serialize", "_tuple_max_bytes")
+
+    def __init__(
+        self,
+        component: str,
+        settings: InstanceSettings,
+        frame_max_bytes: int,
+        serialize: Callable[[Any], bytes] | None = None,
+    ) -> None:
+        self._component = component
+        self._allow_pickle = settings.allow_pickle
+        self._tuple_max_bytes = min(settings.tuple_max_bytes, max(1, frame_max_bytes - ENVELOPE_BYTES))
+        self._serialize = serialize
+
+    def undeclared(self, stream: str, declared: Iterable[str]) -> TopologyError:
+        """The error for an emit on a stream that the component does not declare."""
+        names = ", ".join(map(repr, declared)) or "none"
+        return TopologyError(
+            f"component {self._component} emitted on stream {stream!r}, which it does not declare; it has {names}"
+        )
+
+    def check(self, stream: str, fields: Sequence[str], values: Any) -> None:
+        """Raise unless the values are a list with one value for each field."""
+        kind = type(values)
+        if kind is not list and kind is not tuple:
+            self._check_kind(stream, values)
+        if len(values) != len(fields):
+            raise TopologyError(
+                f"component {self._component} emitted {len(values)} values on stream {stream!r}, which declares "
+                f"{len(fields)}: {', '.join(fields) or '(none)'}"
+            )
+
+    def targets(
+        self, stream: str, choosers: Iterable[Chooser], values: Sequence[Any], direct_task: int | None
+    ) -> list[int]:
+        """The tasks that get a tuple, one entry for each copy."""
+        tasks: list[int] = []
+        for chooser in choosers:
+            if isinstance(chooser, Direct):
+                tasks.extend(self._direct(stream, chooser, direct_task))
+            elif direct_task is None:
+                tasks.extend(chooser.targets(values))
+        if direct_task is not None and not tasks:
+            raise TopologyError(
+                f"component {self._component} emitted to task {direct_task} on stream {stream!r}, "
+                "which no consumer takes by direct grouping; declare the input with Grouping.DIRECT"
+            )
+        return tasks
+
+    def freeze(self, stream: str, values: Iterable[Any]) -> tuple[list[Any], int]:
+        """The values as they may wait for their batch, and their encoded size in bytes."""
+        if self._serialize is not None:
+            frozen = [self._serialize(value) for value in values]
+        else:
+            frozen = [codec.freeze(value, self._allow_pickle) for value in values]
+        size = sum(map(codec.size_of, frozen))
+        if size > self._tuple_max_bytes:
+            raise TopologyError(
+                f"component {self._component} emitted a tuple of {size} bytes on stream {stream!r}; the limit is "
+                f"{self._tuple_max_bytes} (heron.instance.tuple_max_bytes, and heron.stmgr.frame_max_bytes above it)"
+            )
+        return frozen, size
+
+    def _check_kind(self, stream: str, values: Any) -> None:
+        is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
+        if not is_list or isinstance(values, _NOT_LISTS):
+            raise TopologyError(
+                f"component {self._component} emitted a {type(values).__name__} on stream {stream!r}; "
+                "emit a list of values, such as [value]"
+            )
+
+    def _direct(self, stream: str, chooser: Direct, direct_task: int | None) -> list[int]:
+        if direct_task is None:
+            raise TopologyError(
+                f"component {self._component} emitted on direct stream {stream!r} without a task; pass direct_task="
+            )
+        return [direct_task] if direct_task in chooser.tasks else []
