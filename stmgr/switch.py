@@ -32,9 +32,9 @@ from .acker import Acker
 from .acking import Acking
 from .attempts import Attempts
 from .backpressure import Backpressure
-from .early import EarlyLinks
-from .ends import LocalTask, Peer, replier
 from .links import Link, Source, Waiting, open_frame
+from .neighbours import LocalTask, Peer, replier
+from .pending import PendingLinks
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
@@ -74,12 +74,12 @@ class Switch:
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
         #: Called when announcements or clamps may have changed.
-        self.on_pressure: Callable[[bool], None] = _nothing
+        self.on_pressure: Callable[[], None] = _nothing
         #: Called when a task that is not in the plan has gone.
         self.on_removed: Callable[[int], None] = _nothing
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
-        self.early = EarlyLinks()
+        self.pending = PendingLinks()
         #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
         self._ready = False
 
@@ -98,7 +98,7 @@ class Switch:
             self._open(identity, epoch, parts)
             return
         source = self.sources.get(identity)
-        if source is None and self.early.keep(identity, parts):
+        if source is None and self.pending.keep(identity, parts):
             return
         if source is None or not source.accept(epoch, seq):
             self.counts["stale_frames"] += 1
@@ -147,7 +147,7 @@ class Switch:
         if incarnation != planned:
             self.counts["fenced_links"] += incarnation < planned
             if incarnation > planned:
-                self.early.begin(identity, parts)
+                self.pending.begin(identity, parts)
             return
         for old in [i for i, s in self.sources.items() if s.name == name]:
             self._end_source(old)
@@ -233,7 +233,7 @@ class Switch:
 
     def _observe(self, link: Link) -> None:
         if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
 
     def _pump(self, link: Link) -> None:
         """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
@@ -282,7 +282,7 @@ class Switch:
 
     # ---- tasks --------------------------------------------------------------------------------
 
-    def take_places(self, mine: dict[int, str], spouts: set[str], elsewhere: dict[int, str]) -> None:
+    def take_places(self, mine: dict[int, str], spouts: Container[str], elsewhere: dict[int, str]) -> None:
         """A new plan: the component of each task here, and the stream manager of each other task."""
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
@@ -378,7 +378,7 @@ class Switch:
                 peer.link.put(waiting, self.hold_above)
             self._owe_credit()
         if self.backpressure.forget(task.link.name, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
         self.on_removed(task_id)
 
     def _lose(self, frames: list[Waiting], reason: str) -> None:
@@ -425,8 +425,8 @@ class Switch:
         peer.epoch = epoch
         peer.link.transmit = transmit
         self.peer_epochs[stmgr_id] = max(epoch, self.peer_epochs.get(stmgr_id, 0))
-        self.early.forget_older(stmgr_id, epoch)
-        for parts in self.early.take_out(f"s:{stmgr_id}:{epoch}".encode()):
+        self.pending.forget_older(stmgr_id, epoch)
+        for parts in self.pending.take_out(f"s:{stmgr_id}:{epoch}".encode()):
             self.receive(parts)
         return peer
 
@@ -467,7 +467,7 @@ class Switch:
         self._discard("peer removed", peer.link.take_unsettled())
         self.backpressure.lost(stmgr_id)
         if self.backpressure.forget(stmgr_id, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
 
     # ---- backpressure -------------------------------------------------------------------------
 

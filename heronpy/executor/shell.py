@@ -8,17 +8,10 @@ process ends, for whatever reason, all its processes end (the fork server sees t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import signal
-import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, HeronError, RetryableError
@@ -44,30 +37,27 @@ from heronpy.executor.desired import (
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
-from heronpy.executor.records import end_report, health, own_report, process_record
+from heronpy.executor.reports import Place, Reports
 from heronpy.executor.tmaster_link import TmasterLink
-from heronpy.metrics import prometheus
 from heronpy.net.rpc import body_of
 from heronpy.net.transport import keys_of
-from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import ChildLog, OwnLog
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
+from heronpy.procs.jobs import Jobs
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import (
     DesiredChanged,
     Ended,
     GiveUp,
-    Overgrown,
     ProcessSpec,
     RestartAsked,
     StopAsked,
     Tick,
 )
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
-from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.statemgr import open_state_of, paths
@@ -84,16 +74,6 @@ EXCEPTION_DELAY_S = 0.05
 DETAIL_MAX = 1024
 #: What the interpreter and libraries print when they get no memory, and abort.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which executor this is."""
-
-    launch: LaunchSpec
-    launch_file: str
-    container: int
-    epoch: int
 
 
 class Executor:
@@ -124,11 +104,8 @@ class Executor:
             self._logging.file_max_bytes,
             self._logging.files_max,
         )
-        self._usage = UsageMeter(self._settings.usage_interval_s)
         self._exit_code: int = exit_codes.OK
-        #: Ends for lack of memory, of each process (T36).
-        self._out_of_memory: Counter[str] = Counter()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs = Jobs()
         self._beat_soon = self._export_soon = False
         self._last_beat = time.monotonic()
 
@@ -146,9 +123,9 @@ class Executor:
             log.error("%s cannot start: %s", self._name, error)
             self._host.close()
             return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
-        self._periodic(HEARTBEAT_S, self._on_heartbeat)
-        self._periodic(self._metrics.export_interval_s, self._export)
-        self._periodic(self._settings.usage_interval_s, self._measure)
+        self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
+        self._jobs.every(self._metrics.export_interval_s, self._export)
+        self._jobs.every(self._settings.usage_interval_s, self._measure)
         await self._done.wait()
         await self._close()
         return self._exit_code
@@ -162,7 +139,10 @@ class Executor:
         self._page = MetricsPage(
             self._settings.metrics_host,
             self._settings.metrics_port and self._settings.metrics_port + container,
-            {"/metrics": self._metrics_text, "/health": self._health_text},
+            {
+                "/metrics": lambda: self._reports.metrics_text(),
+                "/health": lambda: self._reports.health_text(self._link.registered),
+            },
         )
         await self._page.start()
         make_folders(launch.sockets_dir)
@@ -173,12 +153,15 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
+        self._reports = Reports(
+            self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
+        )
         self._state = open_state_of(launch)
         self._link = TmasterLink(
             self._state,
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            self._registration,
+            lambda: self._reports.registration(self._page.port),
             self._on_tmaster,
             self._on_fenced,
             self._on_registered,
@@ -199,9 +182,7 @@ class Executor:
         log.info("%s runs; metrics on %s port %d", self._name, self._settings.metrics_host, self._page.port)
 
     async def _close(self) -> None:
-        for job in self._jobs:
-            job.cancel()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._jobs.close()
         self._beat()
         if self._plan_watch is not None:
             self._plan_watch.close()
@@ -220,22 +201,6 @@ class Executor:
         self._exit_code = exit_code
         log.info("%s stops: %s", self._name, why)
         self._host.handle(StopAsked(why))
-
-    def _periodic(self, interval_s: float, call: Callable[[], None]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(interval_s)
-                try:
-                    call()
-                except Exception:
-                    log.exception("a periodic duty of %s failed", self._name)
-
-        self._spawn_job(repeat())
-
-    def _spawn_job(self, job: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(job)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
 
     # ---- what should run --------------------------------------------------------------------
     def _on_plan(self, plan: plans.PackingPlan | None) -> None:
@@ -316,7 +281,7 @@ class Executor:
             asyncio.get_running_loop().call_soon(self._beat)
 
     def on_removed(self, name: str) -> None:
-        del self._out_of_memory[name]
+        self._reports.forget(name)
         self._inbox.forget(name)
         child_log = self._logs.pop(name, None)
         if child_log is not None:
@@ -330,13 +295,7 @@ class Executor:
         self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
-        name = effect.spec.name
-        if effect.reason is ExitReason.OOM:
-            self._out_of_memory[name] += 1
-        explained = self._inbox.last_exception(name) is not None
-        report = end_report(effect, self._place.container, time.time(), explained)
-        if report is not None:
-            self._inbox.add(report)
+        self._reports.ended(effect)
 
     def on_all_stopped(self) -> None:
         self._done.set()
@@ -365,13 +324,9 @@ class Executor:
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
     def _measure(self) -> None:
-        pids = [view.pid for view in self._supervisor.views() if view.pid]
-        self._usage.measure([os.getpid(), *pids], time.monotonic())
         self._own_log.rotate_if_large()
-        for view in self._supervisor.views():
-            used, limit = self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes
-            if limit and view.pid and used > limit:
-                self._host.handle(Overgrown(view.spec.name, view.number, used, limit))
+        for overgrown in self._reports.measure():
+            self._host.handle(overgrown)
 
     def _export(self) -> None:
         self._export_soon = False
@@ -379,59 +334,7 @@ class Executor:
         if batch is not None and not self._link.send(batch):
             self._inbox.put_back(batch)
 
-    def _metrics_text(self) -> tuple[str, str]:
-        reports = [*self._inbox.reports(), *self._own_reports()]
-        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
-
-    def _own_reports(self) -> list[control.MetricsReport]:
-        container = self._place.container
-        found = [own_report(record, container, self._out_of_memory[record.name]) for record in self._records()]
-        usage = self._usage.of(os.getpid())
-        own = own_report(
-            control.ProcessRecord(
-                name=self._name,
-                pid=os.getpid(),
-                state=control.PROC_RUNNING,
-                cpu_s=usage.cpu_s,
-                rss_bytes=usage.rss_bytes,
-                uss_bytes=usage.uss_bytes,
-            ),
-            container,
-        )
-        for name, value in (
-            ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
-            ("__executor/__messages_invalid", self._inbox.invalid),
-        ):
-            own.samples.add(name=name, type=control.Sample.COUNTER, value=value)
-        return [*found, own]
-
-    def _health_text(self) -> tuple[str, str]:
-        return "application/json", json.dumps(health(self._records(), self._link.registered)) + "\n"
-
     # ---- the topology master ----------------------------------------------------------------
-    def _records(self) -> list[control.ProcessRecord]:
-        now = time.monotonic()
-        return [
-            process_record(
-                view,
-                self._usage.of(view.pid),
-                self._host.started_at.get(view.spec.name, 0.0),
-                child_epoch(self._place.epoch, view.number),
-                now,
-            )
-            for view in self._supervisor.views()
-        ]
-
-    def _registration(self) -> control.RegisterExecutor:
-        return control.RegisterExecutor(
-            container=self._place.container,
-            epoch=self._place.epoch,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            metrics_port=self._page.port,
-            processes=self._records(),
-        )
-
     def _on_registered(self) -> None:
         self._measure()
         self._beat()
@@ -449,11 +352,7 @@ class Executor:
         self._beat_soon = False
         if self._export_soon:
             self._export()  # why a process failed, before that it failed
-        self._link.send(
-            control.ExecutorHeartbeat(
-                container=self._place.container, epoch=self._place.epoch, processes=self._records()
-            )
-        )
+        self._link.send(self._reports.heartbeat())
 
     def _on_tmaster(self, envelope: control.Envelope) -> None:
         field, body = body_of(envelope)
@@ -463,7 +362,7 @@ class Executor:
         elif field == "register_stmgr_reply":
             self._link.register_again()
         elif field == "dump_stacks":
-            self._spawn_job(self._dump_stacks(body.name))
+            self._jobs.start(self._dump_stacks(body.name))
 
     async def _dump_stacks(self, name: str) -> None:
         _, pid = self._supervisor.current(name)
