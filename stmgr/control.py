@@ -107,10 +107,6 @@ class Control:
                 self._report_soon(now)
             case events.TasksOrdered(order):
                 self._on_order(order)
-            case events.PeersSilent(names):
-                for name in names:
-                    self._note(f"{name} does not reply; the link is opened again", now, warning=True)
-                    self._effects.append(events.RenewPeer(name))
             case events.PressureHeard(message):
                 self._pressure.heard(message, now)
             case Signal.CREDIT_OWED:

@@ -73,20 +73,13 @@ class TasksOrdered:
 
 
 @dataclass(frozen=True, slots=True)
-class PeersSilent:
-    """Stream managers that do not reply to probes."""
-
-    names: list[str]
-
-
-@dataclass(frozen=True, slots=True)
 class PressureHeard:
     """Another stream manager of the plan announces backpressure, or its end."""
 
     message: control.Backpressure
 
 
-Event = Signal | TaskRegistered | TaskReported | TaskRemoved | PlanReceived | TasksOrdered | PeersSilent | PressureHeard
+Event = Signal | TaskRegistered | TaskReported | TaskRemoved | PlanReceived | TasksOrdered | PressureHeard
 
 
 # ---- effects ----------------------------------------------------------------------------------
@@ -95,7 +88,7 @@ class Duty(Enum):
 
     #: Return the credit that the switch owes.
     SETTLE_CREDIT = auto()
-    #: Ask peers for a sign of life; PeersSilent names those that give none.
+    #: Ask peers for a sign of life, and open the links to silent ones again.
     PROBE_PEERS = auto()
     #: Report to the topology master, if there is one.
     SEND_HEARTBEAT = auto()
@@ -174,13 +167,6 @@ class DropPeer:
 
 
 @dataclass(frozen=True, slots=True)
-class RenewPeer:
-    """Open the link to a peer again."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Announce:
     """Send to all peers."""
 
@@ -195,17 +181,4 @@ class Note:
     warning: bool = False
 
 
-Effect = (
-    Duty
-    | SwitchPlan
-    | AttachTask
-    | RemoveTask
-    | Clamp
-    | Reply
-    | Tell
-    | ConnectPeer
-    | DropPeer
-    | RenewPeer
-    | Announce
-    | Note
-)
+Effect = Duty | SwitchPlan | AttachTask | RemoveTask | Clamp | Reply | Tell | ConnectPeer | DropPeer | Announce | Note

@@ -69,12 +69,7 @@ class Stmgr:
         self._connections: dict[str, PeerConnection] = {}
         self._identity = f"{self.machine.name}:{epoch}".encode()
         self.master = MasterLink(
-            launch.topology,
-            self._identity,
-            self._registration,
-            self._on_tmaster,
-            self._on_registered,
-            self._on_refused,
+            launch.topology, self._identity, self._registration, self._on_tmaster, self._on_registered, self._on_refused
         )
         self.checkpoint_reports = CheckpointReports(self.machine.name, self.master.call)
         self.switch.attempts.on_lost = self.checkpoint_reports.lost
@@ -183,10 +178,9 @@ class Stmgr:
                 self._connections.pop(name).close()
                 self.switch.remove_peer(name)
             case Duty.PROBE_PEERS:
-                if silent := self.switch.probe_peers():
-                    self.feed(events.PeersSilent(silent))
-            case events.RenewPeer(name):
-                self._connections[name].renew()
+                for name in self.switch.probe_peers():
+                    log.warning("%s does not reply; the link is opened again", name)
+                    self._connections[name].renew()
             case events.Announce(message):
                 for connection in self._connections.values():
                     connection.announce(message)

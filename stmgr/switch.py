@@ -4,7 +4,7 @@ Called directly by the shell, once per frame; tuples never become events. The pa
 Pure but for the `transmit` functions that links carry and the counters it keeps.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
-consumed, or counted in `discarded` (H07); a sender whose frames have all left our hands soon learns it.
+consumed, or counted in `discarded`; a sender soon learns when its last frame has left our hands.
 """
 
 from __future__ import annotations
@@ -12,21 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container
-from typing import Any
 
+from heronpy.common.rooms import StmgrSettings
 from heronpy.proto import frame_pb2, plan_pb2
-from heronpy.wire.frames import (
-    ACKER_KINDS,
-    BARRIER,
-    CLAMP,
-    COUNT_MAX,
-    CREDIT,
-    DATA,
-    LEAVE,
-    LINK_OPEN,
-    Frame,
-    fits,
-)
+from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, DATA, LEAVE, LINK_OPEN, Frame, fits
 
 from .acker import Acker
 from .acking import Acking
@@ -46,7 +35,9 @@ _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 class Switch:
     """Routes frames; owns links, ackers and backpressure of one container."""
 
-    def __init__(self, settings: Any, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: StmgrSettings, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]
+    ) -> None:
         self.settings = settings
         self._send = send
         self._now = now
@@ -80,7 +71,7 @@ class Switch:
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
         self.pending = PendingLinks()
-        #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
+        #: There is a plan; before it no credit is granted, because there is nowhere to send to.
         self._ready = False
 
     # ---- frames in ----------------------------------------------------------------------------
@@ -164,7 +155,7 @@ class Switch:
             self.counts["link_gaps"] += source.gaps
 
     def _misfit(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Refuse a frame whose arrays nobody may read: it is counted, and its sender gets its credit back."""
+        """Refuse a frame whose arrays do not fit: it is counted, and its sender gets its credit back."""
         self.counts["malformed_frames"] += 1
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
@@ -256,7 +247,7 @@ class Switch:
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
         """What a peer answers on our own socket to it: credits, and which tasks are too full.
 
-        False when the link must be opened anew: something was damaged on its way, here or there.
+        False when the link must be opened again: something was damaged on its way, here or there.
         """
         peer, opened = self.peers.get(stmgr_id), open_frame(list(parts))
         if peer is None or opened is None:
@@ -457,7 +448,7 @@ class Switch:
         peer.link.send_kept()
 
     def probe_peers(self) -> list[str]:
-        """Once a heartbeat: peers that do not reply, whose links must be opened anew."""
+        """Once a heartbeat: peers that do not reply, whose links must be opened again."""
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
@@ -498,4 +489,4 @@ class Switch:
 
 
 def _nothing(*_: object) -> None:
-    """For callbacks that nobody asked for."""
+    """The default of callbacks."""

@@ -1,5 +1,4 @@
-"""The executor's shell: joins the process host, the metrics inbox, the metrics page and the topology
-master's connection on one event loop.
+"""The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
 
 Invariants: the container works on while the topology master or the state manager is away; when this
 process ends, for whatever reason, all its processes end (the fork server sees to that).
@@ -17,23 +16,9 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, HeronError, RetryableError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
-from heronpy.common.rooms import (
-    ExecutorSettings,
-    InstanceSettings,
-    LoggingSettings,
-    MetricsSettings,
-    TmasterSettings,
-)
+from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings, TmasterSettings
 from heronpy.common.settings import settings_for
-from heronpy.executor.desired import (
-    INSTANCE,
-    REPLICATOR,
-    SPARK_GATEWAY,
-    STANDBY,
-    TMASTER,
-    Roles,
-    desired_processes,
-)
+from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
@@ -48,15 +33,7 @@ from heronpy.procs.host import ProcessHost
 from heronpy.procs.jobs import Jobs
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
-from heronpy.procs.supervision import (
-    DesiredChanged,
-    Ended,
-    GiveUp,
-    ProcessSpec,
-    RestartAsked,
-    StopAsked,
-    Tick,
-)
+from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
@@ -65,14 +42,14 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
-#: A task that says so has initialised.
+#: A task in one of these states has initialised.
 READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
-#: In what faulthandler prints for each thread.
+#: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 EXCEPTION_DELAY_S = 0.05
 DETAIL_MAX = 1024
-#: What the interpreter and libraries print when they get no memory, and abort.
+#: What the interpreter and libraries print before they abort for lack of memory.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 
@@ -100,9 +77,7 @@ class Executor:
         )
         self._logs: dict[str, ChildLog] = {}
         self._own_log = OwnLog(
-            str(launch.log_dir / f"{self._name}.log"),
-            self._logging.file_max_bytes,
-            self._logging.files_max,
+            str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
         self._exit_code: int = exit_codes.OK
         self._jobs = Jobs()
@@ -132,10 +107,7 @@ class Executor:
 
     async def _open(self) -> None:
         launch, container = self._place.launch, self._place.container
-        check_host(
-            self._settings.metrics_host,
-            launch.origins.get("executor.metrics_host", "default") != "default",
-        )
+        check_host(self._settings.metrics_host, launch.origins.get("executor.metrics_host", "default") != "default")
         self._page = MetricsPage(
             self._settings.metrics_host,
             self._settings.metrics_port and self._settings.metrics_port + container,
