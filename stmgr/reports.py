@@ -62,7 +62,7 @@ def _status_of(session: Session, switch: Switch) -> control.TaskStatus:
 def metrics(
     machine: Control, switch: Switch, container: int, refused: dict[str, int], now: float
 ) -> control.MetricsReport:
-    """All samples of one stream manager. `refused` is counted by its sockets: connections, tasks."""
+    """All samples of one stream manager. `refused` has counters of its sockets, by name."""
     instances = machine.instances
     message = control.MetricsReport(process=machine.name, container=container, epoch=machine.epoch, pid=os.getpid())
 
@@ -93,8 +93,9 @@ def metrics(
     for what in COUNTED:
         add(what, counts[what.removeprefix("__stmgr_")])
     add("__stmgr_fenced_tasks", machine.sessions.fenced)
-    for what, count in {**refused, "links": switch.pending.refused}.items():
-        add(f"__stmgr_refused_{what}", count)
+    add("__stmgr_refused_links", switch.pending.refused)
+    for what, count in refused.items():
+        add(what, count)
     add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
     add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)
     add("__time_spent_back_pressure_aggr", switch.backpressure.clamped_until(now) * 1000)

@@ -213,7 +213,10 @@ class Stmgr:
         self.switch.add_peer(name, record.epoch, connection.transmit)
 
     def _export(self) -> None:
-        refused = {"connections": self._endpoints.refused, "tasks": self.admission.refused}
+        refused = {
+            "__stmgr_refused_connections": self._endpoints.refused,
+            "__stmgr_refused_tasks": self.admission.refused,
+        }
         message = reports.metrics(self.machine, self.switch, self.container, refused, time.monotonic())
         with contextlib.suppress(zmq.Again):  # the next one tells all of it
             self._push.send(seal(wrap(message)), zmq.DONTWAIT)
