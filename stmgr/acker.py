@@ -1,8 +1,8 @@
 """The acker of one spout task: which of its tuples have been processed, with all that derive from them.
 
 A tree of tuples is one 64-bit number: each copy of a tuple has a random edge, which is XORed in when
-the copy is sent and again when it is acked; when the number is zero the tree is complete (Storm and
-Heron; heronpy-api.md 2.6). Roots are consecutive numbers, so the trees are a ring of uint64 indexed by
+the copy is sent and again when it is acked; when the number is zero the tree is complete (as in Storm
+and Heron). Roots are consecutive numbers, so the trees are a ring of uint64 indexed by
 root, and a whole frame is registered or acknowledged by one vectorised XOR on a slice.
 
 Roots may be registered out of order: a tuple with several copies is registered ahead of the tuples that

@@ -11,7 +11,7 @@ from heronpy.proto import frame_pb2
 from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, fits, pack64, root_tasks_of, roots_of
 
 from .acker import Acker, Ranges
-from .ends import LocalTask, Peer
+from .neighbours import LocalTask, Peer
 
 #: What arrays of roots, tasks and values raise that do not fit each other, or 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)

@@ -1,6 +1,6 @@
 """Attempts of a topology's regions as the frames show them (mode EFFECTIVELY_ONCE). Pure.
 
-A frame of an older attempt than the plan's is stale: its tuples are processed anew from the checkpoint, so
+A frame of an older attempt than the plan's is stale: its tuples are processed again from the checkpoint, so
 it is dropped and counted as rewound. A frame of the present attempt that must be given up is a loss: its
 region has to go back, so it is reported. Invariant: every frame that is given up is counted once.
 """
@@ -18,7 +18,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self._of: dict[int, int] = {}
-        #: Tuples of frames that were given up, by reason; each is processed anew.
+        #: Tuples of frames that were given up, by reason; each is processed again.
         self.rewound: Counter[str] = Counter()
         #: Called with (attempt, task, tuples, reason) when a frame of the present attempt is given up.
         self.on_lost: Callable[[int, int, int, str], None] = _nothing
@@ -40,4 +40,4 @@ class Attempts:
 
 
 def _nothing(*_: object) -> None:
-    """For a callback that nobody asked for."""
+    """The default of the callback."""

@@ -1,4 +1,4 @@
-"""Spout backpressure with high and low byte marks, carried as a lease (H17-H22, decision D5).
+"""Spout backpressure with high and low byte marks, carried as a lease (decision D5).
 
 A stream manager that cannot get rid of frames for a task announces it to all, naming the culprit;
 every stream manager clamps its local spouts while any announcement is valid. An announcement is a
@@ -6,7 +6,7 @@ lease: it is renewed each second and expires after three, so a dead announcer ne
 
 It never flaps: after an episode a link rests before its next one may begin. In that time its senders
 are held by credit alone (stmgr/links.py); a queue past twice the high mark ends the rest.
-Pure: `now` is given, and what to tell whom is returned.
+Pure: `now` is given, and what to announce is returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from heronpy.proto import control_pb2 as control
 
-#: Finished episodes that are remembered for the totals only.
+#: Announcements of other stream managers that are kept.
 ACTIVE_MAX = 10_000
 #: A link's next episode begins this long after its last one at the earliest: below one toggle a second.
 REST_S = 2.0
@@ -59,7 +59,7 @@ class Backpressure:
         self._next_renewal = 0.0
         #: Seconds per culprit task that this stream manager has announced, finished episodes only.
         self.spent_s: dict[int, float] = {}
-        #: Seconds that local spouts were clamped.
+        #: Seconds that local spouts were clamped, finished clamps only.
         self.clamped_s = 0.0
         self._clamped_since = 0.0
         self.episodes_started = 0
@@ -104,8 +104,9 @@ class Backpressure:
         if not message.on:
             self.remote.pop(message.stmgr_id, None)
         elif len(self.remote) < ACTIVE_MAX:
+            # In this order the smaller of a number and NaN is the number.
             self.remote[message.stmgr_id] = Remote(
-                message.epoch, message.episode, now + min(message.lease_s, self.lease_s), list(message.culprits)
+                message.epoch, message.episode, now + min(self.lease_s, message.lease_s), list(message.culprits)
             )
 
     def lost(self, stmgr_id: str) -> None:
@@ -148,6 +149,10 @@ class Backpressure:
         if self._announced:
             times.append(self._next_renewal)
         return min(times, default=None)
+
+    def clamped_until(self, now: float) -> float:
+        """Seconds that local spouts were clamped, a running clamp included."""
+        return self.clamped_s + (now - self._clamped_since if self.clamped else 0.0)
 
     def spent(self, now: float) -> dict[int, float]:
         """Seconds per culprit task, running episodes included."""

@@ -13,7 +13,7 @@ exactly the frames in flight, and `sent_tuples - consumed_tuples` is the sum of 
 
 Credit says that a stream manager has room, not that it is done: what it has taken and still holds dies with it.
 So each CREDIT also tells how many tuples are settled, that is processed by a task, taken over by another
-stream manager, or counted as discarded; when a stream manager dies its senders count the rest (H07).
+stream manager, or counted as discarded; when a stream manager dies its senders count the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEPT_MAX_BYTES = 4 << 20
 #: No peer grants more than this beyond what was sent to it; ZeroMQ would hide what it does not read.
 GRANT_MAX_BYTES = 1 << 30
 
-#: A peer that has not replied to so many probes, one a heartbeat, does not hear us, or we do not hear it.
+#: After this many probes without a reply, one a heartbeat, the peer does not hear us or we do not hear it.
 SILENT_PROBES = 5
 #: From the sender of a link, a CREDIT asks for one.
 _PROBE = Frame(kind=CREDIT).SerializeToString()
@@ -96,7 +96,7 @@ class Source:
         return True
 
     def mute(self) -> None:
-        """Its link is over: frames of it that still wait here earn nobody credit."""
+        """Its link is over: frames of it that still wait here earn no credit."""
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
@@ -132,7 +132,7 @@ def _no_reply(data: bytes) -> None:
 
 @dataclass(slots=True)
 class Waiting:
-    """A data frame on its way through: its bytes, and whom to credit once it is gone."""
+    """A data frame on its way through: its bytes, and the source that gets credit once it is gone."""
 
     data: bytes
     tuples: int
@@ -141,11 +141,11 @@ class Waiting:
     creditor: Source | None
     #: Of its sender's region; 0 outside EFFECTIVELY_ONCE.
     attempt: int = 0
-    #: Who wants to know when the tuples are settled: nobody who would send them again anyway.
+    #: The source that counts settled tuples; None when it would send lost ones again anyway.
     origin: Source | None = None
 
     def settled(self, tuples: int) -> None:
-        """So many of its tuples are no more our business."""
+        """This many of its tuples are settled."""
         if self.origin is not None:
             self.origin.settled_tuples += tuples
 
@@ -427,7 +427,8 @@ def skip_bytes(skip: int) -> bytes:
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
     """Epoch, sequence number and frame of a link header and a frame; None when they are not whole.
 
-    What is not ours, of another version or damaged on its way is never parsed (S11).
+    What is not ours, of another version or damaged on its way is never parsed. The frame is a fresh message each
+    time: a reused one keeps the memory of all that it ever held (upb's arena).
     """
     try:
         header, data = parts

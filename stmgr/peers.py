@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.common.errors import ConfigError
+from heronpy.common.rooms import StmgrSettings
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import connect
@@ -40,7 +40,7 @@ class PeerConnection:
         record: plan_pb2.StmgrRecord,
         identity: bytes,
         switch: Switch,
-        settings: Any,
+        settings: StmgrSettings,
         next_link_epoch: Callable[[], int],
         keys: Keys | None = None,
     ) -> None:
@@ -50,12 +50,19 @@ class PeerConnection:
         self._settings = settings
         self._next_link_epoch = next_link_epoch
         self._keys = keys
-        self._closed = self._reconnecting = False
-        self.control = ControlClient(record.control_endpoint, _nothing, identity=identity, keys=keys)
-        self._connect()
+        self._control: ControlClient | None = None
+        self._close_data: tuple[Callable[[], None], ...] = ()
+        self._closed = False
+        #: There is no data socket, and there will be one.
+        self._reconnecting = True
+        self._reconnect()
 
     def _connect(self) -> None:
         settings = self._settings
+        if self._control is None:
+            self._control = ControlClient(
+                self.record.control_endpoint, _nothing, identity=self._identity, keys=self._keys
+            )
         sock = configure(
             zmq.Context.instance().socket(zmq.DEALER),
             hwm=0,
@@ -70,13 +77,12 @@ class PeerConnection:
             sock.disable_monitor()
             sock.close(linger=0)
             raise
-        self._data_sock = sock
-        self.data = LoopSocket(sock, self._on_data, budget=settings.frames_per_turn)
-        self._monitor = LoopSocket(monitor, self._on_event)
+        self._data = LoopSocket(sock, self._on_data, budget=settings.frames_per_turn)
+        self._close_data = (sock.disable_monitor, LoopSocket(monitor, self._on_event).close, self._data.close)
 
     def _on_data(self, parts: list[bytes]) -> None:
         if not self._switch.peer_credit(self.record.id, *parts):
-            log.warning("a frame on the link with %s was damaged; the link is opened anew", self.record.id)
+            log.warning("a frame on the link with %s was damaged; the link is opened again", self.record.id)
             self.renew()
 
     def _on_event(self, parts: list[bytes]) -> None:
@@ -98,7 +104,7 @@ class PeerConnection:
     def _part(self) -> None:
         """Only now the pause begins: uvloop runs a timer that is due before what was to be called soon."""
         if not self._closed:
-            self._close_data()
+            self._disconnect()
             asyncio.get_running_loop().call_later(RENEW_S, self._reconnect)
 
     def _reconnect(self) -> None:
@@ -107,25 +113,30 @@ class PeerConnection:
         try:
             self._connect()
         except (zmq.ZMQError, ConfigError) as error:
-            # As when no descriptor is left for a moment.
+            # For example, the process has no descriptor left for a moment.
             log.warning("cannot open the link to %s now, trying again: %s", self.record.id, error)
             asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
         else:
             self._reconnecting = False
 
     def transmit(self, header: bytes, data: bytes) -> bool:
-        return not self._reconnecting and self.data.send([header, data])
+        return not self._reconnecting and self._data.send([header, data])
 
-    def _close_data(self) -> None:
-        if not self._data_sock.closed:
-            self._data_sock.disable_monitor()
-        self._monitor.close()
-        self.data.close()
+    def announce(self, message: control.Backpressure) -> None:
+        """Send backpressure, which is said again while it lasts."""
+        if self._control is not None:
+            self._control.send(message)
+
+    def _disconnect(self) -> None:
+        for close in self._close_data:
+            close()
+        self._close_data = ()
 
     def close(self) -> None:
         self._closed = True
-        self._close_data()
-        self.control.close()
+        self._disconnect()
+        if self._control is not None:
+            self._control.close()
 
 
 def _nothing(envelope: control.Envelope) -> None:

@@ -1,497 +1,320 @@
-"""Sockets, timers and messages of one stream manager process.
+"""Sockets, messages and one timer of a stream manager process, around its two pure halves.
 
-Data and control have sockets of their own (decision D4): a ROUTER for tasks and peers and a DEALER to
-each peer for data, a control server for tasks and peers, a control client to each peer and to the
-topology master. Losing the topology master changes nothing on the data path.
+Data and control have sockets of their own (decision D4): a ROUTER for tasks and peers and a DEALER to each peer for
+data, a control server for tasks and peers, a control client to each peer and to the topology master. Frames go to the
+switch, everything else to the control machine, whose effects are performed here. Losing the topology master changes
+nothing on the data path.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import zmq
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedRpcError, HeronError, InvalidRpcError, RetryableError
+from heronpy.common.rooms import StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of, seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
-from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.jobs import Jobs
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state_of
 
-from . import metrics
+from . import events, reports
 from .admission import Admission
-from .doors import Doors
+from .checkpoint_reports import CheckpointReports
+from .control import Control
+from .endpoints import Endpoints
+from .events import Duty, Signal
 from .peers import PeerConnection
-from .relay import Relay
-from .sessions import Session, Sessions
-from .switch import NEVER, Switch
+from .switch import Switch
 
 log = logging.getLogger("heron.stmgr")
 
-#: A state change of a task is told to the topology master after this moment, with others of the same moment.
-DEBOUNCE_S = 0.003
-#: A task that goes on showing an older plan is sent the new one again after this.
-RESEND_PLAN_S = 2.0
-#: Reports that follow one about a change, and the time between them.
-FOLLOW_UPS = 4
-FOLLOW_UP_S = 0.1
-FOLLOW_UP_PER_TASK_S = 0.002
-#: Backpressure is logged at most this often; the metrics have every episode.
-PRESSURE_LOG_S = 30.0
-#: Credit below a quarter window is returned after this.
-CREDIT_DELAY_S = 0.02
-#: Link epochs of one incarnation fill the bits below.
-LINK_EPOCH_SHIFT = 24
+#: A timer of the event loop may fire this much early, and would fire again at once.
+TIMER_MIN_S = 0.001
+Registration = asyncio.Future[control.RegisterInstanceReply | None]
 
 
 class Stmgr:
     """One stream manager."""
 
-    def __init__(self, launch: Any, container: int, epoch: int) -> None:
+    def __init__(self, launch: LaunchSpec, container: int, epoch: int) -> None:
         self.launch = launch
         self.container = container
-        self.epoch = epoch
-        self.name = f"stmgr-{container}"
-        self.settings = settings_for(launch, "stmgr")
-        self._metrics_s = settings_for(launch, "metrics").export_interval_s
+        self.settings: StmgrSettings = settings_for(launch, "stmgr")
         self.switch = Switch(self.settings, self._send_data, time.monotonic)
-        self.switch.on_pressure = self._pressure
-        self.switch.on_credit_owed = self._settle_credit_later
-        self.switch.on_removed = self._on_removed
+        export_s = settings_for(launch, "metrics").export_interval_s
+        self.machine = Control(self.settings, container, epoch, self.switch.backpressure, export_s)
+        self.switch.on_pressure = partial(self.feed, Signal.PRESSURE_CHANGED)
+        self.switch.on_credit_owed = partial(self.feed, Signal.CREDIT_OWED)
+        self.switch.on_removed = lambda task: self.feed(events.TaskRemoved(task))
         self.admission = Admission(launch.topology, container)
-        self.sessions = Sessions(self.settings.instance_lost_s)
-        self.plan: plan_pb2.PhysicalPlan | None = None
         self._connections: dict[str, PeerConnection] = {}
-        self._links = 0
+        self._identity = f"{self.machine.name}:{epoch}".encode()
         self.master = MasterFollower(
-            launch.topology,
-            f"{self.name}:{epoch}".encode(),
-            self._registration,
-            self._on_tmaster,
-            self._on_registered,
+            launch.topology, self._identity, self._registration, self._on_tmaster, self._on_registered
         )
-        self.relay = Relay(self.name, self.master.call)
-        self.switch.attempts.on_lost = self.relay.lost
+        self.checkpoint_reports = CheckpointReports(self.machine.name, self.master.call)
+        self.switch.attempts.on_lost = self.checkpoint_reports.lost
+        self._requests = itertools.count(1)
+        self._replies: dict[int, Registration] = {}
+        self._effects: deque[events.Effect] = deque()
+        self._performing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None
+        self._jobs = Jobs(partial(self.stop, int(exit_codes.FAILURE)))
         self._stop = asyncio.Event()
-        self._planned = asyncio.Event()
-        self._pressure_timer: asyncio.TimerHandle | None = None
-        self._heartbeat_timer: asyncio.TimerHandle | None = None
-        self._credit_timer: asyncio.TimerHandle | None = None
         self.exit_code = int(exit_codes.OK)
-        self.discarded_reports = 0
-        self._follow_ups = 0
-        self._next_pressure_log = 0.0
-        self._unlogged_episodes = 0
-
-    def next_link_epoch(self) -> int:
-        """Counters, not clocks, for ids: unique over all incarnations of this stream manager."""
-        self._links += 1
-        return (self.epoch << LINK_EPOCH_SHIFT) + self._links
 
     # ---- life ---------------------------------------------------------------------------------
 
     async def run(self) -> int:
         """Serve until SIGTERM."""
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
         self._open_sockets()
         self._state = open_state_of(self.launch)
-        jobs = [
-            loop.create_task(self._guard(job), name=job.__name__)
-            for job in (self._follow_tmaster, self._housekeeping, self._export)
-        ]
+        self._jobs.start(self._follow_tmaster())
+        self.machine.begin(time.monotonic())
+        self._arm()
         try:
             await self._stop.wait()
         finally:
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
+            await self._jobs.close()
             self._close()
         return self.exit_code
 
-    async def _guard(self, job: Callable[[], Any]) -> None:
-        """A job that ends is a bug of ours, unless this process is fenced: then the executor does not restart it."""
-        code = exit_codes.FAILURE
-        try:
-            await job()
-        except FencedRpcError as error:
-            log.error("%s", error)
-            code = exit_codes.FENCED
-        except Exception:
-            log.exception("%s failed", job.__name__)
-        self.exit_code = int(code)
-        self._stop.set()
+    def stop(self, exit_code: int = int(exit_codes.OK)) -> None:
+        """End `run`; the first reason counts."""
+        if not self._stop.is_set():
+            self.exit_code = exit_code
+            self._stop.set()
 
     def _open_sockets(self) -> None:
         if self.settings.socks_proxy:
             # The default of every socket of this process; it concerns outgoing TCP connections only.
             zmq.Context.instance().setsockopt(zmq.SOCKS_PROXY, self.settings.socks_proxy.encode())
-        self._doors = Doors(
-            self.launch, self.settings, self.name, self.epoch, self.switch.receive, self._on_control
+        self._endpoints = Endpoints(
+            self.launch, self.settings, self.machine.name, self.machine.epoch, self.switch.receive, self._on_control
         )
-        self._data, self._control = self._doors.data, self._doors.control
-        push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
-        connect(push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
-        self._push = push
+        self._data, self._control = self._endpoints.data, self._endpoints.control
+        self._push = configure(zmq.Context.instance().socket(zmq.PUSH), heartbeat=False)
+        connect(self._push, f"ipc://{self.launch.sockets_dir}/executor-{self.container}.metrics")
 
     def _close(self) -> None:
-        # The loop still turns a few times, and what they send through is closed.
-        for timer in (self._heartbeat_timer, self._pressure_timer, self._credit_timer):
-            if timer is not None:
-                timer.cancel()
+        # The loop still turns a few times, and the sockets are closed by then.
+        self.feed(Signal.STOPPED)
         for connection in self._connections.values():
             connection.close()
-        self.relay.close()
+        self.checkpoint_reports.close()
         self.master.close()
-        self._doors.close()
+        self._endpoints.close()
         self._push.close(linger=0)
         self._state.close()
 
     def _send_data(self, identity: bytes, header: bytes, data: bytes) -> bool:
         return self._data.send([identity, header, data])
 
-    # ---- control: tasks and peers -------------------------------------------------------------
+    # ---- the machine --------------------------------------------------------------------------
+
+    def feed(self, event: events.Event) -> None:
+        """Hand an event to the machine and perform what it asks for, in order; then set the one timer."""
+        self._effects.extend(self.machine.handle(event, time.monotonic()))
+        if self._performing:
+            return  # an effect on the switch has caused the event
+        self._performing = True
+        try:
+            while self._effects:
+                self._perform(self._effects.popleft())
+        finally:
+            self._performing = False
+            self._arm()
+
+    def _arm(self) -> None:
+        due = self.machine.next_deadline()
+        if due == self._due:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due, self._timer = due, None
+        if due is not None:
+            delay_s = max(TIMER_MIN_S, due - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._jobs.call, self._tick)
+
+    def _tick(self) -> None:
+        self._due = self._timer = None
+        self.feed(Signal.TICK)
+
+    def _perform(self, effect: events.Effect) -> None:
+        match effect:
+            case events.Reply(request, body, error):
+                waiter = self._replies.pop(request)
+                if not waiter.done() and error is not None:
+                    waiter.set_exception(error)
+                elif not waiter.done():
+                    waiter.set_result(body)
+            case events.Tell(identity, body):
+                self._control.send(identity, body)
+            case events.ConnectPeer(record):
+                self._connect_peer(record)
+            case events.DropPeer(name):
+                self._connections.pop(name).close()
+                self.switch.remove_peer(name)
+            case Duty.PROBE_PEERS:
+                for name in self.switch.probe_peers():
+                    log.warning("%s does not reply; the link is opened again", name)
+                    self._connections[name].renew()
+            case events.Announce(message):
+                for connection in self._connections.values():
+                    connection.announce(message)
+            case Duty.SEND_HEARTBEAT:
+                if self.master.registered:
+                    self.master.send(reports.heartbeat(self.machine, self.switch, time.monotonic()))
+            case Duty.EXPORT_METRICS:
+                self._export()
+            case events.Note(text, warning):
+                log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+            case events.SwitchPlan():
+                apply(self.switch, effect)
+                self.feed(Signal.PLAN_IN_FORCE)
+            case _:
+                apply(self.switch, effect)
+
+    def _connect_peer(self, record: plan_pb2.StmgrRecord) -> None:
+        name = record.id
+        if name in self._connections:
+            self._connections.pop(name).close()
+        self.switch.close_peer(name)
+        connection = self._connections[name] = PeerConnection(
+            record,
+            b"s:" + self._identity,
+            self.switch,
+            self.settings,
+            self.machine.next_link_epoch,
+            self._endpoints.keys,
+        )
+        self.switch.add_peer(name, record.epoch, connection.transmit)
+
+    def _export(self) -> None:
+        refused = {
+            "__stmgr_refused_connections": self._endpoints.refused,
+            "__stmgr_refused_tasks": self.admission.refused,
+        }
+        message = reports.metrics(self.machine, self.switch, self.container, refused, time.monotonic())
+        with contextlib.suppress(zmq.Again):  # the next one tells all of it
+            self._push.send(seal(wrap(message)), zmq.DONTWAIT)
+
+    # ---- tasks and peers ----------------------------------------------------------------------
 
     def _on_control(self, identity: bytes, envelope: control.Envelope) -> Any:
         field, body = body_of(envelope)
         if field == "instance_status":
-            return self._on_status(identity, body.status)
-        if field == "register_instance":
+            self.feed(events.TaskReported(identity, body.status))
+        elif field == "register_instance":
             return self._on_register(identity, body)
-        if field == "backpressure":
-            if not self.switch.is_peer(identity):
-                return None  # of somebody whom the plan does not have yet; it is said again
-            self.switch.backpressure.heard(body, time.monotonic())
-            self._pressure(False)
-            return None
-        if field in ("task_checkpoint", "restore_failed"):
-            self.relay.report(field, body.task_id, body)
-            return None
-        raise InvalidRpcError(f"{self.name} does not take {field}")
+        elif field == "backpressure":
+            # One whose sender is not in the plan yet is announced again.
+            if self.switch.is_peer(identity):
+                self.feed(events.PressureHeard(body))
+        elif field in ("task_checkpoint", "restore_failed"):
+            self.checkpoint_reports.report(field, body.task_id, body)
+        else:
+            raise InvalidRpcError(f"{self.machine.name} does not take {field}")
 
     def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
-        if self.admission.by_plan(message, self.plan):
+        if self.admission.by_plan(message, self.machine.plan):
             return self._admit(identity, message)
         return self._admit_if_packed(identity, message, self.admission.by_packing(message, self._state))
 
     def _admit(self, identity: bytes, message: control.RegisterInstance) -> Any:
-        session = self.sessions.register(identity, message, time.monotonic())
-        self._heartbeat_soon()
-        if self.plan is None:
-            return self._attach_later(session, message)
-        return self._attach(session, message)
+        request = next(self._requests)
+        reply: Registration = asyncio.get_running_loop().create_future()
+        self._replies[request] = reply
+        self.feed(events.TaskRegistered(request, identity, message))
+        return reply.result() if reply.done() else reply
 
     async def _admit_if_packed(
         self, identity: bytes, message: control.RegisterInstance, packed: Awaitable[bool]
     ) -> Any:
         reply = self._admit(identity, message) if await packed else None
-        return await reply if asyncio.iscoroutine(reply) else reply
+        return await reply if asyncio.isfuture(reply) else reply
 
-    async def _attach_later(
-        self, session: Session, message: control.RegisterInstance
-    ) -> control.RegisterInstanceReply | None:
-        """A task gets no link before there is a plan: its tuples and acks would have nowhere to go."""
-        await self._planned.wait()
-        if self.sessions.by_task.get(message.task_id) is not session:
-            # It registered again in the meantime, or another incarnation did.
-            return None
-        return self._attach(session, message)
-
-    def _attach(self, session: Session, message: control.RegisterInstance) -> control.RegisterInstanceReply:
-        assert self.plan is not None
-        spouts = {spout.comp.name for spout in self.plan.topology.spouts}
-        task = self.switch.add_task(message.task_id, message.component, message.component in spouts)
-        link_epoch = self.next_link_epoch()
-        self.switch.attach(task, session.identity, message.epoch, link_epoch)
-        log.info("%s registered, pid %d, epoch %d", message.instance_id, message.pid, message.epoch)
-        return control.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
-
-    def _on_removed(self, task_id: int) -> None:
-        """A task that is not in the plan has left."""
-        self.sessions.by_task.pop(task_id, None)
-        self._heartbeat_soon()
-
-    def _on_status(self, identity: bytes, status: control.TaskStatus) -> None:
-        known, changed = self.sessions.heard(identity, status, time.monotonic())
-        if not known:
-            # Ask it to register: this process is younger than the task's registration.
-            self._control.send(identity, control.RegisterAgain())
-        elif changed:
-            self._heartbeat_soon()
-        elif self.sessions.by_task[status.task_id].moved:
-            self._heartbeat_soon(self._follow_up_s())
-        if known and self.plan is not None and status.plan_version < self.plan.version:
-            self._send_plan(self.sessions.by_task[status.task_id], RESEND_PLAN_S)
-
-    # ---- control: topology master -------------------------------------------------------------
-
-    async def _follow_tmaster(self) -> None:
-        await self.master.follow(self._state, self._doors.keys)
+    # ---- the topology master ------------------------------------------------------------------
 
     def _registration(self) -> control.RegisterStmgr:
         record = plan_pb2.StmgrRecord(
-            id=self.name,
+            id=self.machine.name,
             container=self.container,
-            epoch=self.epoch,
-            data_endpoint=self._doors.data_endpoint,
-            control_endpoint=self._doors.control_endpoint,
+            epoch=self.machine.epoch,
+            data_endpoint=self._endpoints.data_endpoint,
+            control_endpoint=self._endpoints.control_endpoint,
             pid=os.getpid(),
             host=settings_for(self.launch, "security").bind_host,
         )
-        statuses = [session.status for session in self.sessions.by_task.values()]
+        statuses = [session.status for session in self.machine.sessions.by_task.values()]
         return control.RegisterStmgr(stmgr=record, tasks=statuses)
 
     def _on_registered(self, reply: control.RegisterStmgrReply | None) -> None:
         if reply is not None and reply.HasField("plan"):
-            self.apply_plan(reply.plan)
-        self._heartbeat_soon()
+            self.feed(events.PlanReceived(reply.plan))
+        self.feed(Signal.REGISTERED)
+
+    async def _follow_tmaster(self) -> None:
+        try:
+            await self.master.follow(self._state, self._endpoints.keys)
+        except FencedRpcError as error:
+            log.error("%s", error)
+            self.stop(int(exit_codes.FENCED))
 
     def _on_tmaster(self, envelope: control.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "new_plan":
-            self.apply_plan(body.plan)
-        elif field in ("checkpoint_complete", "checkpoint_aborted"):
-            self.relay.forget(body.checkpoint)
-            for session in self.sessions.by_task.values():
-                self._control.send(session.identity, body)
-        elif field in ("finish_tasks", "hold_ticks", "trigger_checkpoint"):
-            order = control.HoldTicks() if field == "hold_ticks" else body
-            for task in body.task_ids:
-                if field == "finish_tasks":
-                    order = control.FinishTask(task_id=task)
-                if task in self.sessions.by_task:
-                    self._control.send(self.sessions.by_task[task].identity, order)
+            self.feed(events.PlanReceived(body.plan))
+        elif field in ("finish_tasks", "hold_ticks", "trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted"):
+            if field.startswith("checkpoint"):
+                self.checkpoint_reports.forget(body.checkpoint)
+            self.feed(events.TasksOrdered(body))
 
-    # ---- plan ---------------------------------------------------------------------------------
 
-    def apply_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take a new physical plan; stale ones are ignored. Routes first, then the tasks are told."""
-        if self.plan is not None and plan.version <= self.plan.version:
-            return
-        self.plan = plan
-        log.info("physical plan %d: %d tasks in %d containers", plan.version, len(plan.instances), len(plan.stmgrs))
-        self.switch.rewind(plan)
-        self._take_tasks(plan)
-        self._take_peers(plan)
-        self._planned.set()
-        for session in self.sessions.by_task.values():
-            self._send_plan(session)
-        self._heartbeat_soon()
-
-    def _send_plan(self, session: Session, pause_s: float = 0.0) -> None:
-        """Tell a task the plan, unless it was told a moment ago."""
-        now = time.monotonic()
-        if self.plan is not None and now >= session.told_at + pause_s:
-            session.told_at = now
-            self._control.send(session.identity, control.NewPlan(plan=self.plan))
-
-    def _take_tasks(self, plan: plan_pb2.PhysicalPlan) -> None:
-        switch = self.switch
-        spouts = {spout.comp.name for spout in plan.topology.spouts}
-        mine = {i.task_id: i.component for i in plan.instances if i.container == self.container}
-        elsewhere = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
-        switch.take_places(mine, spouts, elsewhere)
-        for task_id in switch.absent(self.sessions.by_task, bool(plan.regions)):
+def apply(switch: Switch, effect: events.Effect) -> None:
+    """Perform an effect on the switch."""
+    match effect:
+        case events.SwitchPlan(plan, here, elsewhere, spouts, connected, hold_above):
+            switch.rewind(plan)
+            switch.take_places(here, spouts, elsewhere)
+            for task_id in switch.absent(connected, bool(plan.regions)):
+                switch.remove_task(task_id)
+            switch.hold_above = hold_above
+        case events.AttachTask(registration, is_spout, link_epoch):
+            message = registration.message
+            task = switch.add_task(message.task_id, message.component, is_spout)
+            switch.attach(task, registration.identity, message.epoch, link_epoch)
+        case events.RemoveTask(task_id):
             switch.remove_task(task_id)
-        high = self.settings.backpressure_high_bytes
-        switch.hold_above = NEVER if LogicalPlan.from_topology(plan.topology).cycle() else high
-
-    def _take_peers(self, plan: plan_pb2.PhysicalPlan) -> None:
-        records = {record.id: record for record in plan.stmgrs if record.id != self.name}
-        for name in [name for name in self._connections if name not in records]:
-            self._connections.pop(name).close()
-            self.switch.remove_peer(name)
-        for name, record in records.items():
-            known = self._connections.get(name)
-            if known is not None and (known.record.epoch, known.record.data_endpoint) == (
-                record.epoch,
-                record.data_endpoint,
-            ):
-                continue
-            if known is not None:
-                known.close()
-                self.switch.backpressure.lost(name)
-            self.switch.close_peer(name)
-            identity = f"s:{self.name}:{self.epoch}".encode()
-            connection = PeerConnection(
-                record, identity, self.switch, self.settings, self.next_link_epoch, self._doors.keys
-            )
-            self._connections[name] = connection
-            self.switch.add_peer(name, record.epoch, connection.transmit)
-        self._pressure(False)
-
-    # ---- backpressure -------------------------------------------------------------------------
-
-    def _pressure(self, changed: bool) -> None:
-        """Announce, clamp and re-arm the timer, as the state of backpressure asks for."""
-        pressure, now = self.switch.backpressure, time.monotonic()
-        pressure.expire(now)
-        if pressure.clamp_changed(now):
-            self.switch.clamp_spouts(pressure.clamped)
-            self._heartbeat_soon()
-        on = pressure.announcement_due(now, changed)
-        if on is not None:
-            message = control.Backpressure(
-                stmgr_id=self.name,
-                epoch=self.epoch,
-                episode=pressure.episodes_started,
-                on=on,
-                lease_s=self.settings.backpressure_lease_s,
-                culprits=self.culprits(now) if on else (),
-            )
-            for connection in self._connections.values():
-                connection.control.send(message)
-            if changed and on:
-                self._log_pressure(message, now)
-        if self._pressure_timer is not None:
-            self._pressure_timer.cancel()
-            self._pressure_timer = None
-        deadline = pressure.next_deadline()
-        if deadline is not None:
-            loop = asyncio.get_running_loop()
-            self._pressure_timer = loop.call_later(max(0.001, deadline - now), self._pressure, False)
-
-    def _log_pressure(self, message: control.Backpressure, now: float) -> None:
-        """Name the culprits, at most every few seconds: a task at its limit starts many short episodes."""
-        self._unlogged_episodes += 1
-        if now < self._next_pressure_log:
-            return
-        self._next_pressure_log = now + PRESSURE_LOG_S
-        names = ", ".join(c.instance_id or c.peer for c in message.culprits)
-        log.info(
-            "backpressure: %s had more than %d bytes waiting (%d episodes since the last such line)",
-            names,
-            self.switch.backpressure.high,
-            self._unlogged_episodes,
-        )
-        self._unlogged_episodes = 0
-
-    def culprits(self, now: float) -> list[control.Culprit]:
-        """Who causes the backpressure that this stream manager announces."""
-        ids = self._instance_ids()
-        components = {i.task_id: i.component for i in self.plan.instances} if self.plan else {}
-        return [
-            control.Culprit(
-                task_id=episode.task,
-                component=components.get(episode.task, ""),
-                instance_id=ids.get(episode.task, ""),
-                stmgr_id=self.name,
-                peer=episode.link if episode.link.startswith("stmgr-") else "",
-                queued_bytes=episode.queued_bytes,
-                since_s=now - episode.since,
-            )
-            for episode in self.switch.backpressure.local.values()
-        ]
-
-    def _instance_ids(self) -> dict[int, str]:
-        return {i.task_id: i.instance_id for i in self.plan.instances} if self.plan else {}
-
-    def _settle_credit_later(self) -> None:
-        self._credit_timer = asyncio.get_running_loop().call_later(CREDIT_DELAY_S, self.switch.settle_credit)
-
-    # ---- heartbeats and metrics ---------------------------------------------------------------
-
-    def _heartbeat_soon(self, delay_s: float = DEBOUNCE_S, follow_ups: int = FOLLOW_UPS) -> None:
-        """Report out of turn, and a few times more: so the end of work is seen in a moment, not in seconds."""
-        loop = asyncio.get_running_loop()
-        self._follow_ups = max(self._follow_ups, follow_ups)
-        if self._heartbeat_timer is not None:
-            if self._heartbeat_timer.when() <= loop.time() + delay_s:
-                return
-            self._heartbeat_timer.cancel()
-        self._heartbeat_timer = loop.call_later(delay_s, self._heartbeat)
-
-    def _follow_up_s(self) -> float:
-        """Reports of many tasks are large, so they are rarer."""
-        return max(FOLLOW_UP_S, FOLLOW_UP_PER_TASK_S * len(self.sessions.by_task))
-
-    def _heartbeat(self) -> None:
-        if self._heartbeat_timer is not None:
-            self._heartbeat_timer.cancel()
-            self._heartbeat_timer = None
-        if self._follow_ups:
-            self._follow_ups -= 1
-            delay_s = self._follow_up_s()
-            self._heartbeat_timer = asyncio.get_running_loop().call_later(delay_s, self._heartbeat)
-        if not self.master.registered:
-            return
-        now, switch = time.monotonic(), self.switch
-        queued_bytes, queued_tuples = switch.queued()
-        self.master.send(
-            control.StmgrHeartbeat(
-                stmgr_id=self.name,
-                epoch=self.epoch,
-                plan_version=self.plan.version if self.plan else 0,
-                tasks=[*self.sessions.take_ended(), *map(self._status_of, self.sessions.by_task.values())],
-                queued_bytes=queued_bytes,
-                queued_tuples=queued_tuples,
-                in_flight_tuples=switch.in_flight(),
-                culprits=self.culprits(now),
-                discarded_tuples=sum(switch.discarded.values()),
-                lost_tuples=switch.lost_tuples,
-                mesh_ready=all(peer.link.granted_bytes for peer in switch.peers.values()),
-                clamped=switch.backpressure.clamped,
-                unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
-            )
-        )
-
-    def _status_of(self, session: Session) -> control.TaskStatus:
-        """What a task said last; what waits here for it is part of its queue."""
-        task = self.switch.tasks.get(session.status.task_id)
-        waiting = task.link.queued_bytes if task is not None else 0
-        if waiting <= session.status.in_queue_bytes:
-            return session.status
-        status = control.TaskStatus()
-        status.CopyFrom(session.status)
-        status.in_queue_bytes = waiting
-        return status
-
-    async def _housekeeping(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.heartbeat_interval_s)
-            for task in self.sessions.expire(time.monotonic()):
-                known = self.switch.tasks.get(task)
-                if known is not None and not known.in_plan:
-                    self.switch.remove_task(task)
-                else:
-                    log.warning("task %d is silent; its tuples wait for it or its successor", task)
-            for name in self.switch.probe_peers():
-                log.warning("%s does not reply; the link is opened anew", name)
-                self._connections[name].renew()
-            self._heartbeat()
-
-    async def _export(self) -> None:
-        while True:
-            await asyncio.sleep(self._metrics_s)
-            message = metrics.report(
-                self.switch, self.sessions, self.name, self.container, self.epoch, self._instance_ids()
-            )
-            refused = {
-                "__stmgr_refused_connections": self._doors.refused,
-                "__stmgr_refused_tasks": self.admission.refused,
-                "__stmgr_refused_links": self.switch.early.refused,
-            }
-            for name, value in refused.items():
-                message.samples.add(name=name, type=control.Sample.COUNTER, value=value)
-            try:
-                self._push.send(seal(wrap(message)), zmq.DONTWAIT)
-            except zmq.Again:
-                self.discarded_reports += 1
+        case events.Clamp(on):
+            switch.clamp_spouts(on)
+        case Duty.SETTLE_CREDIT:
+            switch.settle_credit()
 
 
-def run(launch: Any, container: int, epoch: int) -> int:
+def run(launch: LaunchSpec, container: int, epoch: int) -> int:
     """Run one stream manager on uvloop; returns the exit code."""
     import uvloop
 

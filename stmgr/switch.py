@@ -4,7 +4,7 @@ Called directly by the shell, once per frame; tuples never become events. The pa
 Pure but for the `transmit` functions that links carry and the counters it keeps.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
-consumed, or counted in `discarded` (H07); a sender whose frames have all left our hands soon learns it.
+consumed, or counted in `discarded`; a sender soon learns when its last frame has left our hands.
 """
 
 from __future__ import annotations
@@ -12,29 +12,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container
-from typing import Any
 
+from heronpy.common.rooms import StmgrSettings
 from heronpy.proto import frame_pb2, plan_pb2
-from heronpy.wire.frames import (
-    ACKER_KINDS,
-    BARRIER,
-    CLAMP,
-    COUNT_MAX,
-    CREDIT,
-    DATA,
-    LEAVE,
-    LINK_OPEN,
-    Frame,
-    fits,
-)
+from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, DATA, LEAVE, LINK_OPEN, Frame, fits
 
 from .acker import Acker
 from .acking import Acking
 from .attempts import Attempts
 from .backpressure import Backpressure
-from .early import EarlyLinks
-from .ends import LocalTask, Peer, replier
 from .links import Link, Source, Waiting, open_frame
+from .neighbours import LocalTask, Peer, replier
+from .pending import PendingLinks
 
 #: A queue is never held back by credit above this in a topology with a cycle: it could wait for itself.
 NEVER = 1 << 62
@@ -46,7 +35,9 @@ _PEER = re.compile(rb"s:(stmgr-\d+):(\d+)")
 class Switch:
     """Routes frames; owns links, ackers and backpressure of one container."""
 
-    def __init__(self, settings: Any, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: StmgrSettings, send: Callable[[bytes, bytes, bytes], bool], now: Callable[[], float]
+    ) -> None:
         self.settings = settings
         self._send = send
         self._now = now
@@ -74,13 +65,13 @@ class Switch:
         self.on_credit_owed: Callable[[], None] = _nothing
         self._credit_owed = False
         #: Called when announcements or clamps may have changed.
-        self.on_pressure: Callable[[bool], None] = _nothing
+        self.on_pressure: Callable[[], None] = _nothing
         #: Called when a task that is not in the plan has gone.
         self.on_removed: Callable[[int], None] = _nothing
         #: The incarnation that the plan has, or last had, of each peer: no other may open a link (D13).
         self.peer_epochs: dict[str, int] = {}
-        self.early = EarlyLinks()
-        #: There is a plan; before it nobody is granted credit, because there is nowhere to send to.
+        self.pending = PendingLinks()
+        #: There is a plan; before it no credit is granted, because there is nowhere to send to.
         self._ready = False
 
     # ---- frames in ----------------------------------------------------------------------------
@@ -98,7 +89,7 @@ class Switch:
             self._open(identity, epoch, parts)
             return
         source = self.sources.get(identity)
-        if source is None and self.early.keep(identity, parts):
+        if source is None and self.pending.keep(identity, parts):
             return
         if source is None or not source.accept(epoch, seq):
             self.counts["stale_frames"] += 1
@@ -147,7 +138,7 @@ class Switch:
         if incarnation != planned:
             self.counts["fenced_links"] += incarnation < planned
             if incarnation > planned:
-                self.early.begin(identity, parts)
+                self.pending.begin(identity, parts)
             return
         for old in [i for i, s in self.sources.items() if s.name == name]:
             self._end_source(old)
@@ -164,7 +155,7 @@ class Switch:
             self.counts["link_gaps"] += source.gaps
 
     def _misfit(self, frame: frame_pb2.Frame, data: bytes, source: Source) -> None:
-        """Refuse a frame whose arrays nobody may read: it is counted, and its sender gets its credit back."""
+        """Refuse a frame whose arrays do not fit: it is counted, and its sender gets its credit back."""
         self.counts["malformed_frames"] += 1
         count = min(frame.count, COUNT_MAX)
         source.received_bytes += len(data)
@@ -233,7 +224,7 @@ class Switch:
 
     def _observe(self, link: Link) -> None:
         if self.backpressure.observe(link.name, link.queued_bytes, link.top_task, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
 
     def _pump(self, link: Link) -> None:
         """Send what the link has credit for; senders whose frames waited in its queue get theirs."""
@@ -256,7 +247,7 @@ class Switch:
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
         """What a peer answers on our own socket to it: credits, and which tasks are too full.
 
-        False when the link must be opened anew: something was damaged on its way, here or there.
+        False when the link must be opened again: something was damaged on its way, here or there.
         """
         peer, opened = self.peers.get(stmgr_id), open_frame(list(parts))
         if peer is None or opened is None:
@@ -282,7 +273,7 @@ class Switch:
 
     # ---- tasks --------------------------------------------------------------------------------
 
-    def take_places(self, mine: dict[int, str], spouts: set[str], elsewhere: dict[int, str]) -> None:
+    def take_places(self, mine: dict[int, str], spouts: Container[str], elsewhere: dict[int, str]) -> None:
         """A new plan: the component of each task here, and the stream manager of each other task."""
         for task_id, component in mine.items():
             self.add_task(task_id, component, component in spouts)
@@ -378,7 +369,7 @@ class Switch:
                 peer.link.put(waiting, self.hold_above)
             self._owe_credit()
         if self.backpressure.forget(task.link.name, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
         self.on_removed(task_id)
 
     def _lose(self, frames: list[Waiting], reason: str) -> None:
@@ -425,8 +416,8 @@ class Switch:
         peer.epoch = epoch
         peer.link.transmit = transmit
         self.peer_epochs[stmgr_id] = max(epoch, self.peer_epochs.get(stmgr_id, 0))
-        self.early.forget_older(stmgr_id, epoch)
-        for parts in self.early.take_out(f"s:{stmgr_id}:{epoch}".encode()):
+        self.pending.forget_older(stmgr_id, epoch)
+        for parts in self.pending.take_out(f"s:{stmgr_id}:{epoch}".encode()):
             self.receive(parts)
         return peer
 
@@ -457,7 +448,7 @@ class Switch:
         peer.link.send_kept()
 
     def probe_peers(self) -> list[str]:
-        """Once a heartbeat: peers that do not reply, whose links must be opened anew."""
+        """Once a heartbeat: peers that do not reply, whose links must be opened again."""
         return [name for name, peer in self.peers.items() if not peer.link.probe()]
 
     def remove_peer(self, stmgr_id: str) -> None:
@@ -467,7 +458,7 @@ class Switch:
         self._discard("peer removed", peer.link.take_unsettled())
         self.backpressure.lost(stmgr_id)
         if self.backpressure.forget(stmgr_id, self._now()):
-            self.on_pressure(True)
+            self.on_pressure()
 
     # ---- backpressure -------------------------------------------------------------------------
 
@@ -498,4 +489,4 @@ class Switch:
 
 
 def _nothing(*_: object) -> None:
-    """For callbacks that nobody asked for."""
+    """The default of callbacks."""

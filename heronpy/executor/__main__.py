@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     except (HeronError, OSError) as error:
         print(f"executor of container {arguments.container}: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
-    from heronpy.executor.shell import Executor, Place
+    from heronpy.executor.reports import Place
+    from heronpy.executor.shell import Executor
     from heronpy.procs.loop import run_loop
 
     place = Place(launch, arguments.launch, arguments.container, arguments.epoch)

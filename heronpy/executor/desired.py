@@ -56,9 +56,7 @@ def desired_processes(
 ) -> tuple[ProcessSpec, ...]:
     """The processes of a container; tasks stop first, then what they talk to."""
     if container == 0:
-        specs = [
-            ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)
-        ]
+        specs = [ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
         if needs_spark:
             specs.append(ProcessSpec(SPARK_GATEWAY, SPARK_GATEWAY, stop_grace_s=stop_grace_s))
         if replicates:
@@ -67,11 +65,7 @@ def desired_processes(
     own = [c for c in plan.containers if c.id == container] if plan is not None else []
     if not own:
         return ()
-    specs = [
-        ProcessSpec(
-            stmgr_id(container), STMGR, stop_rank=1, critical=True, stop_grace_s=stop_grace_s
-        )
-    ]
+    specs = [ProcessSpec(stmgr_id(container), STMGR, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
     for instance in own[0].instances:
         specs.append(
             ProcessSpec(

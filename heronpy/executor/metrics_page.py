@@ -2,7 +2,7 @@
 
 Read only, loopback unless the settings name another address. Invariants: a request has at most
 `REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` at a time, and
-one more makes the oldest go that has not even asked, so who is slow keeps nobody out; a page on loopback
+one more ends the oldest that has sent no request, so slow clients keep no one out; a page on loopback
 answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger("heronpy.executor")
 REQUEST_MAX_BYTES = 8192
 REQUEST_MAX_S = 5.0
 CONNECTIONS_MAX = 32
-#: Who means it has asked within this.
+#: A client that wants something has sent its request within this.
 ASK_S = 0.25
 
 #: path -> (content type, body)
@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, explicit: bool) -> None:
-    """Refuse to show metrics to the network unless somebody asked for it."""
+    """Refuse to show metrics to the network unless a setting says so."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
             f"The metrics page would listen on {host}, which others can reach; set heron.executor.metrics_host"
@@ -71,7 +71,7 @@ class MetricsPage:
         self._server: asyncio.Server | None = None
         #: In the order of their arrival.
         self._visits: dict[_Visit, None] = {}
-        #: Connections that had to go because others came.
+        #: Connections that were ended because others came.
         self.evicted = 0
         self.port = 0
 
@@ -111,7 +111,7 @@ class MetricsPage:
         self._visits[visit] = None
         if len(self._visits) > CONNECTIONS_MAX:
             self._evict()
-        # `drain` returns when the kernel has all of it: what is written lately belongs to the visit, too.
+        # So `drain` returns when the kernel has all of it, and the time limit covers the answer.
         writer.transport.set_write_buffer_limits(0)
         try:
             async with asyncio.timeout(REQUEST_MAX_S):
@@ -132,7 +132,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self._answer(head))
 
     def _evict(self) -> None:
-        """The oldest that should have asked by now goes; where all have, the oldest: it does not read its answer."""
+        """End the oldest that should have asked by now; if all have, the oldest, which does not read its answer."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self._visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self._visits)))
@@ -172,9 +172,7 @@ class MetricsPage:
         return True
 
     @staticmethod
-    async def _reply(
-        writer: asyncio.StreamWriter, status: int, content_type: str, body: str
-    ) -> None:
+    async def _reply(writer: asyncio.StreamWriter, status: int, content_type: str, body: str) -> None:
         data = body.encode()
         reasons = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found"}
         head = (

@@ -21,10 +21,8 @@ STATES = {
 }
 
 
-def process_record(
-    view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
-) -> control.ProcessRecord:
-    """`now` is of the clock that the supervisor's deadlines are of."""
+def process_record(view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float) -> control.ProcessRecord:
+    """`now` is monotonic, as the supervisor's deadlines are."""
     outlook = view.outlook
     return control.ProcessRecord(
         name=view.spec.name,
@@ -85,9 +83,9 @@ _TOLD = {
 
 
 def end_report(event: Ended, container: int, now: float, explained: bool) -> control.ExceptionReport | None:
-    """Why a process ended, among the exceptions of its task (T36, F11).
+    """Why a process ended, among the exceptions of its task (F11).
 
-    None when that is nobody's fault, or when the process has reported an exception that explains it.
+    None when it ended as it should, or when the process has reported an exception that explains it.
     Without a traceback it counts as the same exception as the last of its kind.
     """
     kind = _TOLD.get(event.reason)

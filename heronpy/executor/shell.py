@@ -1,5 +1,4 @@
-"""The executor's shell: joins the process host, the metrics inbox, the metrics page and the topology
-master's connection on one event loop.
+"""The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
 
 Invariants: the container works on while the topology master or the state manager is away; when this
 process ends, for whatever reason, all its processes end (the fork server sees to that).
@@ -8,66 +7,35 @@ process ends, for whatever reason, all its processes end (the fork server sees t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import signal
-import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
-from heronpy.common.rooms import (
-    ExecutorSettings,
-    InstanceSettings,
-    LoggingSettings,
-    MetricsSettings,
-    TmasterSettings,
-)
+from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings, TmasterSettings
 from heronpy.common.settings import settings_for
-from heronpy.executor.desired import (
-    INSTANCE,
-    REPLICATOR,
-    SPARK_GATEWAY,
-    STANDBY,
-    TMASTER,
-    Roles,
-    desired_processes,
-)
+from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
-from heronpy.executor.records import end_report, health, own_report, process_record
+from heronpy.executor.reports import Place, Reports
 from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
 from heronpy.net.transport import keys_of
-from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.child_log import ChildLog, OwnLog
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
+from heronpy.procs.jobs import Jobs
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
-from heronpy.procs.supervision import (
-    DesiredChanged,
-    Ended,
-    GiveUp,
-    Overgrown,
-    ProcessSpec,
-    RestartAsked,
-    StopAsked,
-    Tick,
-)
+from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
-from heronpy.procs.usage import UsageMeter
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.statemgr import open_state_of, paths
@@ -75,25 +43,15 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
-#: A task that says so has initialised.
+#: A task in one of these states has initialised.
 READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
 STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
-#: In what faulthandler prints for each thread.
+#: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 EXCEPTION_DELAY_S = 0.05
 DETAIL_MAX = 1024
-#: What the interpreter and libraries print when they get no memory, and abort.
+#: What the interpreter and libraries print before they abort for lack of memory.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which executor this is."""
-
-    launch: LaunchSpec
-    launch_file: str
-    container: int
-    epoch: int
 
 
 class Executor:
@@ -120,15 +78,10 @@ class Executor:
         )
         self._logs: dict[str, ChildLog] = {}
         self._own_log = OwnLog(
-            str(launch.log_dir / f"{self._name}.log"),
-            self._logging.file_max_bytes,
-            self._logging.files_max,
+            str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
-        self._usage = UsageMeter(self._settings.usage_interval_s)
         self._exit_code: int = exit_codes.OK
-        #: Ends for lack of memory, of each process (T36).
-        self._out_of_memory: Counter[str] = Counter()
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs = Jobs()
         self._beat_soon = self._export_soon = False
         self._last_beat = time.monotonic()
 
@@ -146,23 +99,23 @@ class Executor:
             log.error("%s cannot start: %s", self._name, error)
             self._host.close()
             return exit_codes.UNAVAILABLE if isinstance(error, RetryableError) else exit_codes.STARTUP_FAILURE
-        self._periodic(HEARTBEAT_S, self._on_heartbeat)
-        self._periodic(self._metrics.export_interval_s, self._export)
-        self._periodic(self._settings.usage_interval_s, self._measure)
+        self._jobs.every(HEARTBEAT_S, self._on_heartbeat)
+        self._jobs.every(self._metrics.export_interval_s, self._export)
+        self._jobs.every(self._settings.usage_interval_s, self._measure)
         await self._done.wait()
         await self._close()
         return self._exit_code
 
     async def _open(self) -> None:
         launch, container = self._place.launch, self._place.container
-        check_host(
-            self._settings.metrics_host,
-            launch.origins.get("executor.metrics_host", "default") != "default",
-        )
+        check_host(self._settings.metrics_host, launch.origins.get("executor.metrics_host", "default") != "default")
         self._page = MetricsPage(
             self._settings.metrics_host,
             self._settings.metrics_port and self._settings.metrics_port + container,
-            {"/metrics": self._metrics_text, "/health": self._health_text},
+            {
+                "/metrics": lambda: self._reports.metrics_text(),
+                "/health": lambda: self._reports.health_text(self._link.registered),
+            },
         )
         await self._page.start()
         make_folders(launch.sockets_dir)
@@ -173,15 +126,18 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
+        self._reports = Reports(
+            self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
+        )
         self._state = open_state_of(launch)
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            self._registration,
+            lambda: self._reports.registration(self._page.port),
             self._on_tmaster,
             self._on_registered,
         )
-        self._spawn_job(self._follow_tmaster(keys_of(launch)))
+        self._jobs.start(self._follow_tmaster(keys_of(launch)))
         if container == 0:
             self._on_plan(None)
             self._plan_watch = None
@@ -196,9 +152,7 @@ class Executor:
         log.info("%s runs; metrics on %s port %d", self._name, self._settings.metrics_host, self._page.port)
 
     async def _close(self) -> None:
-        for job in self._jobs:
-            job.cancel()
-        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._jobs.close()
         self._beat()
         if self._plan_watch is not None:
             self._plan_watch.close()
@@ -217,22 +171,6 @@ class Executor:
         self._exit_code = exit_code
         log.info("%s stops: %s", self._name, why)
         self._host.handle(StopAsked(why))
-
-    def _periodic(self, interval_s: float, call: Callable[[], None]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(interval_s)
-                try:
-                    call()
-                except Exception:
-                    log.exception("a periodic duty of %s failed", self._name)
-
-        self._spawn_job(repeat())
-
-    def _spawn_job(self, job: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(job)
-        self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
 
     # ---- what should run --------------------------------------------------------------------
     def _on_plan(self, plan: plans.PackingPlan | None) -> None:
@@ -313,7 +251,7 @@ class Executor:
             asyncio.get_running_loop().call_soon(self._beat)
 
     def on_removed(self, name: str) -> None:
-        del self._out_of_memory[name]
+        self._reports.forget(name)
         self._inbox.forget(name)
         child_log = self._logs.pop(name, None)
         if child_log is not None:
@@ -327,13 +265,7 @@ class Executor:
         self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
-        name = effect.spec.name
-        if effect.reason is ExitReason.OOM:
-            self._out_of_memory[name] += 1
-        explained = self._inbox.last_exception(name) is not None
-        report = end_report(effect, self._place.container, time.time(), explained)
-        if report is not None:
-            self._inbox.add(report)
+        self._reports.ended(effect)
 
     def on_all_stopped(self) -> None:
         self._done.set()
@@ -359,13 +291,9 @@ class Executor:
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
 
     def _measure(self) -> None:
-        pids = [view.pid for view in self._supervisor.views() if view.pid]
-        self._usage.measure([os.getpid(), *pids], time.monotonic())
         self._own_log.rotate_if_large()
-        for view in self._supervisor.views():
-            used, limit = self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes
-            if limit and view.pid and used > limit:
-                self._host.handle(Overgrown(view.spec.name, view.number, used, limit))
+        for overgrown in self._reports.measure():
+            self._host.handle(overgrown)
 
     def _export(self) -> None:
         self._export_soon = False
@@ -373,62 +301,7 @@ class Executor:
         if batch is not None and not self._link.send(batch):
             self._inbox.put_back(batch)
 
-    def _metrics_text(self) -> tuple[str, str]:
-        # Here, because few executors are asked, and prometheus_client costs start-up time and 4 MB.
-        from heronpy.metrics import prometheus
-
-        reports = [*self._inbox.reports(), *self._own_reports()]
-        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
-
-    def _own_reports(self) -> list[control.MetricsReport]:
-        container = self._place.container
-        found = [own_report(record, container, self._out_of_memory[record.name]) for record in self._records()]
-        usage = self._usage.of(os.getpid())
-        own = own_report(
-            control.ProcessRecord(
-                name=self._name,
-                pid=os.getpid(),
-                state=control.PROC_RUNNING,
-                cpu_s=usage.cpu_s,
-                rss_bytes=usage.rss_bytes,
-                uss_bytes=usage.uss_bytes,
-            ),
-            container,
-        )
-        for name, value in (
-            ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
-            ("__executor/__messages_invalid", self._inbox.invalid),
-        ):
-            own.samples.add(name=name, type=control.Sample.COUNTER, value=value)
-        return [*found, own]
-
-    def _health_text(self) -> tuple[str, str]:
-        return "application/json", json.dumps(health(self._records(), self._link.registered)) + "\n"
-
     # ---- the topology master ----------------------------------------------------------------
-    def _records(self) -> list[control.ProcessRecord]:
-        now = time.monotonic()
-        return [
-            process_record(
-                view,
-                self._usage.of(view.pid),
-                self._host.started_at.get(view.spec.name, 0.0),
-                child_epoch(self._place.epoch, view.number),
-                now,
-            )
-            for view in self._supervisor.views()
-        ]
-
-    def _registration(self) -> control.RegisterExecutor:
-        return control.RegisterExecutor(
-            container=self._place.container,
-            epoch=self._place.epoch,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            metrics_port=self._page.port,
-            processes=self._records(),
-        )
-
     async def _follow_tmaster(self, keys: Keys | None) -> None:
         while True:
             try:
@@ -457,11 +330,7 @@ class Executor:
         self._beat_soon = False
         if self._export_soon:
             self._export()  # why a process failed, before that it failed
-        self._link.send(
-            control.ExecutorHeartbeat(
-                container=self._place.container, epoch=self._place.epoch, processes=self._records()
-            )
-        )
+        self._link.send(self._reports.heartbeat())
 
     def _on_tmaster(self, envelope: control.Envelope) -> None:
         field, body = body_of(envelope)
@@ -469,7 +338,7 @@ class Executor:
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
             self._host.handle(RestartAsked(tuple(body.names), body.reason))
         elif field == "dump_stacks":
-            self._spawn_job(self._dump_stacks(body.name))
+            self._jobs.start(self._dump_stacks(body.name))
 
     async def _dump_stacks(self, name: str) -> None:
         _, pid = self._supervisor.current(name)

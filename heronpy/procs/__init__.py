@@ -1,5 +1,5 @@
 """Processes: how they are started, watched, judged and restarted.
 
-`supervisor` and `restart_policy` and `exit_reason` decide (pure); `forkserver`, `host`, `usage`, `oom`
-and `rotating_log` act.
+`supervisor`, `restart_policy` and `exit_reason` decide (pure); `forkserver`, `host`, `usage`, `oom` and `child_log`
+act; `jobs` guards the asyncio tasks of any process.
 """

@@ -30,7 +30,7 @@ def test_container_0_has_the_master_and_the_gateway_stops_before_it() -> None:
 
 
 def test_the_replicator_runs_beside_the_master_when_there_is_a_replica() -> None:
-    """M25: not in the way of anything, and not the end of anything."""
+    """It delays nothing and ends nothing."""
     found = {
         spec.name: spec
         for container in (0, 1)

@@ -152,7 +152,7 @@ def test_killed_task_is_back_at_once_with_a_higher_epoch(home: Path) -> None:
 
 
 def test_a_task_may_be_killed_as_often_as_anybody_likes(home: Path) -> None:
-    """K13: no budget is charged, however small it is."""
+    """No budget is charged, however small it is."""
     deployed = deploy(home, PLAN, {"executor": {"restart_budget": 1, "restart_backoff_s": 0.01}})
     with executor(deployed):
         for number in range(1, 6):

@@ -44,6 +44,7 @@ from heronpy.wire.frames import (
     pack64,
 )
 from instance.strangers import WAIT_S
+from stmgr.events import PlanReceived, Signal
 from stmgr.shell import Stmgr
 from stmgr.switch import Switch
 from tests.plan.builders import TopologyMessage
@@ -268,13 +269,12 @@ def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> 
         topology = make_topology({"word": 2}, {"count": 2})
         record = plans.StmgrRecord(id="stmgr-1", container=1, epoch=1)
         plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)
-        manager.apply_plan(plan)
+        manager.feed(PlanReceived(plan))
         await fed.feed(envelopes(), "stmgr")
         await asyncio.sleep(0)
-        assert manager.plan is plan and len(manager.switch.tasks) < 5 + CASES
-        for timer in (manager._pressure_timer, manager._heartbeat_timer):
-            if timer is not None:
-                timer.cancel()
+        manager.machine.validate()
+        assert manager.machine.plan is plan and len(manager.switch.tasks) < 5 + CASES
+        manager.feed(Signal.STOPPED)
         fed.close()
 
     play(scene)

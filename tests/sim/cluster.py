@@ -21,7 +21,7 @@ import instance.link
 import instance.metrics
 import instance.shell
 import instance.task
-import stmgr.doors
+import stmgr.endpoints
 import stmgr.peers
 import stmgr.shell
 from heronpy.common import exit_codes
@@ -95,9 +95,9 @@ def replacements() -> list[tuple[Any, str, Any]]:
 
     return [
         (heronpy.net.rpc, "bind", bind),
-        (stmgr.doors, "bind", bind),
+        (stmgr.endpoints, "bind", bind),
         # The containers are on hosts of their own, whose network fails.
-        (stmgr.doors, "endpoint_of", lambda launch, name: NETWORK),
+        (stmgr.endpoints, "endpoint_of", lambda launch, name: NETWORK),
         *((room, "connect", connect) for room in (heronpy.net.rpc, stmgr.shell, stmgr.peers, instance.link, instance.control)),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),

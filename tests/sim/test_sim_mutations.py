@@ -20,8 +20,8 @@ from instance.link import DataLink
 from instance.spout_loop import SpoutTask
 from stmgr.acker import Acker
 from stmgr.attempts import Attempts
-from stmgr.ends import LocalTask
 from stmgr.links import Source
+from stmgr.neighbours import LocalTask
 from tests.sim.run import run_seed, simulator
 from tests.sim.workload import AT_LEAST, EFFECTIVELY
 

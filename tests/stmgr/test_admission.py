@@ -1,4 +1,4 @@
-"""Who may register: tasks that the plan, or the packing plan which comes first, has in this container (S-rules)."""
+"""Who may register: tasks that the plan, or the packing plan which comes first, has in this container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead stream manager took along is counted by those who had sent it (H07), and who may be forgotten."""
+"""What a dead stream manager took along is counted by its senders, and who may be forgotten."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from heronpy.wire.frames import (
     Frame,
     pack64,
 )
-from stmgr.early import BYTES_MAX, LINKS_MAX, EarlyLinks
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
+from stmgr.pending import BYTES_MAX, LINKS_MAX, PendingLinks
 from stmgr.switch import Switch
 
 SPOUT, BOLT, FAR = 1, 2, 9
@@ -194,12 +194,12 @@ def test_a_peer_that_the_plan_does_not_have_yet_waits_for_it() -> None:
     world = World()
     spout, bolt = world.register(SPOUT), world.register(BOLT)
     world.receive(spout, tracked(BOLT, base=0))
-    early = world.peer(epoch=2, link_epoch=9)
-    world.receive(early, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=0, root_task=SPOUT, edge=5))
-    world.receive(early, data(BOLT))
-    assert not world.of(early, CREDIT) and not world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 1
+    pending = world.peer(epoch=2, link_epoch=9)
+    world.receive(pending, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=0, root_task=SPOUT, edge=5))
+    world.receive(pending, data(BOLT))
+    assert not world.of(pending, CREDIT) and not world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 1
     world.switch.add_peer("stmgr-2", 2, world.transmit)
-    assert world.of(early, CREDIT) and world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 2
+    assert world.of(pending, CREDIT) and world.of(spout, COMPLETE) and len(world.of(bolt, DATA)) == 2
     assert not world.switch.discarded
 
 
@@ -217,18 +217,18 @@ def test_nobody_else_gets_anything_in(identity: bytes) -> None:
 
 
 def test_what_waits_for_the_plan_is_bounded_and_the_rest_is_counted() -> None:
-    early = EarlyLinks()
+    pending = PendingLinks()
     for number in range(LINKS_MAX + 5):
-        early.begin(b"s:stmgr-%d:1" % number, [b"open"])
-    assert early.refused == 5
+        pending.begin(b"s:stmgr-%d:1" % number, [b"open"])
+    assert pending.refused == 5
     message = [bytes(BYTES_MAX // 4)]
-    assert all(early.keep(b"s:stmgr-0:1", message) for _ in range(10))
-    assert early.refused == 5 + 7
-    assert not early.keep(b"s:stmgr-66:1", message)
-    early.forget_older("stmgr-0", 2)
-    assert early.take_out(b"s:stmgr-0:1") == []
-    assert early.take_out(b"s:stmgr-1:1") == [[b"open"]]
-    assert early.keep(b"s:stmgr-2:1", message), "there is room again"
+    assert all(pending.keep(b"s:stmgr-0:1", message) for _ in range(10))
+    assert pending.refused == 5 + 7
+    assert not pending.keep(b"s:stmgr-66:1", message)
+    pending.forget_older("stmgr-0", 2)
+    assert pending.take_out(b"s:stmgr-0:1") == []
+    assert pending.take_out(b"s:stmgr-1:1") == [[b"open"]]
+    assert pending.keep(b"s:stmgr-2:1", message), "there is room again"
 
 
 def test_an_ack_claims_no_more_than_what_is_live() -> None:

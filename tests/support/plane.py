@@ -30,6 +30,10 @@ from instance.bolt_loop import BoltTask
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
 from instance.task import IDLE_CREDIT_S, UserError
+from stmgr import events
+from stmgr.control import Control
+from stmgr.events import Signal
+from stmgr.shell import apply
 from stmgr.switch import Switch
 
 #: Small windows, so that credit and backpressure matter after a few frames.
@@ -223,16 +227,13 @@ class Container:
         self.plane, self.number, self.epoch = plane, number, epoch
         self.name = f"stmgr-{number}"
         self.switch = Switch(plane.stmgr_settings, self.send, plane.clock.monotonic)
-        self.switch.on_pressure = self.pressure
+        self.machine = Control(plane.stmgr_settings, number, epoch, self.switch.backpressure, 1.0)
+        self.switch.on_pressure = lambda: self.feed(Signal.PRESSURE_CHANGED)
+        self.switch.on_removed = lambda task: self.feed(events.TaskRemoved(task))
         self.switch.on_credit_owed = lambda: plane.owed.add(number)
-        self.links = 0
 
     def identity(self) -> bytes:
         return f"s:{self.name}:{self.epoch}".encode()
-
-    def next_epoch(self) -> int:
-        self.links += 1
-        return (self.epoch << 24) + self.links
 
     def send(self, identity: bytes, header: bytes, data: bytes) -> bool:
         if identity.startswith(b"s:"):
@@ -245,25 +246,18 @@ class Container:
         self.plane.channel(identity, "out").append((header, data))
         return True
 
-    def pressure(self, changed: bool) -> None:
-        pressure, now = self.switch.backpressure, self.plane.clock.monotonic()
-        pressure.expire(now)
-        if pressure.clamp_changed(now):
-            self.switch.clamp_spouts(pressure.clamped)
-        on = pressure.announcement_due(now, changed)
-        if on is None:
-            return
-        for other in self.plane.containers.values():
-            if other is not self:
-                message = control.Backpressure(stmgr_id=self.name, epoch=self.epoch, on=on, lease_s=3.0)
-                other.switch.backpressure.heard(message, now)
-                other.pressure(False)
-
-    def apply_plan(self, plan: Any) -> None:
-        spouts = {spout.comp.name for spout in plan.topology.spouts}
-        mine = {i.task_id: i.component for i in plan.instances if i.container == self.number}
-        elsewhere = {i.task_id: f"stmgr-{i.container}" for i in plan.instances if i.task_id not in mine}
-        self.switch.take_places(mine, spouts, elsewhere)
+    def feed(self, event: events.Event) -> list[events.Effect]:
+        """What the shell does; messages and links are the plane's own."""
+        effects = self.machine.handle(event, self.plane.clock.monotonic())
+        for effect in effects:
+            apply(self.switch, effect)
+            if isinstance(effect, events.SwitchPlan):
+                self.feed(Signal.PLAN_IN_FORCE)
+            elif isinstance(effect, events.Announce):
+                for other in self.plane.containers.values():
+                    if other is not self:
+                        other.feed(events.PressureHeard(effect.message))
+        return effects
 
     def connect(self, other: Container) -> None:
         """(Re)open the link to another container."""
@@ -275,7 +269,7 @@ class Container:
         self.switch.close_peer(other.name)
         self.plane.drop_channels(f"peer-{self.number}-{other.number}", f"back-{other.number}-{self.number}")
         self.switch.add_peer(other.name, other.epoch, transmit)
-        self.switch.open_peer(other.name, self.next_epoch())
+        self.switch.open_peer(other.name, self.machine.next_link_epoch())
 
     def check(self) -> None:
         """Every tuple of every accepted frame is somewhere, or counted."""
@@ -352,7 +346,7 @@ class Plane:
             plan.instances.add(task_id=task_id, component=component, container=container)
         self.plan = plan
         for container in self.containers.values():
-            container.apply_plan(plan)
+            container.feed(events.PlanReceived(plan))
         for task in self.tasks.values():
             task.control.deliver("new_plan", control.NewPlan(plan=plan))
 
@@ -384,12 +378,11 @@ class Plane:
         return task
 
     def register(self, task: Any) -> None:
-        container = self.containers[task.container]
-        switch = container.switch
-        epoch = container.next_epoch()
-        local = switch.add_task(task.task_id, task.component, isinstance(task, SpoutTask))
-        switch.attach(local, f"t:{task.task_id}:{task.epoch}".encode(), task.epoch, epoch)
-        task.control.deliver("registered", control.RegisterInstanceReply(link_epoch=epoch, plan=self.plan))
+        message = control.RegisterInstance(task_id=task.task_id, component=task.component, epoch=task.epoch)
+        identity = f"t:{task.task_id}:{task.epoch}".encode()
+        effects = self.containers[task.container].feed(events.TaskRegistered(1, identity, message))
+        (reply,) = [effect for effect in effects if isinstance(effect, events.Reply)]
+        task.control.deliver("registered", reply.body)
 
     def _sleep(self, task: Any, timeout_s: float) -> None:
         if task._waiting or isinstance(task, SpoutTask) or timeout_s > IDLE_CREDIT_S:
@@ -466,11 +459,11 @@ class Plane:
         for sock in list(self.sockets.values()):
             if self.places[int(sock.identity.split(b":")[1])][1] == number:
                 del self.sockets[sock.identity]
-        new.apply_plan(self.plan)
+        new.feed(events.PlanReceived(self.plan))
         for other in self.containers.values():
             if other is not new:
                 other.switch.backpressure.lost(new.name)
-                other.pressure(False)
+                other.feed(Signal.TICK)
                 other.connect(new)
                 new.connect(other)
         for task in self.tasks.values():
@@ -553,7 +546,7 @@ class Plane:
             for task_id in list(self.tasks):
                 self.turn(task_id)
             for container in self.containers.values():
-                container.pressure(False)
+                container.feed(Signal.TICK)
             self.check()
             if not moved and self._activity() == before and not any(self.channels.values()):
                 return

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.proto import control_pb2 as control
-from stmgr.relay import Relay
+from stmgr.checkpoint_reports import CheckpointReports
 from tests.support.waiting import eventually
 
 
@@ -26,7 +26,7 @@ def test_a_report_that_comes_while_the_one_before_is_answered_is_sent() -> None:
                 # Runs right after the step of the job that ends with this answer.
                 loop.call_soon(relay.report, "task_checkpoint", 3, control.TaskCheckpoint(checkpoint=2))
 
-        relay = Relay("stmgr-1", call)
+        relay = CheckpointReports("stmgr-1", call)
         relay.report("task_checkpoint", 3, control.TaskCheckpoint(checkpoint=1))
         await eventually(lambda: sent == [1, 2] and not len(relay))
         relay.close()

@@ -6,14 +6,14 @@ it may be anybody, so nothing of it is taken: neither its acks count, nor does i
 
 from __future__ import annotations
 
-#: Of all links together; whoever sends more than this is refused, and counted.
+#: Of all links together; what comes beyond is refused and counted.
 LINKS_MAX = 64
 BYTES_MAX = 4 << 20
 
 Parts = list[bytes]
 
 
-class EarlyLinks:
+class PendingLinks:
     """See the module."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class EarlyLinks:
             kept.append(parts)
             self._bytes += size
         else:
-            # The gap shows when the link is taken: then it is opened anew.
+            # The gap shows when the link is taken: then it is opened again.
             self.refused += 1
         return True
 

@@ -12,23 +12,26 @@ from typing import Any
 
 import zmq
 
+from heronpy.common.rooms import StmgrSettings
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer
 from heronpy.net.transport import bind, endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import LoopSocket, configure
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import control_pb2 as control
 
 
-class Doors:
+class Endpoints:
     """The sockets that others connect to. Opened when made."""
 
     def __init__(
         self,
-        launch: Any,
-        settings: Any,
+        launch: LaunchSpec,
+        settings: StmgrSettings,
         name: str,
         epoch: int,
         on_frame: Callable[[list[bytes]], None],
-        on_control: Callable[[bytes, Any], Any],
+        on_control: Callable[[bytes, control.Envelope], Any],
     ) -> None:
         self.keys = keys_of(launch)
         self._gate = Gate(self.keys) if self.keys is not None else None

@@ -1,7 +1,7 @@
-"""What tasks and this stream manager tell the topology master about checkpoints, until it has heard it.
+"""What tasks and this stream manager report about checkpoints, sent again until the topology master has it.
 
-A report is kept and sent again until a topology master has taken it, whichever that is by then. Invariants:
-one report of each kind and task, the newest, so what is kept is bounded; what is given up is counted.
+A new topology master gets what the one before did not take. Invariants: one report of each kind and task, the
+newest, so what is kept is bounded; what is given up is counted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_MAX = 10_000
 _Key = tuple[str, int]
 
 
-class Relay:
+class CheckpointReports:
     """See the module. `call` hands a message to the topology master and waits for its answer."""
 
     def __init__(self, name: str, call: Callable[[Message], Awaitable[Any]]) -> None:
@@ -52,13 +52,11 @@ class Relay:
         if isinstance(known, control.DataLost) and known.attempt == attempt:
             known.tuples += tuples
             return
-        body = control.DataLost(
-            stmgr_id=self._name, attempt=attempt, task_id=task, tuples=tuples, reason=reason
-        )
+        body = control.DataLost(stmgr_id=self._name, attempt=attempt, task_id=task, tuples=tuples, reason=reason)
         self.report("lost", task, body)
 
     def forget(self, checkpoint: int) -> None:
-        """Nobody waits for answers to this checkpoint, or an earlier one, any more."""
+        """Answers to this checkpoint, or an earlier one, are not waited for any more."""
         for key, body in list(self._kept.items()):
             if isinstance(body, control.TaskCheckpoint) and body.checkpoint <= checkpoint:
                 del self._kept[key]

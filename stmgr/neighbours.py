@@ -1,4 +1,4 @@
-"""Those at the other ends of a stream manager's links: the tasks of its container and its peers."""
+"""What a stream manager has links with: the tasks of its container, and its peers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class LocalTask:
         self.in_plan = False
         #: Links of peers that were asked to hold the frames of this task.
         self.held_by: list[Source] = []
-
 
     def release(self) -> None:
         """Peers may send frames of this task again."""

@@ -1,0 +1,131 @@
+"""What an executor reports about its container: to the topology master, and on its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from heronpy.common.ids import child_epoch, executor_id
+from heronpy.executor.metrics_inbox import MetricsInbox
+from heronpy.executor.records import end_report, health, own_report, process_record
+from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.supervision import Ended, Overgrown
+from heronpy.procs.supervisor import Supervisor
+from heronpy.procs.usage import UsageMeter
+from heronpy.proto import control_pb2 as control
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which executor this is."""
+
+    launch: LaunchSpec
+    launch_file: str
+    container: int
+    epoch: int
+
+
+class Reports:
+    """Measures the processes and describes them. `started_at` has the wall time of each one's start."""
+
+    def __init__(
+        self,
+        place: Place,
+        supervisor: Supervisor,
+        started_at: dict[str, float],
+        inbox: MetricsInbox,
+        usage_interval_s: float,
+    ) -> None:
+        self._place = place
+        self._supervisor = supervisor
+        self._started_at = started_at
+        self._inbox = inbox
+        self._usage = UsageMeter(usage_interval_s)
+        #: Ends for lack of memory, by process.
+        self._out_of_memory: Counter[str] = Counter()
+
+    def measure(self) -> list[Overgrown]:
+        """Measure all processes; returns those that use more memory than they may."""
+        views = [view for view in self._supervisor.views() if view.pid]
+        self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
+        used = [(view, self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes) for view in views]
+        return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
+
+    def ended(self, effect: Ended) -> None:
+        """A process that should run has ended: count it, and tell the topology master why."""
+        name = effect.spec.name
+        self._out_of_memory[name] += effect.reason is ExitReason.OOM
+        explained = self._inbox.last_exception(name) is not None
+        report = end_report(effect, self._place.container, time.time(), explained)
+        if report is not None:
+            self._inbox.add(report)
+
+    def forget(self, name: str) -> None:
+        del self._out_of_memory[name]
+
+    def registration(self, metrics_port: int) -> control.RegisterExecutor:
+        return control.RegisterExecutor(
+            container=self._place.container,
+            epoch=self._place.epoch,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            metrics_port=metrics_port,
+            processes=self._records(),
+        )
+
+    def heartbeat(self) -> control.ExecutorHeartbeat:
+        return control.ExecutorHeartbeat(
+            container=self._place.container, epoch=self._place.epoch, processes=self._records()
+        )
+
+    def metrics_text(self) -> tuple[str, str]:
+        """Content type and body of /metrics."""
+        # Here, because few executors are asked, and prometheus_client costs start-up time and 4 MB.
+        from heronpy.metrics import prometheus
+
+        reports = [*self._inbox.reports(), *self._own_reports()]
+        return prometheus.CONTENT_TYPE, prometheus.exposition(self._place.launch.topology, reports)
+
+    def health_text(self, registered: bool) -> tuple[str, str]:
+        """Content type and body of /health."""
+        return "application/json", json.dumps(health(self._records(), registered)) + "\n"
+
+    def _own_reports(self) -> list[control.MetricsReport]:
+        container = self._place.container
+        found = [own_report(record, container, self._out_of_memory[record.name]) for record in self._records()]
+        usage = self._usage.of(os.getpid())
+        own = own_report(
+            control.ProcessRecord(
+                name=executor_id(container),
+                pid=os.getpid(),
+                state=control.PROC_RUNNING,
+                cpu_s=usage.cpu_s,
+                rss_bytes=usage.rss_bytes,
+                uss_bytes=usage.uss_bytes,
+            ),
+            container,
+        )
+        for name, value in (
+            ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
+            ("__executor/__messages_invalid", self._inbox.invalid),
+        ):
+            own.samples.add(name=name, type=control.Sample.COUNTER, value=value)
+        return [*found, own]
+
+    def _records(self) -> list[control.ProcessRecord]:
+        now = time.monotonic()
+        return [
+            process_record(
+                view,
+                self._usage.of(view.pid),
+                self._started_at.get(view.spec.name, 0.0),
+                child_epoch(self._place.epoch, view.number),
+                now,
+            )
+            for view in self._supervisor.views()
+        ]

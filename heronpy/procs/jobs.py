@@ -1,0 +1,55 @@
+"""The asyncio tasks of a process: no failure goes unnoticed, and all of them end with the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+log = logging.getLogger("heronpy.procs")
+
+
+class Jobs:
+    """Every failure is logged; `on_failure` is for processes that cannot go on after one."""
+
+    def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run a job until it ends or the process does."""
+        task = asyncio.create_task(self._guard(job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, job: Coroutine[Any, Any, None]) -> None:
+        try:
+            await job
+        except Exception:
+            log.exception("%r failed", job)
+            self._on_failure()
+
+    def every(self, interval_s: float, call: Callable[[], None]) -> None:
+        """Repeat a call, also after a failure."""
+
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                self.call(call)
+
+        self.start(repeat())
+
+    def call(self, call: Callable[[], None]) -> None:
+        """Run a callback, as of a timer."""
+        try:
+            call()
+        except Exception:
+            log.exception("%r failed", call)
+            self._on_failure()
+
+    async def close(self) -> None:
+        """Cancel all jobs and wait for their end."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

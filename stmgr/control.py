@@ -1,0 +1,336 @@
+"""The decisions of a stream manager's control half: events in, effects out.
+
+Pure: no socket, clock or log. `begin` first; `handle` takes an event and the monotonic time, and the shell sends a
+TICK at `next_deadline`. Tuples are no events, the shell hands frames to the switch. What is due by time is done on
+a TICK only, because other events may come from inside the switch.
+
+Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
+`LINES_PER_S` lines in a second, and what is left out is counted there; after STOPPED there are no effects.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import StmgrSettings
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
+
+from . import events
+from .backpressure import Backpressure
+from .events import Duty, Note, Reply, Signal, Tell
+from .sessions import Session, Sessions
+from .switch import NEVER
+
+#: A change is reported after this, together with other changes of the same moment.
+DEBOUNCE_S = 0.003
+#: A task that still shows an older plan gets the new one again after this.
+RESEND_PLAN_S = 2.0
+#: Reports that follow one about a change, and the time between them: the end of work shows in a moment, not in seconds.
+FOLLOW_UPS = 4
+FOLLOW_UP_S = 0.1
+#: Reports of many tasks are large, so they are rarer.
+FOLLOW_UP_PER_TASK_S = 0.002
+#: Backpressure is logged at most this often; the metrics have every episode.
+PRESSURE_LOG_S = 30.0
+#: Credit below a quarter window is returned after this.
+CREDIT_DELAY_S = 0.02
+#: Link epochs of one incarnation fill the bits below.
+LINK_EPOCH_SHIFT = 24
+LINES_PER_S = 200
+_NOT_DUE = float("inf")
+
+
+class Control:
+    """The machine. `pressure` is the switch's; `export_s` is the time between two metrics reports."""
+
+    def __init__(
+        self, settings: StmgrSettings, container: int, epoch: int, pressure: Backpressure, export_s: float
+    ) -> None:
+        self.name = f"stmgr-{container}"
+        self.epoch = epoch
+        self.sessions = Sessions(settings.instance_lost_s)
+        self.plan: plan_pb2.PhysicalPlan | None = None
+        #: Of the plan.
+        self.instances: dict[int, plan_pb2.InstanceRecord] = {}
+        self.peers: dict[str, plan_pb2.StmgrRecord] = {}
+        self._spouts: frozenset[str] = frozenset()
+        self._settings = settings
+        self._container = container
+        self._pressure = pressure
+        self._export_s = export_s
+        self._links = 0
+        #: Of each task the registration that waits for the first plan: its tuples would have nowhere to go.
+        self._waiting: dict[int, events.TaskRegistered] = {}
+        self._round_at = self._report_at = self._export_at = self._credit_at = _NOT_DUE
+        self._follow_ups = 0
+        self._pressure_logged_at = -_NOT_DUE
+        self._unlogged_episodes = 0
+        self._second = -_NOT_DUE
+        self._lines = self._lines_left_out = 0
+        self._effects: list[events.Effect] = []
+        self._stopped = False
+
+    def next_link_epoch(self) -> int:
+        """Unique over all incarnations of this stream manager: a counter, not a clock."""
+        self._links += 1
+        return (self.epoch << LINK_EPOCH_SHIFT) + self._links
+
+    # ---- the machine --------------------------------------------------------------------------
+
+    def begin(self, now: float) -> None:
+        """Start the intervals."""
+        self._round_at = now + self._settings.heartbeat_interval_s
+        self._export_at = now + self._export_s
+
+    def handle(self, event: events.Event, now: float) -> list[events.Effect]:
+        """Decide what to do about an event."""
+        if self._stopped:
+            return []
+        match event:
+            case Signal.TICK:
+                self._tick(now)
+            case events.TaskReported(identity, status):
+                self._on_report(identity, status, now)
+            case events.TaskRegistered():
+                self._on_registration(event, now)
+            case events.TaskRemoved(task):
+                self.sessions.by_task.pop(task, None)
+                self._report_soon(now)
+            case events.PlanReceived(plan):
+                self._on_plan(plan, now)
+            case Signal.PLAN_IN_FORCE:
+                self._on_plan_in_force(now)
+            case Signal.REGISTERED:
+                self._report_soon(now)
+            case events.TasksOrdered(order):
+                self._on_order(order)
+            case events.PressureHeard(message):
+                self._pressure.heard(message, now)
+            case Signal.CREDIT_OWED:
+                self._credit_at = min(self._credit_at, now + CREDIT_DELAY_S)
+            case Signal.STOPPED:
+                self._stopped = True
+                return []
+        self._regulate(now, event is Signal.PRESSURE_CHANGED)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_deadline(self) -> float | None:
+        """When to send a TICK at the latest; None when only an event can change anything."""
+        if self._stopped:
+            return None
+        due = min(self._round_at, self._report_at, self._export_at, self._credit_at)
+        due = min(due, self._pressure.next_deadline() or _NOT_DUE)
+        return due if due != _NOT_DUE else None
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        assert not self._effects, "effects were left behind"
+        assert 0 <= self._follow_ups <= FOLLOW_UPS
+        assert all(task == session.status.task_id for task, session in self.sessions.by_task.items())
+        assert self._waiting.keys() <= self.sessions.by_task.keys(), "a task waits that is not registered"
+        assert self.name not in self.peers, "it is its own peer"
+
+    def _tick(self, now: float) -> None:
+        if now >= self._credit_at:
+            self._credit_at = _NOT_DUE
+            self._effects.append(Duty.SETTLE_CREDIT)
+        if now >= self._round_at:
+            self._round_at = now + self._settings.heartbeat_interval_s
+            self._look_around(now)
+            self._report_at = now
+        if now >= self._report_at:
+            self._report_at = now + self._follow_up_s() if self._follow_ups else _NOT_DUE
+            self._follow_ups = max(0, self._follow_ups - 1)
+            self._effects.append(Duty.SEND_HEARTBEAT)
+        if now >= self._export_at:
+            self._export_at = now + self._export_s
+            self._effects.append(Duty.EXPORT_METRICS)
+
+    def _look_around(self, now: float) -> None:
+        for task in self.sessions.expire(now):
+            if self.plan is not None and not self._is_here(task):
+                self._effects.append(events.RemoveTask(task))
+            else:
+                self._note(f"task {task} is silent; its tuples wait for it or its successor", now, warning=True)
+        self._effects.append(Duty.PROBE_PEERS)
+        if self._lines_left_out:
+            count, self._lines_left_out = self._lines_left_out, 0
+            self._note(f"{count} lines were left out of this log: more than {LINES_PER_S} a second", now, warning=True)
+
+    def _report_soon(self, now: float, delay_s: float = DEBOUNCE_S) -> None:
+        self._follow_ups = FOLLOW_UPS
+        self._report_at = min(self._report_at, now + delay_s)
+
+    def _follow_up_s(self) -> float:
+        return max(FOLLOW_UP_S, FOLLOW_UP_PER_TASK_S * len(self.sessions.by_task))
+
+    def _note(self, text: str, now: float, warning: bool = False) -> None:
+        if now >= self._second + 1.0:
+            self._second, self._lines = now, 0
+        self._lines += 1
+        if self._lines <= LINES_PER_S:
+            self._effects.append(Note(text, warning))
+        else:
+            self._lines_left_out += 1
+
+    # ---- tasks --------------------------------------------------------------------------------
+
+    def _is_here(self, task: int) -> bool:
+        record = self.instances.get(task)
+        return record is not None and record.container == self._container
+
+    def _on_registration(self, event: events.TaskRegistered, now: float) -> None:
+        message = event.message
+        try:
+            self.sessions.register(event.identity, message, now)
+        except HeronError as error:
+            self._effects.append(Reply(event.request, error=error))
+            return
+        self._report_soon(now)
+        if self.plan is not None:
+            self._attach(event, now)
+            return
+        older = self._waiting.get(message.task_id)
+        if older is not None:
+            self._effects.append(Reply(older.request))
+        self._waiting[message.task_id] = event
+
+    def _attach(self, event: events.TaskRegistered, now: float) -> None:
+        message, link_epoch = event.message, self.next_link_epoch()
+        reply = control.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
+        self._effects += (
+            events.AttachTask(event, message.component in self._spouts, link_epoch),
+            Reply(event.request, reply),
+        )
+        self._note(f"{message.instance_id} registered, pid {message.pid}, epoch {message.epoch}", now)
+
+    def _on_report(self, identity: bytes, status: control.TaskStatus, now: float) -> None:
+        known, changed = self.sessions.heard(identity, status, now)
+        if not known:
+            # Ask it to register: this process is younger than the task's registration.
+            self._effects.append(Tell(identity, control.RegisterAgain()))
+            return
+        session = self.sessions.by_task[status.task_id]
+        if changed:
+            self._report_soon(now)
+        elif session.moved:
+            self._report_soon(now, self._follow_up_s())
+        outdated = self.plan is not None and status.plan_version < self.plan.version
+        if outdated and now >= session.told_at + RESEND_PLAN_S:
+            self._tell_plan(session, now)
+
+    def _on_order(self, order: Message) -> None:
+        if isinstance(order, control.FinishTasks | control.HoldTicks | control.TriggerCheckpoint):
+            tasks = [task for task in order.task_ids if task in self.sessions.by_task]
+        else:
+            tasks = list(self.sessions.by_task)
+        body = control.HoldTicks() if isinstance(order, control.HoldTicks) else order
+        for task in tasks:
+            if isinstance(order, control.FinishTasks):
+                body = control.FinishTask(task_id=task)
+            self._effects.append(Tell(self.sessions.by_task[task].identity, body))
+
+    # ---- plan ---------------------------------------------------------------------------------
+
+    def _on_plan(self, plan: plan_pb2.PhysicalPlan, now: float) -> None:
+        """Take a newer plan: routes first, then peers, then the tasks are told."""
+        if self.plan is not None and plan.version <= self.plan.version:
+            return
+        self.plan = plan
+        self._note(f"physical plan {plan.version}: {len(plan.instances)} tasks in {len(plan.stmgrs)} containers", now)
+        self.instances = {i.task_id: i for i in plan.instances}
+        self._spouts = frozenset(spout.comp.name for spout in plan.topology.spouts)
+        high, cyclic = self._settings.backpressure_high_bytes, LogicalPlan.from_topology(plan.topology).cycle()
+        self._effects.append(
+            events.SwitchPlan(
+                plan,
+                here={i.task_id: i.component for i in plan.instances if self._is_here(i.task_id)},
+                elsewhere={i.task_id: f"stmgr-{i.container}" for i in plan.instances if not self._is_here(i.task_id)},
+                spouts=self._spouts,
+                connected=frozenset(self.sessions.by_task),
+                hold_above=NEVER if cyclic else high,
+            )
+        )
+        self._take_peers({record.id: record for record in plan.stmgrs if record.id != self.name})
+
+    def _take_peers(self, records: dict[str, plan_pb2.StmgrRecord]) -> None:
+        known, self.peers = self.peers, records
+        for name in [name for name in known if name not in records]:
+            self._pressure.lost(name)
+            self._effects.append(events.DropPeer(name))
+        for name, record in records.items():
+            old = known.get(name)
+            if old is not None and (old.epoch, old.data_endpoint) == (record.epoch, record.data_endpoint):
+                continue
+            self._pressure.lost(name)
+            self._effects.append(events.ConnectPeer(record))
+
+    def _on_plan_in_force(self, now: float) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for event in waiting.values():
+            self._attach(event, now)
+        for session in self.sessions.by_task.values():
+            self._tell_plan(session, now)
+        self._report_soon(now)
+
+    def _tell_plan(self, session: Session, now: float) -> None:
+        session.told_at = now
+        self._effects.append(Tell(session.identity, control.NewPlan(plan=self.plan)))
+
+    # ---- backpressure -------------------------------------------------------------------------
+
+    def _regulate(self, now: float, changed: bool) -> None:
+        """Clamp and announce, as the state of backpressure asks for."""
+        pressure = self._pressure
+        pressure.expire(now)
+        if pressure.clamp_changed(now):
+            self._effects.append(events.Clamp(pressure.clamped))
+            self._report_soon(now)
+        on = pressure.announcement_due(now, changed)
+        if on is None:
+            return
+        message = control.Backpressure(
+            stmgr_id=self.name,
+            epoch=self.epoch,
+            episode=pressure.episodes_started,
+            on=on,
+            lease_s=pressure.lease_s,
+            culprits=self.culprits(now) if on else (),
+        )
+        self._effects.append(events.Announce(message))
+        if changed and on:
+            self._note_pressure(message, now)
+
+    def _note_pressure(self, message: control.Backpressure, now: float) -> None:
+        """Name the culprits, at most every few seconds: a task at its limit starts many short episodes."""
+        self._unlogged_episodes += 1
+        if now < self._pressure_logged_at + PRESSURE_LOG_S:
+            return
+        names = ", ".join(c.instance_id or c.peer for c in message.culprits)
+        self._note(
+            f"backpressure: {names} had more than {self._pressure.high} bytes waiting"
+            f" ({self._unlogged_episodes} episodes since the last such line)",
+            now,
+        )
+        self._pressure_logged_at, self._unlogged_episodes = now, 0
+
+    def culprits(self, now: float) -> list[control.Culprit]:
+        """What causes the backpressure that this stream manager announces."""
+        nowhere = plan_pb2.InstanceRecord()
+        found = [(e, self.instances.get(e.task, nowhere)) for e in self._pressure.local.values()]
+        return [
+            control.Culprit(
+                task_id=episode.task,
+                component=record.component,
+                instance_id=record.instance_id,
+                stmgr_id=self.name,
+                peer=episode.link if episode.link.startswith("stmgr-") else "",
+                queued_bytes=episode.queued_bytes,
+                since_s=now - episode.since,
+            )
+            for episode, record in found
+        ]

@@ -1,0 +1,114 @@
+"""What a stream manager reports: heartbeats to the topology master, metrics by Heron's names to the executor."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from contextlib import suppress
+
+from heronpy.proto import control_pb2 as control
+
+from .control import Control
+from .sessions import Session
+from .switch import Switch
+
+_STARTED = time.monotonic()
+#: What the switch counts under these names.
+COUNTED = (
+    "__stmgr_garbage",
+    "__stmgr_malformed_frames",
+    "__stmgr_stale_frames",
+    "__stmgr_fenced_links",
+    "__stmgr_lost_links",
+    "__stmgr_damaged_links",
+)
+COUNTER, GAUGE = control.Sample.COUNTER, control.Sample.GAUGE
+
+
+def heartbeat(machine: Control, switch: Switch, now: float) -> control.StmgrHeartbeat:
+    """How the tasks and queues of a container are; the last statuses of replaced processes are told once."""
+    queued_bytes, queued_tuples = switch.queued()
+    sessions = machine.sessions
+    return control.StmgrHeartbeat(
+        stmgr_id=machine.name,
+        epoch=machine.epoch,
+        plan_version=machine.plan.version if machine.plan else 0,
+        tasks=[*sessions.take_ended(), *(_status_of(session, switch) for session in sessions.by_task.values())],
+        queued_bytes=queued_bytes,
+        queued_tuples=queued_tuples,
+        in_flight_tuples=switch.in_flight(),
+        culprits=machine.culprits(now),
+        discarded_tuples=sum(switch.discarded.values()),
+        lost_tuples=switch.lost_tuples,
+        mesh_ready=all(peer.link.granted_bytes for peer in switch.peers.values()),
+        clamped=switch.backpressure.clamped,
+        unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
+    )
+
+
+def _status_of(session: Session, switch: Switch) -> control.TaskStatus:
+    """What a task said last; what waits here for it is part of its queue."""
+    task = switch.tasks.get(session.status.task_id)
+    waiting = task.link.queued_bytes if task is not None else 0
+    if waiting <= session.status.in_queue_bytes:
+        return session.status
+    status = control.TaskStatus()
+    status.CopyFrom(session.status)
+    status.in_queue_bytes = waiting
+    return status
+
+
+def metrics(
+    machine: Control, switch: Switch, container: int, refused: dict[str, int], now: float
+) -> control.MetricsReport:
+    """All samples of one stream manager. `refused` has counters of its sockets, by name."""
+    instances = machine.instances
+    message = control.MetricsReport(process=machine.name, container=container, epoch=machine.epoch, pid=os.getpid())
+
+    def name_of(task: int) -> str:
+        return instances[task].instance_id if task in instances else f"task {task}"
+
+    def add(sample: str, value: float, label: str = "", kind: control.Sample.Type = COUNTER) -> None:
+        message.samples.add(name=sample, label=label, type=kind, value=value)
+
+    counts = switch.counts
+    add("__tuples_from_workers", counts["tuples_from_workers"])
+    add("__tuples_from_stmgrs", counts["tuples_from_stmgrs"])
+    workers = [task.link for task in switch.tasks.values()]
+    add("__tuples_to_workers", counts["tuples_to_workers"] + sum(link.total_tuples for link in workers))
+    add("__tuples_to_stmgrs", sum(p.link.total_tuples for p in switch.peers.values()))
+    add("__tuples_consumed_by_workers", counts["tuples_consumed"] + sum(link.total_consumed for link in workers))
+    add("__tuples_queued", switch.queued()[1], kind=GAUGE)
+    add("__tuples_in_flight", switch.in_flight(), kind=GAUGE)
+    add("__bytes_to_workers", counts["bytes_to_workers"] + sum(link.total_bytes for link in workers))
+    add("__bytes_to_stmgrs", sum(p.link.total_bytes for p in switch.peers.values()))
+    add("__ack_tuples_from_workers", counts["ack_tuples"])
+    add("__fail_tuples_from_workers", counts["fail_tuples"])
+    add("__ack_tuples_to_stmgrs_lost", counts["ack_tuples_lost"])
+    for reason, tuples in switch.discarded.items():
+        add("__instance_dropped_tuples", tuples, reason)
+    for reason, tuples in switch.attempts.rewound.items():
+        add("__stmgr_rewound_tuples", tuples, reason)
+    for what in COUNTED:
+        add(what, counts[what.removeprefix("__stmgr_")])
+    add("__stmgr_fenced_tasks", machine.sessions.fenced)
+    add("__stmgr_refused_links", switch.pending.refused)
+    for what, count in refused.items():
+        add(what, count)
+    add("__stmgr_link_gaps", counts["link_gaps"] + sum(source.gaps for source in switch.sources.values()))
+    add("__stmgr_unacked_roots", sum(a.live_roots for a in switch.ackers.values()), kind=GAUGE)
+    add("__time_spent_back_pressure_aggr", switch.backpressure.clamped_until(now) * 1000)
+    for culprit, seconds in switch.backpressure.spent(now).items():
+        add("__time_spent_back_pressure_by_compid", seconds * 1000, name_of(culprit))
+    for task in switch.tasks.values():
+        add("__connection_buffer_by_instanceid/bytes", task.link.queued_bytes, name_of(task.task), GAUGE)
+        add("__connection_buffer_length_by_instanceid/packets", len(task.link.queue), name_of(task.task), GAUGE)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    add("__process/__cpu_user_usec", usage.ru_utime * 1e6)
+    add("__process/__cpu_system_usec", usage.ru_stime * 1e6)
+    add("__process/__uptime_sec", now - _STARTED)
+    # Unless the process has no descriptor left for a moment.
+    with suppress(OSError), open("/proc/self/statm", encoding="ascii") as statm:
+        add("__process/__mem_used_bytes", int(statm.read().split()[1]) * resource.getpagesize(), kind=GAUGE)
+    return message
