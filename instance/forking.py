@@ -90,8 +90,8 @@ def _let_go() -> None:
     faulthandler.unregister(signal.SIGUSR1)
     control, link = getattr(_task, "control", None), getattr(_task, "link", None)
     if control is not None:
-        # The loop looks here after each call of user code; what the message says matters to nobody.
-        control.inbox.append(("late", None))
+        # The loop looks at this after each call of user code.
+        control.interrupt()
     _let_go_of_files(control)
     if link is not None:
         link.sock = _Left()

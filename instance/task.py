@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,20 +21,22 @@ from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import KINDS, Checkpoints
+from .checkpoints import KINDS, Checkpoints, CutPorts
 from .control import ControlThread
 from .emitter import Emitter
 from .link import DataLink
+from .memory import explain
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
 from .readiness import ASK_S, Readiness
-from .reports import exception_report, report_of, status_of
-from .restoring import RestoreError
-from .routing import choosers_for, component_of, output_streams
+from .reports import Progress, exception_report, report_of, status_of
+from .restoring import RestoreError, open_state
+from .routing import choosers_for, component_of, downstream_tasks, output_streams
 from .user_code import UserCode
 
 log = logging.getLogger("heron.instance")
@@ -52,28 +53,10 @@ GLOBAL_METRICS_S = 1.0
 SILENCE_MAX_S = 10.0
 #: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
 STOP_OVERSHOOT = 8
+#: What initialize() emits waits for the start of the region: at most this many times the out-queue.
+EARLY_MAX = 8
 #: Credit that was not returned for lack of a quarter window is returned after this idle time.
 IDLE_CREDIT_S = 0.005
-
-
-@dataclass(slots=True)
-class Progress:
-    """Counters that the control thread may read at any time."""
-
-    emitted: int = 0
-    executed: int = 0
-    acked: int = 0
-    failed: int = 0
-    in_tuples: int = 0
-    in_bytes: int = 0
-    out_tuples: int = 0
-    out_bytes: int = 0
-    pending: int = 0
-    #: Tuples given up: kept as dead letters, and neither processed nor kept nor sent again by anybody.
-    dead_letters: int = 0
-    lost: int = 0
-    turned_at: float = 0.0
-    resting: bool = False
 
 
 # Both pass through user code on their way out, so an `except Exception` there must not hold them up.
@@ -119,18 +102,11 @@ class Task:
         self._waiting = False
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
-        self.in_capacity = TunedCapacity(
-            settings.in_queue_expected_tuples,
-            settings.in_queue_tuples_max,
-            settings.queue_ema_weight,
-            settings.queue_sample_ms / 1000,
-        )
-        self.out_capacity = TunedCapacity(
-            settings.out_queue_expected_tuples,
-            settings.out_queue_tuples_max,
-            settings.queue_ema_weight,
-            settings.queue_sample_ms / 1000,
-        )
+        weight, sample_s = settings.queue_ema_weight, settings.queue_sample_ms / 1000
+        limits = (settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
+        self.in_capacity = TunedCapacity(*limits, weight, sample_s)
+        limits = (settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
+        self.out_capacity = TunedCapacity(*limits, weight, sample_s)
         self.user: UserCode
         self.emitter: Emitter
         self.link: DataLink
@@ -174,7 +150,7 @@ class Task:
         self.control.start()
 
     def _silence_max_s(self) -> float:
-        """The longest pause between heartbeats of a task that does nothing: nobody may take it for dead."""
+        """The longest pause between heartbeats of a task that does nothing; it must not be taken for dead."""
         limits = [SILENCE_MAX_S, self._instance_lost_s / 3]
         if self.settings.hang_timeout_s:
             limits.append(self.settings.hang_timeout_s / 3)
@@ -217,14 +193,42 @@ class Task:
             return
         self.attempt.take(region)
         try:
-            self.take_part(plan, region, settings_for(self.launch, "checkpoint"))
+            settings = settings_for(self.launch, "checkpoint")
+            state = open_state(self.launch, plan, self.component, self.task_id, settings, self.settings.allow_pickle)
+            checkpoints = self.make_checkpoints(self._cut_ports(), plan, region, settings, state)
+            checkpoints.restore()
+            self.user.know_state(checkpoints.attempt, state)
         except Exception as error:
             raise RestoreError(region) from error
 
-    def take_part(self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, settings: Any) -> None:
-        """Make `checkpoints` and load the state."""
-        self.checkpoints = Checkpoints(self, plan, region, settings)
-        self.checkpoints.restore()
+    def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> Checkpoints:
+        """Make and keep the task's part in EFFECTIVELY_ONCE."""
+        self.checkpoints = Checkpoints(ports, region, settings, state)
+        return self.checkpoints
+
+    def _cut_ports(self) -> CutPorts:
+        return CutPorts(
+            task_id=self.task_id,
+            epoch=self.epoch,
+            component=self.component,
+            instance_id=self.instance_id,
+            metrics=self.metrics,
+            early_bytes_max=self.settings.out_queue_bytes_max * EARLY_MAX,
+            user_object=lambda: self.user.object,
+            describe=lambda: TaskSnapshot(
+                task_id=self.task_id,
+                component=self.component,
+                finished=self.state == control.TASK_FINISHED,
+                emitted=self.emitter.emitted(),
+                executed=self.progress.executed,
+            ),
+            guard=self.guard,
+            report_exception=self.report_exception,
+            flush=lambda: self.emitter.send_buffered(),
+            receivers=lambda: downstream_tasks(self.plan, self.component),
+            link=self.link,
+            control=self.control,
+        )
 
     @property
     def starting(self) -> bool:
@@ -251,9 +255,9 @@ class Task:
             self.link.send_control(data)
 
     def wait_for_room(self) -> None:
-        """While the out-queue is too full, block the emitting code until it is empty (H24).
+        """While the out-queue is too full, block the emitting code until it is empty.
 
-        Control messages are served in that time, so that a rescale never waits for data (H36). A task
+        Control messages are served in that time, so that a rescale never waits for data. A task
         that is to stop waits no more: its current call may finish, so that no tuple is half processed.
         """
         link = self.link
@@ -368,8 +372,15 @@ class Task:
             self.publish_progress(now)
             if self.checkpoints is not None:
                 self.checkpoints.check(now)
-            if self.readiness is not None:
-                self.readiness.ask(now)
+            self.ask_readiness(now)
+
+    def ask_readiness(self, now: float) -> None:
+        """Ask a bolt that has not been ready, while the plan holds the spouts for it."""
+        if self.readiness is None:
+            return
+        if self.guard(self.readiness.ask, now) or (self.plan is not None and not self.plan.spouts_held):
+            self.readiness = None
+            self.control.notify()
 
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
@@ -435,13 +446,13 @@ class Task:
 
     # ---- errors and exit ----------------------------------------------------------------------
 
-    def report_exception(self, error: BaseException, startup: bool) -> None:
+    def report_exception(self, error: BaseException, startup: bool = False) -> None:
         """Log the whole traceback and send it to the executor."""
         text = user_traceback(error)
         if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         log.error("%s", text.rstrip())
-        self.control.publish(exception_report(self, error, text, startup))
+        self.control.publish(exception_report(self, type(error).__name__, explain(error), text, startup))
 
     def leave(self) -> None:
         """Flush, say goodbye to the stream manager and close; never raises.

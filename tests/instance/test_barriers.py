@@ -194,14 +194,14 @@ class World:
             task.serve_inbox()
         if self.checkpoints.pending:
             self.checkpoints.work()
-        if task.current or task.queue:
+        if task.current or task.in_queue.waiting:
             task._chunk = 1
             task._step(task.emitter.batches.now)
         self.check()
 
     def settle(self) -> None:
         """Until there is nothing to do, and all is reported that can be."""
-        while self.task.current or self.task.queue or self.control.inbox or self.checkpoints.pending:
+        while self.task.current or self.task.in_queue.waiting or self.control.inbox or self.checkpoints.pending:
             self.step()
             job = self.checkpoints.writer._job
             if job is None or not job.records or job.ready.is_set():
