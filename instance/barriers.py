@@ -19,7 +19,7 @@ from heronpy.wire.frames import BARRIER, DATA, Frame
 
 from .alignment import Aligner, Channels, Recorder, Step
 from .checkpoints import Checkpoints, Cut, CutPorts
-from .in_queue import InQueue, Sized
+from .in_queue import Entry, InQueue, Sized
 from .snapshots import Channel
 
 
@@ -111,25 +111,37 @@ class BoltCheckpoints(Checkpoints):
 
     # ---- frames out of the queue ----------------------------------------------------------------
 
-    def offer(self, frame: frame_pb2.Frame, size: int) -> Step:
-        """The first frame of the queue; a barrier acts here. After FULL and OVERTAKEN it is to be offered again."""
-        aligner = self.aligner
-        if frame.kind == DATA:
-            step = aligner.data(frame.source_task, (frame, size), size)
-            if step is Step.FULL:
-                self.decline(aligner.checkpoint, self._too_much("hold back"))
-            return step
-        if frame.unaligned:
+    def next(self) -> Entry | None:
+        """Open the first frame of the queue; None when it was held back or a barrier, or is to be asked for again."""
+        queue, first = self.queue, self.queue.waiting[0]
+        step = self._data(first) if first.frame.kind == DATA else self._barrier(first.frame)
+        if step is Step.PROCESS:
+            return queue.next()
+        if step is Step.HELD:
+            queue.put_aside(queue.next())
+        elif step not in (Step.FULL, Step.OVERTAKEN):
+            queue.done(queue.next(), 0)
+        return None
+
+    def _data(self, entry: Entry) -> Step:
+        aligner, frame = self.aligner, entry.frame
+        step = aligner.data(frame.source_task, (frame, entry.size), entry.size)
+        if step is Step.FULL:
+            self.decline(aligner.checkpoint, self._too_much("hold back"))
+        return step
+
+    def _barrier(self, barrier: frame_pb2.Frame) -> Step:
+        if barrier.unaligned:
             return Step.IGNORED
-        step = aligner.barrier(frame.source_task, frame.checkpoint)
+        aligner, settings = self.aligner, self.settings
+        step = aligner.barrier(barrier.source_task, barrier.checkpoint)
         if step is Step.OVERTAKEN:
             self.queue.put_first(aligner.end())
         elif step is not Step.IGNORED and len(aligner.blocked) == 1:
             self._since = time.monotonic()
-            settings = self.settings
-            self._patience_s = settings.savepoint_timeout_s if frame.savepoint else settings.timeout_s
+            self._patience_s = settings.savepoint_timeout_s if barrier.savepoint else settings.timeout_s
         if step is Step.CUT:
-            self.ask(Cut(frame.checkpoint, frame.savepoint, False, self._since))
+            self.ask(Cut(barrier.checkpoint, barrier.savepoint, False, self._since))
         return step
 
     def check(self, now: float) -> None:

@@ -19,7 +19,6 @@ from heronpy.proto import frame_pb2
 from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
-from .alignment import Step
 from .barriers import BoltCheckpoints
 from .checkpoints import CutPorts
 from .emitter import mark_of
@@ -226,16 +225,10 @@ class BoltTask(Task):
     def take_next(self, now: float) -> bool:
         """Take the first frame of the queue; True when it is `current` now, False when it held nothing to do."""
         queue = self.in_queue
-        first = queue.waiting[0]
-        if self.checkpoints is not None:
-            step = self.checkpoints.offer(first.frame, first.size)
-            if step is Step.HELD:
-                queue.put_aside(queue.next())
-            elif step not in (Step.PROCESS, Step.FULL, Step.OVERTAKEN):
-                queue.done(queue.next(), 0)
-            if step is not Step.PROCESS:
-                return False
-        entry = self.entry = queue.next()
+        entry = queue.next() if self.checkpoints is None else self.checkpoints.next()
+        if entry is None:
+            return False
+        self.entry = entry
         if self.opener.waits(entry.frame, entry.size, now):
             queue.put_aside(entry)
             return False
