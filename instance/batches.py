@@ -1,7 +1,7 @@
-"""Frames out of outlets: payload, roots and edges of a batch (data-plane.md).
+"""Frames out of outlets: payload, roots and edges of a batch.
 
 A frame stays far below what a link takes: a batch that turns out too large is cut in two, so no tuple
-that was accepted at emit ever harms the link (H35).
+that was accepted at emit ever harms the link.
 
 Pure but for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
 of edges.

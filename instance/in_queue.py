@@ -2,8 +2,8 @@
 
 A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are. Its credit
 is returned once: when it is done, or earlier where the task must take in more than it can process. Its link may
-end before that; then there is nobody to return it to. A frame may also be put aside: whoever holds it brings
-it back or drops it, and until then its tuples count as waiting here.
+end before that; then its credit is void. A frame may also be put aside: its holder brings it back or drops it,
+and until then its tuples count as waiting here.
 
 The stream manager takes what is returned as the oldest frames it has sent. So the credit of done frames is
 returned in the order in which they were opened, however many are open at once (asynchronous bolts).
@@ -62,7 +62,7 @@ class InQueue:
     def __init__(self, credit: Callable[[int, int], None], counts: Counts) -> None:
         self.credit = credit
         self.counts = counts
-        #: Frames in the order in which they will be opened; the same object for ever.
+        #: Frames in the order in which they will be opened; always the same object.
         self.waiting: deque[Entry] = deque()
         self.order: deque[Entry] = deque()
         #: Open frames that owe no credit; the keys of a dict, which keep their order.
@@ -99,7 +99,7 @@ class InQueue:
         return entry
 
     def done(self, entry: Entry, tuples: int) -> None:
-        """So many more tuples of an open frame are done; with the last one the frame is."""
+        """`tuples` more tuples of an open frame are done; with the last one the frame is."""
         entry.left -= tuples
         if entry.left <= 0:
             self.counts.in_tuples -= entry.tuples
@@ -107,7 +107,7 @@ class InQueue:
             self._close(entry)
 
     def put_aside(self, entry: Entry) -> None:
-        """The caller keeps an open frame of which no tuple is done, until `put_first` or `drop`."""
+        """The caller keeps an open frame, no tuple of it done, until `put_first` or `drop`."""
         self._aside_tuples += entry.tuples
         self._aside_bytes += entry.size
         entry.left = 0
@@ -174,7 +174,7 @@ class InQueue:
         return [*self.free, *(entry for entry in self.order if entry.left > 0)]
 
     def unreturnable(self) -> int:
-        """Tuples that are not done and that nobody can send again: their credit was returned, or void."""
+        """Tuples that are not done and will not be sent again: their credit was returned, or is void."""
         return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
 
     def skip(self) -> int:

@@ -106,7 +106,7 @@ class FrameOpener:
     # ---- what cannot be opened ----------------------------------------------------------------
 
     def refuse(self, frame: frame_pb2.Frame, error: Exception) -> None:
-        """Give up a frame that cannot be split into values: the same bytes would come again for ever."""
+        """Give up a frame that cannot be split into values: the same bytes would come again."""
         tuples = frame.count - frame.skip
         log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
         if not isinstance(error, WireError):
