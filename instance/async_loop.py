@@ -89,8 +89,7 @@ class AsyncBoltTask(BoltTask):
                 self._ticking = True
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
         self._take_tuples(now)
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
         self.emitter.flush()
         wanted = self.finish_requested and not self._finished and not self.opener.strangers
         if wanted and self._idle() and not self._cut_due():
@@ -253,9 +252,7 @@ class AsyncBoltTask(BoltTask):
             task.cancel()
         if cancelled:
             await asyncio.wait(cancelled, timeout=self.settings.force_exit_s / 4)
-        given_up = [
-            tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())
-        ]
+        given_up = [tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())]
         if given_up:
             log.warning("%d tuples were in progress and are given up", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))

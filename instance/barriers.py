@@ -107,7 +107,7 @@ class BoltCheckpoints(Checkpoints):
     def ask(self, cut: Cut) -> None:
         super().ask(cut)
         if self.due is cut and cut.unaligned:
-            self.ports.control.interrupt()
+            self.ports.interrupt()
 
     # ---- frames out of the queue ----------------------------------------------------------------
 

@@ -136,9 +136,7 @@ class Batches:
             run_marks = list(run)
             end = place + len(run_marks)
             part, part_kinds = self._part(outlet, values, kinds, place, end)
-            self._send_run(
-                outlet, dest, part, part_kinds, end - place, run_marks if kind else None, start + place
-            )
+            self._send_run(outlet, dest, part, part_kinds, end - place, run_marks if kind else None, start + place)
             place = end
 
     def _part(

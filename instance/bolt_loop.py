@@ -26,7 +26,7 @@ from .execute_watch import ExecuteWatch
 from .in_queue import Entry, InQueue
 from .opening import FrameOpener
 from .poison import PoisonGuard
-from .readiness import Readiness, check_plain
+from .readiness import Readiness
 from .routing import components_of, upstream_tasks
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
@@ -67,11 +67,9 @@ class BoltTask(Task):
     def build(self, plan: Any) -> None:
         super().build(plan)
         if plan.spouts_held and components_of(plan.topology)[self.component].comp.asks_readiness:
-            is_ready = self.user.object.is_ready
-            check_plain(is_ready, self.component)
             now = time.monotonic()
             limit_s = self.settings.ready_timeout_s
-            self.readiness = Readiness(self.component, is_ready, limit_s, self.control.notify, now)
+            self.readiness = Readiness(self.component, self.user.object.is_ready, limit_s, self.control.notify, now)
             self.ask_readiness(now)
 
     def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> BoltCheckpoints:
@@ -80,16 +78,13 @@ class BoltTask(Task):
         return self.checkpoints
 
     def prepare_delegate(self) -> None:
-        self.acks = BoltAcks(
-            self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count
-        )
+        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count)
         self.opener = FrameOpener(
             self.acks,
             self.in_queue,
             self.progress,
             self.metrics.count,
             self.report_exception,
-            acking=self.acking,
             # Where checkpoints are taken the tasks of an attempt all start with its plan.
             may_wait=self.checkpoints is None,
             deserialize=self.user.deserialize,
@@ -107,7 +102,7 @@ class BoltTask(Task):
 
         delegate, bolt = self.user.delegate, self.user.object
         context = self.user.context
-        compiled = self.emitter.compile_emit("bolt", self._emit_special, context, _never)
+        compiled = self.emitter.compile_emit("bolt", self._emit_any, context, _never)
         emit = compiled or self._emit_any
         hooked = context.has_hooks
         delegate.emit = emit
@@ -146,11 +141,6 @@ class BoltTask(Task):
         need_task_ids: bool = False,
     ) -> list[int] | None:
         """`emit` without a fast path, and before it is compiled."""
-        return self._emit_special(tup, stream, anchors, direct_task, need_task_ids)
-
-    def _emit_special(
-        self, tup: Any, stream: str, anchors: Any, direct_task: int | None, need_task_ids: bool
-    ) -> list[int] | None:
         out = self.stream_named(stream)
         mark = mark_of(anchors) if anchors is not None and self.acking else None
         context = self.user.context
@@ -170,6 +160,11 @@ class BoltTask(Task):
         self.acks.fail(tup)
         if self.user.context.has_hooks:
             self.user.context.invoke_hook_bolt_fail(tup, (time.monotonic() - tup.creation_time) * 1e9)
+
+    def flush_acks(self, current: list[HeronTuple] | None = None) -> None:
+        """Send the acks and fails; `current` is the frame just processed, if all of it was."""
+        self.acks.flush(current)
+        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
 
     def _no_end_of_input(self) -> None:
         raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
@@ -295,8 +290,7 @@ class BoltTask(Task):
         count = self._process(part)
         after = time.monotonic()
         self._account(part[0], count, after - now)
-        self.acks.flush(current if whole and count == len(part) else None)
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks(current if whole and count == len(part) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
@@ -348,8 +342,7 @@ class BoltTask(Task):
     def _broke_off(self, count: int) -> None:
         """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
         self.progress.executed += count
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
         self._advance(count)
 
     def _account(self, first: HeronTuple, count: int, took: float) -> None:
@@ -372,8 +365,7 @@ class BoltTask(Task):
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
         self.guard(self.user.object.process_tick, tick)
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
 
     def _finish(self) -> None:
         """All input has ended: the bolt's last word."""

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -48,26 +48,6 @@ class Cut:
     since: float
 
 
-class Out(Protocol):
-    """The way to the stream manager's data socket."""
-
-    def send(self, data: bytes, tuples: int) -> None: ...
-
-    def send_control(self, data: bytes) -> None: ...
-
-
-class Mailbox(Protocol):
-    """The control thread."""
-
-    def tell(self, message: Any) -> None: ...
-
-    def deliver(self, kind: str, body: Any) -> None: ...
-
-    def notify(self) -> None: ...
-
-    def interrupt(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class CutPorts:
     """What checkpoints know and use of their task; the callables are for its thread."""
@@ -89,8 +69,14 @@ class CutPorts:
     flush: Callable[[], None]
     #: The tasks that get a barrier of this one.
     receivers: Callable[[], Iterable[int]]
-    link: Out
-    control: Mailbox
+    send: Callable[[bytes, int], None]
+    send_control: Callable[[bytes], None]
+    #: A message for the stream manager; one for the loop of the task, from any thread; a status now.
+    tell: Callable[[Any], None]
+    deliver: Callable[[str, Any], None]
+    notify: Callable[[], None]
+    #: Make the loop stop at the next tuple boundary.
+    interrupt: Callable[[], None]
 
 
 class Checkpoints:
@@ -163,11 +149,11 @@ class Checkpoints:
         """Send a data frame and count it; before the start it waits."""
         if not tuples:
             # Acks and roots: there are none in this mode.
-            self.ports.link.send_control(data)
+            self.ports.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
         if self.started:
-            self.ports.link.send(data, tuples)
+            self.ports.send(data, tuples)
             return
         self._early.append((data, tuples))
         self._early_bytes += len(data)
@@ -182,7 +168,7 @@ class Checkpoints:
         """Send what initialize() emitted, if the region has started."""
         if self.started:
             for data, tuples in self._early:
-                self.ports.link.send(data, tuples)
+                self.ports.send(data, tuples)
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
@@ -199,7 +185,7 @@ class Checkpoints:
                 unaligned=cut.unaligned,
                 savepoint=cut.savepoint,
             )
-            ports.link.send(barrier.SerializeToString(), 0)
+            ports.send(barrier.SerializeToString(), 0)
 
     # ---- notes --------------------------------------------------------------------------------
 
@@ -313,7 +299,7 @@ class Checkpoints:
     def decline(self, checkpoint: int, error: str, lost_data: bool = False) -> None:
         """Tell the topology master that this task cannot take part in this checkpoint."""
         log.warning("checkpoint %d: %s", checkpoint, error)
-        self.ports.control.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
+        self.ports.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
         self.aborted(checkpoint)
 
     def _answer(self, checkpoint: int, **content: Any) -> control.TaskCheckpoint:
@@ -332,8 +318,8 @@ class Checkpoints:
             answer = self._answer(checkpoint, error=problem)
         else:
             answer = self._answer(checkpoint, snapshot=snapshot)
-        self.ports.control.deliver("snapshot_written", (checkpoint, snapshot))
-        self.ports.control.tell(answer)
+        self.ports.deliver("snapshot_written", (checkpoint, snapshot))
+        self.ports.tell(answer)
 
     def _persisted(self, checkpoint: int, snapshot: TaskSnapshot | None) -> None:
         if checkpoint not in self._cut_here:
@@ -367,7 +353,7 @@ class Checkpoints:
             if isinstance(component, TwoPhaseStatefulComponent):
                 self.ports.guard(component.post_save, str(checkpoint))
         self.committed = max(self.committed, checkpoint)
-        self.ports.control.notify()
+        self.ports.notify()
 
     def held_bytes(self) -> int:
         """Bytes held back by barriers."""
@@ -376,4 +362,3 @@ class Checkpoints:
     def close(self) -> None:
         """The process ends: so does what writes for it."""
         self.writer.cancel(1 << 62)
-

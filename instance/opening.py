@@ -38,7 +38,6 @@ class FrameOpener:
         count: Callable[[str, str, float], None],
         report_exception: Callable[[Exception], None],
         *,
-        acking: bool,
         may_wait: bool,
         deserialize: Callable[[bytes], Any] | None,
         allow_pickle: bool,
@@ -48,7 +47,6 @@ class FrameOpener:
         self._progress = progress
         self._count = count
         self._report_exception = report_exception
-        self._acking = acking
         self._may_wait = may_wait
         self._decode = codec.decoder(deserialize, allow_pickle)
         self._salvage = codec.salvager(deserialize, allow_pickle)
@@ -92,7 +90,7 @@ class FrameOpener:
                 f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
             )
         inner = InFrame(component, name, frame.source_task, frame.count, now)
-        if frame.tracked and self._acking:
+        if frame.tracked and self._acks.acking:
             inner.track(frame)
         if kinds is None or widths is None:
             tuples = make_tuples(flat, width, inner)
@@ -133,7 +131,7 @@ class FrameOpener:
             log.warning("gave up %d tuples of task %d: %s", tuples, frame.source_task, why)
             self._queue.drop(frame, size)
             self._count("__gateway-lost-tuples", "unknown source", tuples)
-            if frame.tracked and self._acking:
+            if frame.tracked and self._acks.acking:
                 # When they are sent again, the receiver may know their source.
                 self._acks.give_up(frame, FAIL)
             else:

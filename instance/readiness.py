@@ -22,20 +22,16 @@ class ReadyTimeoutError(DeadlineError):
     """A bolt is not ready after `heron.instance.ready_timeout_s`."""
 
 
-def check_plain(is_ready: Callable[[], bool], component: str) -> None:
-    """Refuse an `is_ready` that cannot be called between two tuples."""
-    if inspect.iscoroutinefunction(is_ready):
-        raise TopologyError(
-            f"is_ready of component {component} is a coroutine; make it a plain method that returns at once"
-        )
-
-
 class Readiness:
-    """Asks the bolt of one task; `changed` is called when it waits for something else."""
+    """Asks one bolt; calls `changed` when it waits for something else. Raises TopologyError for a coroutine."""
 
     def __init__(
         self, component: str, is_ready: Callable[[], bool], limit_s: float, changed: Callable[[], None], now: float
     ) -> None:
+        if inspect.iscoroutinefunction(is_ready):
+            raise TopologyError(
+                f"is_ready of component {component} is a coroutine; make it a plain method that returns at once"
+            )
         self._component = component
         self._is_ready = is_ready
         self._limit_s = limit_s

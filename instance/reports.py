@@ -160,4 +160,3 @@ def exception_report(
         count=1,
         startup=startup,
     )
-

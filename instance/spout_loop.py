@@ -84,9 +84,7 @@ class SpoutTask(Task):
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
         from heronpy.api.spout.base_spout import BaseSpout
 
-        compiled = self.emitter.compile_emit(
-            "spout", self._emit_special, self.user.context, self._immediate.append
-        )
+        compiled = self.emitter.compile_emit("spout", self._emit_any, self.user.context, self._immediate.append)
         emit = compiled or self._emit_any
         delegate, spout = self.user.delegate, self.user.object
         delegate.emit = emit
@@ -102,11 +100,6 @@ class SpoutTask(Task):
         need_task_ids: bool = False,
     ) -> list[int] | None:
         """`emit` without a fast path, and before it is compiled."""
-        return self._emit_special(tup, tup_id, stream, direct_task, need_task_ids)
-
-    def _emit_special(
-        self, tup: Any, tup_id: Any, stream: str, direct_task: int | None, need_task_ids: bool
-    ) -> list[int] | None:
         out = self.stream_named(stream)
         if tup_id is not None and not self.acking:
             self._immediate.append(tup_id)

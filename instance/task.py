@@ -102,11 +102,9 @@ class Task:
         self._waiting = False
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
-        weight, sample_s = settings.queue_ema_weight, settings.queue_sample_ms / 1000
-        limits = (settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
-        self.in_capacity = TunedCapacity(*limits, weight, sample_s)
-        limits = (settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
-        self.out_capacity = TunedCapacity(*limits, weight, sample_s)
+        tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
+        self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
+        self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
         self.user: UserCode
         self.emitter: Emitter
         self.link: DataLink
@@ -226,8 +224,12 @@ class Task:
             report_exception=self.report_exception,
             flush=lambda: self.emitter.send_buffered(),
             receivers=lambda: downstream_tasks(self.plan, self.component),
-            link=self.link,
-            control=self.control,
+            send=self.link.send,
+            send_control=self.link.send_control,
+            tell=self.control.tell,
+            deliver=self.control.deliver,
+            notify=self.control.notify,
+            interrupt=self.control.interrupt,
         )
 
     @property
@@ -237,7 +239,7 @@ class Task:
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
-        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
+        raise NotImplementedError  # pragma: no cover
 
     def run_loop(self) -> None:
         """Run until asked to stop; raises UserError when user code raises."""
@@ -245,7 +247,7 @@ class Task:
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
-        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
+        raise NotImplementedError  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; what there is no credit for waits in the out-queue."""
@@ -346,12 +348,7 @@ class Task:
     def registered(self, reply: control.RegisterInstanceReply) -> None:
         if self.link.epoch:
             self.on_link_lost()
-        self.link.open(
-            reply.link_epoch,
-            self.settings.in_queue_bytes_max,
-            self.in_capacity.current,
-            reply.stmgr_epoch,
-        )
+        self.link.open(reply.link_epoch, self.settings.in_queue_bytes_max, self.in_capacity.current, reply.stmgr_epoch)
         if reply.HasField("plan") and self.plan is not None:
             self.take_plan(reply.plan)
 

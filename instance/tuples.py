@@ -102,7 +102,6 @@ class InFrame:
         low, high = self.span(index)
         return [(int(t), int(r)) for t, r in zip(self.root_tasks[low:high], self.roots[low:high], strict=True)]
 
-
     def span(self, index: int) -> tuple[int, int]:
         """Where the roots of tuple `index` lie: from, to. Of an unpacked frame."""
         if self.root_counts is None:

@@ -125,8 +125,12 @@ class World:
             report_exception=self.errors.append,
             flush=self.flush,
             receivers=lambda: [SINK],
-            link=self,
-            control=self.control,
+            send=lambda data, tuples: self.out.append(Frame.FromString(data)),
+            send_control=self.out.append,
+            tell=self.control.tell,
+            deliver=self.control.deliver,
+            notify=self.control.notify,
+            interrupt=self.control.interrupt,
         )
         region = plan_pb2.RegionRecord(components=["note"], attempt=ATTEMPT)
         chosen = CheckpointSettings(alignment_bytes_max=alignment_bytes_max)
@@ -142,11 +146,6 @@ class World:
 
     def credit(self, size: int, tuples: int) -> None:
         self.returned += size
-
-    def send(self, data: bytes, tuples: int) -> None:
-        self.out.append(Frame.FromString(data))
-
-    send_control: Any = None
 
     def relink(self) -> None:
         """The link is a new one: what came over the old one is here, its credit is void."""
@@ -172,7 +171,9 @@ class World:
     def barrier(self, source: int, checkpoint: int, unaligned: bool = False, missing: int = 0, **more: Any) -> None:
         fields = {"attempt": ATTEMPT, "channel_frames": self.sent[source] + missing, **more}
         self.arrive(
-            Frame(kind=BARRIER, source_task=source, dest_task=BOLT, checkpoint=checkpoint, unaligned=unaligned, **fields)
+            Frame(
+                kind=BARRIER, source_task=source, dest_task=BOLT, checkpoint=checkpoint, unaligned=unaligned, **fields
+            )
         )
 
     # ---- the loop -----------------------------------------------------------------------------
@@ -266,7 +267,9 @@ def recorded(frames: list[bytes]) -> list[tuple[int, int]]:
     return found
 
 
-EVENTS = ["data"] * 6 + ["step"] * 6 + ["barrier"] * 2 + ["trigger", "abort", "abandon", "relink", "stale", "stale barrier"]
+EVENTS = (
+    ["data"] * 6 + ["step"] * 6 + ["barrier"] * 2 + ["trigger", "abort", "abandon", "relink", "stale", "stale barrier"]
+)
 
 
 @given(st.integers(0, 1 << 32), st.sampled_from([200, 1 << 20]))

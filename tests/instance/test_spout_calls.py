@@ -30,7 +30,9 @@ class Counter(UserObject):
 def plane(monkeypatch: pytest.MonkeyPatch) -> Any:
     message = TopologyMessage().spout("count", outputs={"default": ["n"]})
     message.bolt("sink", [("count", "default", pb.SHUFFLE, [])], outputs={})
-    made = Plane(monkeypatch, message.message, {1: ("count", 1), 2: ("sink", 1)}, {"count": Counter, "sink": UserObject})
+    made = Plane(
+        monkeypatch, message.message, {1: ("count", 1), 2: ("sink", 1)}, {"count": Counter, "sink": UserObject}
+    )
     yield made
     made.close()
 

@@ -17,9 +17,9 @@ import heronpy.tmaster.archive
 import instance.checkpoints
 import instance.control
 import instance.definition
+import instance.lifecycle
 import instance.link
 import instance.metrics
-import instance.lifecycle
 import instance.task
 import stmgr.doors
 import stmgr.peers
