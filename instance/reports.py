@@ -25,6 +25,8 @@ class Progress:
     executed: int = 0
     acked: int = 0
     failed: int = 0
+    #: Wall time, emitted, executed, acked, failed: of one moment, replaced as a whole.
+    counted: tuple[float, int, int, int, int] = (0.0, 0, 0, 0, 0)
     in_tuples: int = 0
     in_bytes: int = 0
     out_tuples: int = 0
@@ -35,6 +37,18 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
+
+    def count(self, emitted: int) -> None:
+        """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""
+        self.emitted = emitted
+        self.counted = (time.time(), emitted, self.executed, self.acked, self.failed)
+
+    def counts(self) -> tuple[float, int, int, int, int]:
+        """The counters of one moment, with that moment: now while the task rests, else when it last counted."""
+        now, counted = time.time(), self.counted
+        # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
+        rests = self.resting and counted[0] <= now
+        return (now, *counted[1:]) if rests and self.counted is counted else counted
 
     def loop_age_s(self) -> float:
         """Seconds since the loop last made a turn; 0 while it waits."""
@@ -69,6 +83,7 @@ class Reported(Protocol):
 def status_of(task: Reported) -> control.TaskStatus:
     """The heartbeat; called by the control thread."""
     p, checkpoints, readiness = task.progress, task.checkpoints, task.readiness
+    counted_at, emitted, executed, acked, failed = p.counts()
     return control.TaskStatus(
         task_id=task.task_id,
         component=task.component,
@@ -77,10 +92,10 @@ def status_of(task: Reported) -> control.TaskStatus:
         pid=os.getpid(),
         state=task.state,
         plan_version=task.plan_version,
-        emitted=p.emitted,
-        executed=p.executed,
-        acked=p.acked,
-        failed=p.failed,
+        emitted=emitted,
+        executed=executed,
+        acked=acked,
+        failed=failed,
         in_queue_tuples=p.in_tuples,
         in_queue_bytes=p.in_bytes,
         out_queue_tuples=p.out_tuples,
@@ -94,6 +109,7 @@ def status_of(task: Reported) -> control.TaskStatus:
         lost_tuples=lost_tuples(task),
         waiting_for=readiness.waiting_for if readiness is not None else "",
         waiting_s=time.monotonic() - readiness.since if readiness is not None else 0.0,
+        counted_at=counted_at,
     )
 
 

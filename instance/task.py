@@ -385,7 +385,7 @@ class Task:
         A task that wakes from calm, or comes to rest after work, says so at once.
         """
         p, link = self.progress, self.link
-        p.emitted = self.emitter.emitted()
+        p.count(self.emitter.emitted())
         p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now
@@ -411,6 +411,7 @@ class Task:
             return
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
+        self.progress.count(self.emitter.emitted())
         self.progress.resting = True
         self.link.wait(timeout_s)
         self.progress.resting = False

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/ and conf/local/ from the source: the commands of click, the settings, the metrics.
+"""Writes docs/reference/ and conf/local/ from the source: the commands of click, the settings, the metrics,
+the faults.
 
 python scripts/gen_docs.py            write the pages
 python scripts/gen_docs.py --check    fail when a page is not what the source says
@@ -29,6 +30,7 @@ from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
 from heronpy.plan.component_config import KNOWN_TOPOLOGY_KEYS, unsupported_problems  # noqa: E402
 from heronpy.proto import control_pb2 as control  # noqa: E402
+from heronpy.verify.scenarios import scenarios  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 NOTE = "<!-- written by scripts/gen_docs.py; do not edit -->\n"
@@ -286,7 +288,39 @@ def _prometheus_name(metric: Metric) -> str:
     return prometheus.exposition("t", [report]).split()[2]
 
 
-PAGES = {"cli.md": cli_page, "config.md": config_page, "metrics.md": metrics_page}
+# ---- faults -------------------------------------------------------------------------------------
+
+#: Faults that tests cause and `heron verify` does not, with the folder of those tests.
+TESTED_FAULTS = {
+    "F07": ("The Spark driver, a Python worker of it or the sink is killed in the middle of a batch.", "tests/connectors"),
+    "F22": ("Writes are cut short, fail or are not on the disk when the machine dies.", "tests/storage"),
+    "F27": ("The wall clock jumps.", "tests/api"),
+    "F28": ("ZooKeeper restarts, answers slowly, or may only be read.", "tests/statemgr"),
+    "F31": ("Tasks are killed while a component gets more and fewer tasks.", "tests/runtime"),
+    "F33": ("Code whose state, fields or key groups do not fit the checkpoint is submitted.", "tests/cli"),
+    "F39": ("Anything of a whole cluster under simulated time, in any order, by seed.", "tests/sim"),
+}
+
+
+def faults_page() -> str:
+    """The numbers of faults that comments, tests and reports name."""
+    lines = [
+        "# Faults",
+        "",
+        NOTE,
+        "The numbers by which comments, tests and the [fault report](../fault-report.md) name a fault. `heron verify run --fault"
+        " F01` does one to a running topology; see [Prove it](../howto/verify.md).",
+        "",
+        "| fault | what happens | done by |",
+        "|---|---|---|",
+    ]
+    rows = {name: (one.about, "`heron verify`") for name, one in scenarios().items() if name != "none"}
+    rows |= {name: (about, f"`{tests}`") for name, (about, tests) in TESTED_FAULTS.items()}
+    lines += [f"| {name} | {about} | {by} |" for name, (about, by) in sorted(rows.items())]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"cli.md": cli_page, "config.md": config_page, "faults.md": faults_page, "metrics.md": metrics_page}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
-"""Which checkpoints there are on disk, and whether they are whole: for people and before a restore (M15, M18).
+"""Which checkpoints there are on disk, and whether they are whole: for people and before a restore.
 
 Works on folders alone, so it answers for topologies that are gone, for copies and for trees that were
-moved (M21). A checkpoint exists when its metadata can be read; one whose metadata is there but cannot
+moved. A checkpoint exists when its metadata can be read; one whose metadata is there but cannot
 be read is listed with its damage. Nothing here changes a file.
 """
 

@@ -1,13 +1,13 @@
 """Which segments make up one keyed state from checkpoint to checkpoint. Pure.
 
-A chain is a base and the deltas since. A checkpoint writes what changed since the last *complete* one
-(M23): what captures that came to nothing had taken is written again. When the changes since the base
+A chain is a base and the deltas since. A checkpoint writes what changed since the last *complete* one:
+what captures that came to nothing had taken is written again. When the changes since the base
 outweigh a share of the state, a new base is written. Deltas are merged in steps of `FAN`, so that a chain
 stays short and no change is written more than a few times.
 
 Invariants: what is written for a checkpoint is right whichever of the captures before it turn out to be
 complete, because its links build on the last one *known* to be complete; a savepoint is a checkpoint
-like any other here (M34).
+like any other here.
 """
 
 from __future__ import annotations

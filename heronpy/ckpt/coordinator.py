@@ -1,6 +1,6 @@
 """When checkpoints are taken, what they wait for, and which of them can be restored.
 
-Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (M24, M35, F23): a
+Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (F23): a
 number is reserved in the log before anybody hears of it and is never used twice; one checkpoint runs at a
 time; an answer counts only from the process and attempt that the checkpoint began with, once per task; a
 checkpoint is complete when its metadata is written, and is in the log before anybody is told; every
@@ -308,7 +308,7 @@ class Coordinator:
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
         )
-        # From now on this topology stands on files of its own (M19).
+        # From now on this topology stands on files of its own.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()

@@ -1,9 +1,9 @@
-"""Copies complete checkpoints of a running topology to a second store, file by file (M25-M32).
+"""Copies complete checkpoints of a running topology to a second store, file by file.
 
-A copy takes what the target does not have yet, metadata last, so that half a copy is no checkpoint (M26);
-what no checkpoint of the target names any more is removed afterwards, beside the next copy (M27). A copy
-that fails is not tried again, because the next checkpoint matters more (M31); a removal that fails is
-made up for by the next sweep (M32).
+A copy takes what the target does not have yet, metadata last, so that half a copy is no checkpoint;
+what no checkpoint of the target names any more is removed afterwards, beside the next copy. A copy
+that fails is not tried again, because the next checkpoint matters more; a removal that fails is
+made up for by the next sweep.
 
 Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
 moment; a file of the target that a checkpoint there names is never removed.
@@ -29,9 +29,9 @@ from heronpy.storage.checkpoints import (
 
 log = logging.getLogger("heronpy.ckpt")
 
-#: Files that are copied at once (M30).
+#: Files that are copied at once.
 THREADS = 4
-#: Metadata that is kept in memory instead of being read again (M29).
+#: Metadata that is kept in memory instead of being read again.
 CACHED_MAX = 64
 #: The target is swept after so many copies, and after a removal that failed.
 SWEEP_EVERY = 50
@@ -51,7 +51,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Sets:
-    """How the files of a checkpoint relate to those that a store has (M27)."""
+    """How the files of a checkpoint relate to those that a store has."""
 
     copy: list[FileRef]
     delete: list[str]
@@ -119,7 +119,7 @@ class Replicator:
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
-        """Nothing more is copied: remove all that should have gone (M32)."""
+        """Nothing more is copied: remove all that should have gone."""
         if self._cleaning is not None:
             wait((self._cleaning,))
         self._clean({record.checkpoint for record in records}, sweep=True)

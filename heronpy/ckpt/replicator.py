@@ -1,4 +1,4 @@
-"""`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store (M25).
+"""`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
 A process of its own in container 0, never in the way of the data: it follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
@@ -42,7 +42,7 @@ log = logging.getLogger("heronpy.ckpt")
 PROCESS = "checkpoint-replicator"
 #: The record is read again after this, also when no watch told of a change.
 LOOK_S = 1.0
-#: A copy that failed is tried again after this, when no newer checkpoint has come (M31).
+#: A copy that failed is tried again after this, when no newer checkpoint has come.
 RETRY_S = 30.0
 
 

@@ -3,10 +3,10 @@ lost something.
 
 Pure. An attempt of a region starts when every one of its tasks has restored for it, and runs as long as
 each task is the process that restored and no frame is lost; else the region goes back with a new attempt.
-Invariants (F09, F11, M24): an attempt is reserved before it is announced and never used twice; a started
+Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started
 region knows the process of every task; a region that is not started goes on being restored, whoever dies
 meanwhile. Where a process ended, its executor, which knows the reason, paces its restarts and decides whether
-they go on (K13). Restores that no ended process explains wait for each other, and too many are a failure.
+they go on. Restores that no ended process explains wait for each other, and too many are a failure.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 parent takes note of it with `persisted`, and of the fate of the checkpoint with `completed` or `aborted`.
 Keyed state is written incrementally (chain.py), a plain State whole.
 
-Invariants: files of another topology instance are never named in a snapshot (M19), also not those of
+Invariants: files of another topology instance are never named in a snapshot, also not those of
 another parallelism: what follows such a restore is written in full. A capture that was superseded by a
 newer one never yields a snapshot.
 """
@@ -95,7 +95,7 @@ class TaskState:
         if loader.mine is not None:
             snapshot = loader.mine
             self._plain_bytes = len(snapshot.state_inline) or snapshot.state_file.bytes
-        # Files of another topology instance, or of other tasks, are read but never named again (M19).
+        # Files of another topology instance, or of other tasks, are read but never named again.
         ours = loader.mine is not None and os.path.realpath(store.folder) == os.path.realpath(self.store.folder)
         for name in loader.keyed_names():
             state = self._keyed.restored(name)
@@ -136,7 +136,7 @@ class TaskState:
         return chain
 
     def _follow_store(self) -> None:
-        """The topology may have moved to another store (M12): no file of the old one is named there."""
+        """The topology may have moved to another store: no file of the old one is named there."""
         store = self.stores.store
         if store is not self.store:
             self.store = store

@@ -1,4 +1,4 @@
-"""What checkpoints of large state cost a task: how long it is held up, and how much is uploaded (M23, M34).
+"""What checkpoints of large state cost a task: how long it is held up, and how much is uploaded.
 
 One task's keyed state is filled, then captured as an instance does it: the cut, and the fork of the child
 that writes, hold the task up; the child encodes and writes while the task goes on. Three checkpoints of

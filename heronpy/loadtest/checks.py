@@ -16,9 +16,9 @@ from heronpy.loadtest.watch import Watch
 RATE_HELD = 0.99
 CAPACITY_HELD = 0.95
 RESUME_MAX_S = 1.0
-#: Backpressure begins at most this often (H19).
+#: Backpressure begins at most this often.
 TOGGLES_MAX_PER_S = 1.0
-#: After a stall this part of the throughput before it must be back within this time (H25).
+#: After a stall this part of the throughput before it must be back within this time.
 RECOVERED, RECOVERED_MAX_S = 0.9, 2.0
 #: Growth of memory that counts as flat: so much, and this part of what there was.
 FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
@@ -241,7 +241,7 @@ def _resumed(sink: dict[str, Any], spout: dict[str, Any], capacity: float) -> Ch
 
 
 def stall(reports: Reports) -> Check:
-    """How long after the stall the sink was at 90 % of its throughput before it (H25)."""
+    """How long after the stall the sink was at 90 % of its throughput before it."""
     sink = reports.sinks[0]
     stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
     windows = [

@@ -5,7 +5,7 @@ from `backoff_s` and begins anew once the process has run long enough to count a
 Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory
 was not short) is always restarted and never charged, unless `budgets` names `killed`: whoever kills it as
 often as they like ends nothing; a startup failure or a finished process never is restarted; the history
-holds at most `budget + 1` times per reason (K13, F11). In a crash loop nothing expires: however long the
+holds at most `budget + 1` times per reason (F11). In a crash loop nothing expires: however long the
 pauses are, it comes to its end.
 
 An exception of user code that has run before is often not its own fault (a database is away for a minute), so

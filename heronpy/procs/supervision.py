@@ -194,7 +194,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process that should run has ended, and for this reason; tell people (T36, F11)."""
+    """A process that should run has ended, and for this reason; tell people (F11)."""
 
     spec: ProcessSpec
     reason: ExitReason

@@ -170,7 +170,7 @@ def read_metadata(path: Path, checkpoint: int) -> Metadata:
 
 
 def files_of(metadata: Metadata) -> list[FileRef]:
-    """Every file that a checkpoint needs besides its metadata (M18), each one once."""
+    """Every file that a checkpoint needs besides its metadata, each one once."""
     found: dict[str, FileRef] = {}
     for task in metadata.tasks:
         refs = [segment.file for keyed in task.keyed for segment in keyed.segments]

@@ -1,4 +1,4 @@
-"""What the checkpoints of all topologies together may ask of one store at a time (M12).
+"""What the checkpoints of all topologies together may ask of one store at a time.
 
 Both limits live in files of the store itself, so they hold for every process of a host that writes there:
 a writer holds the lock of one of N slot files while it writes, and pays for its bytes into an account that

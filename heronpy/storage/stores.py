@@ -1,4 +1,4 @@
-"""Which of the checkpoint stores a topology writes to (M12).
+"""Which of the checkpoint stores a topology writes to.
 
 A new topology gets the store that the policy puts first, and stays there as long as it can be written;
 the choice is claimed in a file of the topology's working folder, so that all of its processes, also those

@@ -110,7 +110,7 @@ def _until_given_up(world: World) -> None:
 
 
 def leak(world: World, runs: int) -> None:
-    """One task takes more and more memory until its limit ends it: only it dies, and that is said (T36)."""
+    """One task takes more and more memory until its limit ends it: only it dies, and that is said."""
 
     def once(number: int) -> None:
         siblings = {one.name: one.pid for one in world.targets() if one.component != "work"}

@@ -42,7 +42,7 @@ _CHECKED = 1
 
 
 class LinkHeader:
-    """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian (S11).
+    """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian.
 
     Flag 1 says that the checksum is one. It is on links between machines (F14), where neither the kernel's
     copy nor TCP's own 16-bit sum vouch for the bytes. It is of epoch, sequence number and frame.
@@ -75,7 +75,7 @@ class LinkHeader:
 
 LINK_HEADER = LinkHeader()
 
-#: Most tuples or roots that a frame may speak of: arrays are made from that number alone (S11).
+#: Most tuples or roots that a frame may speak of: arrays are made from that number alone.
 COUNT_MAX = 1 << 22
 
 U64 = np.dtype("<u8")

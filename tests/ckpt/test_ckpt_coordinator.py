@@ -1,4 +1,4 @@
-"""The coordinator in any order of answers, losses, timeouts and restarts from what it has stored (M24, M35, F23)."""
+"""The coordinator in any order of answers, losses, timeouts and restarts from what it has stored (F23)."""
 
 from __future__ import annotations
 
@@ -227,7 +227,6 @@ def started(**options: object) -> Model:
 
 
 def test_the_two_kinds_have_times_of_their_own() -> None:
-    """M35."""
     m = started(timeout_s=3.0, savepoint_timeout_s=300.0)
     m.advance(3.0)
     assert (m.coordinator.aborted, m.open) == (1, None)
@@ -240,7 +239,6 @@ def test_the_two_kinds_have_times_of_their_own() -> None:
 
 
 def test_between_two_checkpoints_there_is_a_pause_also_when_people_ask() -> None:
-    """M14."""
     m = started()
     m.complete()
     m.ask(False)
@@ -251,7 +249,6 @@ def test_between_two_checkpoints_there_is_a_pause_also_when_people_ask() -> None
 
 
 def test_the_floor_of_the_platform_is_above_the_interval_of_the_topology() -> None:
-    """M14."""
     m = Model(interval_s=1.0, interval_min_s=20.0, min_pause_s=0.0)
     for _ in range(100):
         m.advance(1.0)
@@ -261,7 +258,6 @@ def test_the_floor_of_the_platform_is_above_the_interval_of_the_topology() -> No
 
 
 def test_a_number_is_stored_before_it_is_used_and_lost_with_the_process() -> None:
-    """M24."""
     m = started()
     assert m.stored.next_checkpoint == 2
     m.start()

@@ -1,4 +1,4 @@
-"""What a checkpoint uploads: what changed since the last complete one, in bytes that are written (M19, M23, M34)."""
+"""What a checkpoint uploads: what changed since the last complete one, in bytes that are written."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def size_on_disk(store: CheckpointStore) -> int:
 
 
 def test_one_percent_of_change_uploads_at_most_three_percent(store: CheckpointStore) -> None:
-    """M23, counted three ways: by the tasks, by the store, and on disk."""
+    """Counted three ways: by the tasks, by the store, and on disk."""
     tasks = full(store)
     whole, on_disk = store.bytes_written, size_on_disk(store)
     assert whole > KEYS * len(VALUE)
@@ -69,7 +69,7 @@ def test_reading_uploads_nothing_when_values_cannot_change(store: CheckpointStor
 
 
 def test_a_savepoint_does_not_break_the_chain(store: CheckpointStore) -> None:
-    """M34: checkpoint, savepoint, checkpoint: each within 10 % of the trend."""
+    """Checkpoint, savepoint, checkpoint: each within 10 % of the trend."""
     tasks = full(store)
     uploads = []
     for number in range(2, 8):
@@ -79,7 +79,7 @@ def test_a_savepoint_does_not_break_the_chain(store: CheckpointStore) -> None:
 
 
 def test_what_an_aborted_checkpoint_took_is_written_by_the_next(store: CheckpointStore) -> None:
-    """M23: the base is the last *successful* checkpoint, however many came to nothing since."""
+    """The base is the last *successful* checkpoint, however many came to nothing since."""
     tasks = full(store)
     for number in range(2, 22):
         fill(tasks, [number], "changed")
@@ -109,7 +109,7 @@ def test_the_same_instance_goes_on_incrementally_after_a_restore(store: Checkpoi
 
 
 def test_another_instance_writes_everything_anew_and_stands_alone(tmp_path: Path, store: CheckpointStore) -> None:
-    """M19: after job 2's first checkpoint job 1's folder may go."""
+    """After job 2's first checkpoint job 1's folder may go."""
     taken = full(store).checkpoint(2)
     other = CheckpointStore(tmp_path / "wordy2", fsync=False)
     second = Tasks(other, CONFIG, 1, taken.location, 2)
@@ -124,7 +124,7 @@ def test_another_instance_writes_everything_anew_and_stands_alone(tmp_path: Path
 
 
 def test_a_changed_parallelism_writes_everything_anew(store: CheckpointStore) -> None:
-    """T45: the old segments overlap tasks that no longer are; what follows names none of them."""
+    """The old segments overlap tasks that no longer are; what follows names none of them."""
     taken = full(store, 2).checkpoint(2)
     three = Tasks(store, CONFIG, 3, taken.location, 2)
     anew = three.checkpoint(3)

@@ -1,4 +1,4 @@
-"""Copies in a second store: always some complete checkpoint, no more than is needed, nothing left (M25-M32)."""
+"""Copies in a second store: always some complete checkpoint, no more than is needed, nothing left."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def naming(paths: set[str]) -> Metadata:
 
 @given(new=NAMES, old=st.lists(NAMES, max_size=3), kept=st.lists(NAMES, max_size=2))
 def test_three_sets(new: set[str], old: list[set[str]], kept: list[set[str]]) -> None:
-    """M27: only new is copied, only old deleted, both skipped; nothing that is needed is deleted."""
+    """Only new is copied, only old deleted, both skipped; nothing that is needed is deleted."""
     sets = compare(naming(new), [naming(paths) for paths in old], [naming(paths) for paths in kept])
     there = set().union(*old)
     assert {ref.path for ref in sets.copy} == new - there
@@ -116,7 +116,7 @@ def test_a_copy_takes_only_what_is_missing(
 def test_the_newest_comes_first_and_savepoints_are_never_left_out(
     source: CheckpointStore, target: CheckpointStore, replicator: Replicator
 ) -> None:
-    """M31: what was missed meanwhile is older and of no interest."""
+    """What was missed meanwhile is older and of no interest."""
     take(source, 1, 2, 3, 4, 5)
     records = records_of(source)
     records[1].kind = SAVEPOINT
@@ -188,7 +188,6 @@ def test_an_empty_record_removes_nothing(
 def test_parsed_metadata_is_remembered_and_not_without_bound(
     source: CheckpointStore, target: CheckpointStore, replicator: Replicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M29."""
     reads: list[int] = []
     real = CheckpointStore.load_metadata
 
@@ -210,7 +209,7 @@ def test_parsed_metadata_is_remembered_and_not_without_bound(
 
 
 def test_killed_at_random_fifty_times_there_is_always_something_to_restore(tmp_path: Path) -> None:
-    """M26: metadata comes last, so half a copy is no checkpoint."""
+    """Metadata comes last, so half a copy is no checkpoint."""
     source = CheckpointStore(tmp_path / "source" / "wordy1", fsync=False)
     target = CheckpointStore(tmp_path / "replica" / "wordy1", fsync=False)
     with_first = Replicator(target)
@@ -268,7 +267,7 @@ def test_a_process_of_its_own_copies_everything(tmp_path: Path) -> None:
 def test_deletes_that_fail_are_made_up_for(
     source: CheckpointStore, target: CheckpointStore, replicator: Replicator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M32: 30 % of the deletes fail; the sweep at the end leaves no orphan, and nothing needed ever goes."""
+    """30 % of the deletes fail; the sweep at the end leaves no orphan, and nothing needed ever goes."""
     chooser = random.Random(5)
     real = os.unlink
 

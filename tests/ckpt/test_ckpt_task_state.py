@@ -34,7 +34,7 @@ def copied(model: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class Life(RuleBasedStateMachine):
-    """A component through checkpoints, failures and changes of its parallelism (T45)."""
+    """A component through checkpoints, failures and changes of its parallelism."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: len(self.complete) > 2)
     @rule()
     def retire(self) -> None:
-        """M17: what older checkpoints alone name goes."""
+        """What older checkpoints alone name goes."""
         self.complete, gone = self.complete[-2:], self.complete[:-2]
         self.store.discard([taken.metadata for taken, _ in gone], [taken.metadata for taken, _ in self.complete])
 
@@ -159,7 +159,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.number % 4 == 3)
     @rule(back=st.integers(0, 1), parallelism=st.sampled_from([0, 0, 0, 1, 2, 7, 20]), moved=st.booleans())
     def restore(self, back: int, parallelism: int, moved: bool) -> None:
-        """All tasks come back, sometimes from the one before, as others, or from a moved tree (M21)."""
+        """All tasks come back, sometimes from the one before, as others, or from a moved tree."""
         parallelism = parallelism or len(self.tasks.tasks)
         if len(self.complete) <= back:
             location, self.model = "", {}
@@ -205,7 +205,7 @@ def store(tmp_path: Path) -> CheckpointStore:
 
 
 def test_three_tasks_become_seven_become_two(store: CheckpointStore) -> None:
-    """T45: every key moves with its group, and the first checkpoint of the new tasks stands for itself."""
+    """Every key moves with its group, and the first checkpoint of the new tasks stands for itself."""
     config = CheckpointSettings(key_groups=64, inline_max_bytes=0, fsync=False)
     content = {f"word{n}": n for n in range(500)}
     location, tasks = "", Tasks(store, config, 3)

@@ -1,4 +1,4 @@
-"""FileSink: whole files only, and each row once under EFFECTIVELY_ONCE, whatever crashes where (U15, F07)."""
+"""FileSink: whole files only, and each row once under EFFECTIVELY_ONCE, whatever crashes where (F07)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_row_is_published_once_whatever_crashes_where(tmp_path: Path, poin
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_stopped_process_that_goes_on_later_changes_nothing(tmp_path: Path, point: str) -> None:
-    """T19, F10: SIGSTOP anywhere, its successors do all, SIGCONT: nothing that it then does is seen."""
+    """F10: SIGSTOP anywhere, its successors do all, SIGCONT: nothing that it then does is seen."""
     ends = Counter[str]()
     for seed in range(6):
         out = tmp_path / f"out{seed}"

@@ -1,4 +1,4 @@
-"""Sources that rewind and files as a sink, in a whole topology: exact after kill -9 of any task (F01, M12, U15)."""
+"""Sources that rewind and files as a sink, in a whole topology: exact after kill -9 of any task (F01)."""
 
 from __future__ import annotations
 

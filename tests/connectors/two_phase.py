@@ -21,12 +21,12 @@ from typing import Any
 from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import FencedError
 
-#: Runs per crash point, when somebody asks for more or fewer than a test takes; F07 and U15 ask for 20.
+#: Runs per crash point, when somebody asks for more or fewer than a test takes; F07 asks for 20.
 RUNS = int(os.environ.get("HERON_FAULT_RUNS", "0"))
 Tup = namedtuple("Tup", "id values")
 CRASHED = 77
 FENCED = 78
-#: Where F07 and U15 ask for a crash.
+#: Where F07 asks for a crash.
 POINTS = ("before_prepare", "during_prepare", "after_prepare", "after_record", "during_publish", "after_publish",
           "during_ack")  # fmt: skip
 

@@ -23,7 +23,9 @@ def test_hello_gives_both_counters_work(heron: Heron) -> None:
 
 
 def test_make_help_is_aligned() -> None:
-    lines = subprocess.run(["make", "help"], cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
+    # Below another make it would print the folder that it enters.
+    command = ["make", "--no-print-directory", "help"]
+    lines = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(lines) > 8
     names = [line.split()[1] for line in lines]
     starts = {line.index(line.split(maxsplit=2)[2]) for line in lines}

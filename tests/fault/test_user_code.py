@@ -6,7 +6,7 @@ import pytest
 
 from tests.fault.conftest import Verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
 def test_a_slow_bolt(verify: Verify) -> None:
@@ -44,7 +44,7 @@ def test_values_that_cannot_be_decoded(verify: Verify) -> None:
 
 
 def test_a_memory_leak_ends_only_its_task(verify: Verify) -> None:
-    """F25, T36: the reason says so, its siblings are not touched, and a successor works."""
+    """F25: the reason says so, its siblings are not touched, and a successor works."""
     verify("ATLEAST_ONCE", "F25")
 
 

@@ -47,7 +47,7 @@ def test_gives_up_exactly_when_a_budget_within_the_window_is_spent(
 
 @given(st.lists(st.sampled_from([*UNCOUNTED, ExitReason.KILLED, ExitReason.CRASHED]), max_size=50))
 def test_preemptions_and_kills_never_use_up_a_budget(reasons: list[ExitReason]) -> None:
-    """K13: as often as anybody likes, and the process is back within a second."""
+    """As often as anybody likes, and the process is back within a second."""
     history = RestartHistory()
     limits = RestartLimits(budget=3)
     crashed = 0

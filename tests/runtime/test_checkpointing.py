@@ -74,7 +74,7 @@ def calls(out: Path, component: str) -> dict[str, list[list[str]]]:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, asynchronous: bool) -> None:
-    """Spouts rewind, coroutines have ended at each cut, ticks count, the last checkpoint publishes (F01, F02, U15)."""
+    """Spouts rewind, coroutines have ended at each cut, ticks count, the last checkpoint publishes (F01, F02)."""
     submit(heron, out, "--source-pause-ms", 4, *(["--asynchronous"] if asynchronous else []))
     victims = ("container_1_source_1", "container_1_work_3", "container_1_store_4")
     for number, victim in enumerate(victims):
@@ -163,7 +163,7 @@ def test_an_unaligned_checkpoint_under_full_backpressure_restores_what_was_under
 
 
 def test_a_task_that_was_replaced_while_it_stood_still_does_no_harm(heron: Heron, out: Path) -> None:
-    """T19, F10: when it goes on, its frames are refused and counted, and it ends itself."""
+    """F10: when it goes on, its frames are refused and counted, and it ends itself."""
     submit(heron, out, "--source-pause-ms", 1)
     victim = "container_1_work_3"
     when(heron, lambda now: now.completed > 1, "checkpoints")

@@ -64,7 +64,7 @@ def test_all_shapes_are_exact(heron: Heron, out: Path, mode: str, containers: in
     assert [len(part) for part in parts] == [len(range(k, COUNT, 3)) for k in range(3)]
     assert disorder == 0
 
-    # H07, from the metrics: emitted = delivered + discarded, with nothing on its way any more.
+    # From the metrics: emitted = delivered + discarded, with nothing on its way any more.
     when_totals(
         heron,
         "shapes",

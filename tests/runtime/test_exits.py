@@ -50,7 +50,7 @@ def page(heron: Heron, container: int) -> str:
 
 @pytest.mark.parametrize("limit", ["memory_limit_bytes", "memory_soft_limit_bytes"])
 def test_a_leak_ends_only_its_own_task(heron: Heron, out: Path, limit: str) -> None:
-    """F25, T36: out of memory is the reason, with a metric, limit and peak; the neighbours do not notice."""
+    """F25: out of memory is the reason, with a metric, limit and peak; the neighbours do not notice."""
     size = "512MB" if limit == "memory_limit_bytes" else "200MB"
     submit(heron, out, "leak", **{f"instance__{limit}": size}, executor__usage_interval_s=0.1)
     neighbours = {name: heron.pid("exits", name) for name in (SIBLING, "container_1_source_1", "stmgr-1")}
@@ -91,7 +91,7 @@ def memory_group() -> Iterator[Path]:
 
 
 def test_the_kernels_kill_is_told_from_others(memory_group: Path, heron: Heron, out: Path) -> None:
-    """F25, T36: the kernel's counter says that this SIGKILL was for lack of memory."""
+    """F25: the kernel's counter says that this SIGKILL was for lack of memory."""
     join = {"preexec_fn": lambda: (memory_group / "cgroup.procs").write_text("0")}
     heron("submit", "local", PROGRAM, "exits", "--out", out, "--kind", "leak", **join).ok()
     neighbour = heron.pid("exits", SIBLING)
@@ -111,7 +111,7 @@ def test_too_few_files_are_an_error_before_anything_starts(heron: Heron, out: Pa
 
 
 def test_preemptions_use_up_no_budget(heron: Heron, out: Path) -> None:
-    """K13: far more of them than a failing task may have."""
+    """Far more of them than a failing task may have."""
     submit(heron, out, "", executor__restart_budget=2, executor__restart_backoff_s=0.001)
     for times in range(1, 6):
         before = record(heron)
@@ -124,7 +124,7 @@ def test_preemptions_use_up_no_budget(heron: Heron, out: Path) -> None:
 
 
 def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Path) -> None:
-    """K13: three exceptions with a limit of three end it, with the traceback; without poison_tries (F19)."""
+    """Three exceptions with a limit of three end it, with the traceback; without poison_tries (F19)."""
     submit(heron, out, "raise", instance__poison_tries=0, executor__restart_budgets='{"user_exception": 2}')
     heron.when_state("exits", "FAILED", 30.0)
     text = heron("status", "local", "exits").out

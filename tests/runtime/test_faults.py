@@ -110,7 +110,7 @@ def test_orderly_restarts_and_exceptions_lose_nothing_without_acking(heron: Hero
 
 
 def test_after_kill_9_without_acking_every_tuple_is_accounted_for(heron: Heron, out: Path) -> None:
-    """H07 with losses: taken = consumed + discarded, and what is stored is what was consumed."""
+    """With losses: taken = consumed + discarded, and what is stored is what was consumed."""
     heron.submit(PROGRAM, "faults", "--out", out, "--mode", "ATMOST_ONCE", "--containers", 2,
                  "--source-pause-ms", 0.2)  # fmt: skip
     which = names(heron, "faults")

@@ -1,4 +1,4 @@
-"""A replica end to end: checkpoints are copied beside the running topology, and one of them starts it anew (M16, M25)."""
+"""A replica end to end: checkpoints are copied beside the running topology, and one of them starts it anew."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_a_topology_goes_on_from_the_replica_when_its_store_is_gone(heron: Heron
     heron.submit(PROGRAM, "counted", "--out", out, *QUICK, *places, "--restore", replica)
     wait_for(lambda: progress(out, "a") > at, 60, "progress beyond the first run")
     finished_exactly(heron, out, "a")
-    # Its own checkpoints name nothing of the replica (M19).
+    # Its own checkpoints name nothing of the replica.
     shutil.rmtree(replica)
     assert heron("checkpoints", "verify", "local", "counted").code == 0

@@ -69,7 +69,7 @@ def finished_exactly(heron: Heron, out: Path, *letters: str) -> None:
 
 
 def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(heron: Heron, out: Path) -> None:
-    """F01, F03, F10, H14, M24."""
+    """F01, F03, F10."""
     submit(heron, out, "--regions", 2, "--config-property", "heron.tmaster.stmgr_lost_s=2")
     when_newer(heron)
     before, untouched = attempts(heron), pids(heron, "b")
@@ -102,7 +102,7 @@ def test_only_the_connected_region_goes_back_and_the_data_path_needs_no_master(h
 
 
 def test_rescaling_under_load_is_exact_also_when_something_dies_meanwhile(heron: Heron, out: Path) -> None:
-    """T45, F31: 3 -> 7 -> 2 -> 4."""
+    """F31: 3 -> 7 -> 2 -> 4."""
     submit(heron, out, "--counters", 3)
     when_newer(heron)
     for parallelism in (7, 2):
@@ -155,7 +155,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_e
 
 
 def test_verbs_leave_the_result_exact(heron: Heron, out: Path) -> None:
-    """M15, M34: savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""
+    """Savepoint, restore and delete while it runs and while it rests; restart; more containers; settings."""
     submit(heron, out, "--counters", 2)
     when_newer(heron)
     heron("deactivate", "local", "counted").ok()

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def nothing_is_unpickled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A parser that reaches for pickle fails the test (S04)."""
+    """A parser that reaches for pickle fails the test."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something was unpickled")

@@ -1,4 +1,4 @@
-"""A pickle that acts when it is loaded, at every port and in every file: nothing loads it (S04)."""
+"""A pickle that acts when it is loaded, at every port and in every file: nothing loads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutated messages and files at every parser: refused or taken, never a crash, memory flat, nothing unpickled (S04, S11)."""
+"""Mutated messages and files at every parser: refused or taken, never a crash, memory flat, nothing unpickled."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ def test_the_handlers_were_really_asked() -> None:
 
 @pytest.mark.parametrize("kind", [DATA, ACK, FAIL, REGISTER])
 def test_a_few_bytes_never_ask_for_much_memory(kind: frame_pb2.Kind) -> None:
-    """A count, or counts of roots, from which arrays of gigabytes would be made (S11)."""
+    """A count, or counts of roots, from which arrays of gigabytes would be made."""
     switch = Switch(StmgrSettings(), lambda *_: True, lambda: 0.0)
     switch.take_places({1: "spout", 2: "bolt"}, {"spout"}, {})
     switch.attach(switch.tasks[1], b"t:1:1", 1, 100)

@@ -1,4 +1,4 @@
-"""Mutated files at everything that reads one: an error of heronpy or a value, never a crash or a pickle (S04, S11, F23)."""
+"""Mutated files at everything that reads one: an error of heronpy or a value, never a crash or a pickle (F23)."""
 
 from __future__ import annotations
 

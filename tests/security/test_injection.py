@@ -1,4 +1,4 @@
-"""Text of others in logs and on the terminal, names as paths, and what the source may not hold (S01, S02, S03, S04)."""
+"""Text of others in logs and on the terminal, names as paths, and what the source may not hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heronpy.common.ids import name_problem
 from tests.security.evil import EVIL, TERMINAL, program
 from tests.support.command import REPO, Heron
 
-# ---- names (S01) -----------------------------------------------------------------------------------------
+# ---- names -----------------------------------------------------------------------------------------
 
 UP = ["..", "../x", "..\\x", "%2e%2e/x", "..%2fx", "..%252fx", "/etc/passwd", "a/../../b", "x\0y", ".", "a/b", "~/../x",
       "....//x", "\u2024\u2024/x", "C:\\x", "x/", "//x", "a\\..\\b", "..;/x", "x" * 300]  # fmt: skip
@@ -57,7 +57,7 @@ def test_a_program_cannot_choose_such_a_name(heron: Heron, where: str, name: str
     heron.check_clean()
 
 
-# ---- text (S02) ------------------------------------------------------------------------------------------
+# ---- text ------------------------------------------------------------------------------------------
 
 
 def test_text_of_users_acts_on_no_terminal_and_forges_no_record(heron: Heron) -> None:
@@ -91,7 +91,7 @@ def test_an_exception_while_the_program_is_read_acts_on_no_terminal(heron: Heron
     assert not TERMINAL.search(result.out + result.err), result
 
 
-# ---- the source (S03, S04) -------------------------------------------------------------------------------
+# ---- the source -------------------------------------------------------------------------------
 
 #: Where a pickle is read, and why that is the submitter's own: values and state of the topology's own tasks,
 #: its code and configuration, what the simulator wrote itself, a benchmark's own pipe.

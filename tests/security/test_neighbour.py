@@ -1,4 +1,4 @@
-"""Another user of the machine tries every port, socket and file of a default topology: nothing opens (S05, S10).
+"""Another user of the machine tries every port, socket and file of a default topology: nothing opens.
 
 Where the tests run as root the attacker is the user nobody. Elsewhere nobody can become another user: then the
 attacker has the rights of the tests, but no key, and what keeps others from ipc sockets is read from their modes.

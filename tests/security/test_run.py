@@ -1,4 +1,4 @@
-"""A running topology from outside: every door is known and shut, and nothing of a run tells a secret (S05, S10, S13, S17)."""
+"""A running topology from outside: every door is known and shut, and nothing of a run tells a secret."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_every_door_is_known_and_opens_to_the_key_only(encrypted: Heron) -> None
 
 
 def check_page(port: int) -> None:
-    """Read only, and for loopback names only (S06)."""
+    """Read only, and for loopback names only."""
     base = f"http://127.0.0.1:{port}/metrics"
     with urllib.request.urlopen(base, timeout=20) as answer:
         assert b"heron" in answer.read()
@@ -191,7 +191,7 @@ def words_of(status: dict[str, Any]) -> int:
 
 
 def test_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
-    """Files, state, arguments, logs and the output of every verb; also after a kill -9 and an error (S13, S17)."""
+    """Files, state, arguments, logs and the output of every verb; also after a kill -9 and an error."""
     folder = curve.folder_of(str(working_dir(encrypted)))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     secrets = [CANARY.encode()]
@@ -230,7 +230,7 @@ def leaks(root: Path, secrets: list[bytes], but: Path) -> list[str]:
 
 
 def test_mutated_messages_at_the_sockets_of_real_processes(heron: Heron) -> None:
-    """From the same user, so what comes in reaches the handlers. No process ends, memory is flat, words flow (S11)."""
+    """From the same user, so what comes in reaches the handlers. No process ends, memory is flat, words flow."""
     start(heron)
     pages, dice = doors(heron), random.Random(SEED)
     assert {name for name, _ in pages.values()} == {"executor"}, "nothing but metrics pages listens on the network"

@@ -55,7 +55,7 @@ class Verbs:
     # ---- requests -----------------------------------------------------------------------------
 
     def _update(self) -> None:
-        """Another number of tasks of a component, of containers, or both (T45)."""
+        """Another number of tasks of a component, of containers, or both."""
         store, rng = self.cluster.state.store, self.rng
         topology = topology_pb2.Topology.FromString(store.nodes[paths.topology(TOPOLOGY)].data)
         old = plans.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)

@@ -1,4 +1,4 @@
-"""SparkSink under EFFECTIVELY_ONCE: each row in one published batch, whatever crashes where (D12, U15, F07).
+"""SparkSink under EFFECTIVELY_ONCE: each row in one published batch, whatever crashes where (D12, F07).
 
 The gateway's records and folders are the real ones, driven here without Spark: what a batch holds is
 written as it is. The real gateway with real topologies is in tests/connectors/test_exactly_once_topologies.py.
@@ -144,7 +144,7 @@ def test_every_row_is_published_once_whatever_crashes_where(
 def test_a_stopped_process_that_goes_on_later_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    """T19, F10: SIGSTOP anywhere, its successors do all, SIGCONT: nothing that it then does is seen."""
+    """F10: SIGSTOP anywhere, its successors do all, SIGCONT: nothing that it then does is seen."""
     ends = Counter[str]()
     for seed in range(RUNS or 4):
         home = new_home(tmp_path / str(seed), monkeypatch)
@@ -289,7 +289,7 @@ def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) ->
 
 
 def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(home: Path) -> None:
-    """F23, T19: its checkpoint turned out to be damaged after the work was done and before it was published."""
+    """F23: its checkpoint turned out to be damaged after the work was done and before it was published."""
     sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
     feed(sink, 1)
     sink.pre_save("1")

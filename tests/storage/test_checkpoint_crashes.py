@@ -1,4 +1,4 @@
-"""A store that a process left at any point restores (M17, M32, F21, F22): every call that changes a file is one."""
+"""A store that a process left at any point restores (F21, F22): every call that changes a file is one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def whole(store: CheckpointStore) -> list[int]:
 
 
 def nothing_left_over(store: CheckpointStore) -> None:
-    """A sweep leaves what complete checkpoints name, and nothing else (M32)."""
+    """A sweep leaves what complete checkpoints name, and nothing else."""
     kept = [store.load_metadata(number) for number in store.checkpoints()]
     store.sweep(kept, before=1 << 60)
     named = {ref.path for item in kept for ref in files_of(item)} | {f"chk-{item.checkpoint}/metadata" for item in kept}

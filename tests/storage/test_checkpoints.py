@@ -1,4 +1,4 @@
-"""The files of checkpoints: where they lie, what moves, what is damaged, and what a sweep may take (M17-M21, F23)."""
+"""The files of checkpoints: where they lie, what moves, what is damaged, and what a sweep may take (F23)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def files(store: CheckpointStore) -> set[str]:
 
 
 def test_the_layout_is_the_documented_one_and_private(store: CheckpointStore) -> None:
-    """M17: exclusive files in chk-N, shared ones under their hash, one metadata file."""
+    """Exclusive files in chk-N, shared ones under their hash, one metadata file."""
     [metadata] = taken(store, 7)
     shared = {ref.path for ref in files_of(metadata) if ref.path.startswith("shared/")}
     assert files(store) == {"chk-7/metadata", "chk-7/task-1-state-1"} | shared
@@ -59,7 +59,7 @@ def test_the_layout_is_the_documented_one_and_private(store: CheckpointStore) ->
 
 
 def test_metadata_alone_names_all_files_relatively(store: CheckpointStore, tmp_path: Path) -> None:
-    """M18, M20, M21: copying exactly what it names restores, at another path."""
+    """Copying exactly what it names restores, at another path."""
     taken(store, 3)
     [metadata] = taken(store, 7)
     target = tmp_path / "another site" / "somewhere"
@@ -203,7 +203,7 @@ def test_metadata_of_a_later_format_says_so(store: CheckpointStore) -> None:
         store.load_metadata(1)
 
 
-# ---- whose work it is (S04) -------------------------------------------------------------------
+# ---- whose work it is -------------------------------------------------------------------
 
 
 class Bomb:
@@ -215,7 +215,7 @@ class Bomb:
 
 
 def test_no_pickle_is_loaded_from_a_file_that_is_not_what_was_written(store: CheckpointStore, tmp_path: Path) -> None:
-    """S04: content is compared with its hash before any of it is decoded."""
+    """Content is compared with its hash before any of it is decoded."""
     fuse = tmp_path / "fuse"
     tasks = Tasks(store, FILES)
     tasks.state("key")["key"] = {"a": "value"}
@@ -253,7 +253,7 @@ def test_a_topology_without_pickle_loads_none(store: CheckpointStore, tmp_path: 
 def test_metadata_that_others_may_write_is_not_restored(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S04: it vouches for all other files, pickles among them, so it has to be one's own."""
+    """It vouches for all other files, pickles among them, so it has to be one's own."""
     tasks = Tasks(store, FILES)
     fill(tasks, range(3), [1])
     location = tasks.checkpoint(1).location
@@ -285,7 +285,7 @@ class Gone:
     """A class of user code that a later version of it does not have."""
 
 
-# ---- what goes (M32) --------------------------------------------------------------------------
+# ---- what goes --------------------------------------------------------------------------
 
 
 def test_discard_takes_what_only_the_dropped_ones_name(store: CheckpointStore) -> None:

@@ -1,4 +1,4 @@
-"""Which store a topology gets, what each store takes at once, and what happens when one is full (M12)."""
+"""Which store a topology gets, what each store takes at once, and what happens when one is full."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_new_topology_of_the_name_chooses_anew(tmp_path: Path, disks: dict[str
 
 
 def test_when_a_store_is_full_all_processes_move_to_the_next(tmp_path: Path, disks: dict[str, int]) -> None:
-    """M12: new checkpoints go elsewhere, in full; old ones are restorable, and retired where they are."""
+    """New checkpoints go elsewhere, in full; old ones are restorable, and retired where they are."""
     config = settings_of(tmp_path, "a", "b", key_groups=8, inline_max_bytes=0)
     one, other = choice(tmp_path, config), choice(tmp_path, config)
     tasks = Tasks(one.store, config, stores=one)

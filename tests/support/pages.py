@@ -31,7 +31,7 @@ DOCS = REPO / "docs"
 READERS = ("heron logs", "heron top", "heron status", "heron metrics", "heron list", "heron exceptions", "heron checkpoints list",
            "grep", "curl")
 PATIENCE_S = 30.0
-COMMAND_S = 120.0
+COMMAND_S = 240.0
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(\+\d\d:?\d\d)?")

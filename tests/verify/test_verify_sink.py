@@ -1,4 +1,4 @@
-"""The rows of VerifiedSink are those of the restored checkpoint, in the order in which the runtime calls (M17, F23)."""
+"""The rows of VerifiedSink are those of the restored checkpoint, in the order in which the runtime calls (F23)."""
 
 from __future__ import annotations
 

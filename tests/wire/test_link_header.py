@@ -1,4 +1,4 @@
-"""The link header: what was sent is read back, and what was changed on its way is never taken for it (S11, F14)."""
+"""The link header: what was sent is read back, and what was changed on its way is never taken for it (F14)."""
 
 from __future__ import annotations
 

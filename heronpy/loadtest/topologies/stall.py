@@ -1,4 +1,4 @@
-"""A bolt at full speed that stands still for a time: how soon the throughput is what it was (H25).
+"""A bolt at full speed that stands still for a time: how soon the throughput is what it was.
 
     heron submit local stall.py - --spec spec.json
 """
