@@ -162,10 +162,13 @@ def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseExceptio
     task.state = control.TASK_FAILED
     task.control.notify()
     code = int(exit_codes.OK)
+    # There is no emitter to count yet, so this waits by itself.
+    task.progress.resting = True
     while not task.stopping:
         # Frames that are not taken would end each wait at once.
         task.link.receive(_ignore)
-        task.sleep(WAIT_S)
+        if not task.control.inbox:
+            task.link.wait(WAIT_S)
         while task.control.inbox:
             kind, _ = task.control.inbox.popleft()
             task.stopping = task.stopping or kind in ("stop_task", "refused")
