@@ -12,7 +12,7 @@ from heronpy.common.logs import capture_prints, setup
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 
-from .shell import run
+from .lifecycle import run
 
 
 def main(argv: list[str] | None = None) -> int:

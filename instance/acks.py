@@ -39,7 +39,7 @@ class BoltAcks:
         self._task_id = task_id
         self._send = send
         self._settle = settle
-        self._acking = acking
+        self.acking = acking
         self._metric = count
         self.acked: list[HeronTuple] = []
         self._failed: list[HeronTuple] = []
@@ -67,7 +67,7 @@ class BoltAcks:
                 failed = self._not_acked_before()
             self._failed = []
             self._failed_at.clear()
-        if not self._acking:
+        if not self.acking:
             for kind, tuples in ((ACK, acked), (FAIL, failed)):
                 if tuples:
                     self._only_count(kind, tuples)
@@ -106,7 +106,7 @@ class BoltAcks:
 
     def give_up(self, envelope: Any, kind: Kind) -> None:
         """Ack or fail all tuples of a tracked frame that is not opened; its arrays fit (wire.frames.fits)."""
-        if not self._acking or not envelope.tracked:
+        if not self.acking or not envelope.tracked:
             return
         frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
         frame.track(envelope)
@@ -163,9 +163,7 @@ class BoltAcks:
     def _send_roots(self, frame: InFrame, indices: Any, kind: Kind) -> None:
         places = indices
         if frame.root_counts is not None:
-            places = np.concatenate(
-                [np.arange(*frame.span(i)) for i in indices] or [np.empty(0, dtype=np.int64)]
-            )
+            places = np.concatenate([np.arange(*frame.span(i)) for i in indices] or [np.empty(0, dtype=np.int64)])
         roots, tasks = frame.roots[places], frame.root_tasks[places]
         values: Array64 = frame.values_[places]  # type: ignore[index]
         for task in np.unique(tasks).tolist():

@@ -28,7 +28,7 @@ class Step(Enum):
     HELD = "held"
     #: A frame of a blocked source for which there is no room: the checkpoint is to be declined.
     FULL = "full"
-    #: A barrier of a checkpoint that is over, or of nobody we know.
+    #: A barrier of a checkpoint that is over, or of an unknown source.
     IGNORED = "ignored"
     #: A barrier; others are missing.
     NOTED = "noted"

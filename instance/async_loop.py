@@ -5,8 +5,7 @@ The same frames, acks and flushes as in bolt_loop.py, on an asyncio loop. At mos
 taken, so credit is withheld and backpressure works as for any bolt. A coroutine that raises fails its
 tuple and restarts the task, as a synchronous `process` does.
 
-Invariants: tuples are started in the order they came; frames are reported as consumed in that order,
-too, unless a slow tuple holds up too much. A tuple that was started is never given to the successor.
+Invariants: tuples are started in the order they came. A tuple that was started is never given to the successor.
 """
 
 from __future__ import annotations
@@ -14,9 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from heronpy.net.zsock import readable
@@ -24,6 +20,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2
 
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
+from .in_queue import Entry
 from .link import drain
 from .readiness import ASK_S
 from .task import StopRequested, UserError
@@ -35,17 +32,6 @@ log = logging.getLogger("heron.instance")
 HOUSEKEEPING_S = 0.05
 
 
-@dataclass(slots=True)
-class OpenFrame:
-    """A frame of which some tuples are not done yet."""
-
-    size: int
-    tuples: int
-    left: int
-    #: It was reported as consumed while tuples of it were still in progress.
-    reported: bool = False
-
-
 class AsyncBoltTask(BoltTask):
     """One task of an AsyncBolt."""
 
@@ -54,11 +40,8 @@ class AsyncBoltTask(BoltTask):
         self._loop_watched = -1
         #: The tuple of each running coroutine; None for a tick.
         self._running: dict[asyncio.Task[None], HeronTuple | None] = {}
-        #: By number of the frame; in `_order` those that were not reported as consumed.
-        self._open: dict[int, OpenFrame] = {}
-        self._order: deque[OpenFrame] = deque()
-        #: Bytes and tuples of frames that are done and wait for an older one.
-        self._held_bytes = self._held_tuples = 0
+        #: Frames in progress, by their number.
+        self._open: dict[int, Entry] = {}
         self._failure: BaseException | None = None
         self._ticking = False
 
@@ -90,7 +73,7 @@ class AsyncBoltTask(BoltTask):
 
     async def _turn(self) -> None:
         self._awake.clear()
-        if self.control.inbox:
+        if self.control.interrupted:
             self.serve_inbox()
         self._watch()
         self.link.receive(self.take_frame)
@@ -106,8 +89,7 @@ class AsyncBoltTask(BoltTask):
                 self._ticking = True
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
         self._take_tuples(now)
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
         self.emitter.flush()
         wanted = self.finish_requested and not self._finished and not self.opener.strangers
         if wanted and self._idle() and not self._cut_due():
@@ -126,36 +108,25 @@ class AsyncBoltTask(BoltTask):
             self._loop_watched = -1
         super().on_link_lost()
 
-    def opened(self) -> int:
-        # The current frame is among the open ones.
-        return len(self._order)
-
-    def settle_opened(self) -> None:
-        for entry in islice(self._order, self.settled, None):
-            self.link.consumed(entry.size, entry.tuples)
-        self.settled = max(self.settled, len(self._order))
-
     # ---- tuples -------------------------------------------------------------------------------
 
     def _idle(self) -> bool:
-        return not self.queue and not self.current and not self._running
+        return not self.in_queue.waiting and not self.current and not self._running
 
     def _take_tuples(self, now: float) -> None:
         """Start coroutines up to the bound."""
         if self._cut_due():
             return
-        # Of several tuples in progress nobody could say which one ended the process.
+        # Of several tuples in progress it is not known which one ends the process.
         bound = 1 if self.poison.careful else self.settings.async_concurrency
-        while len(self._running) < bound and not self.link.outbox and (self.current or self.queue):
+        waiting = self.in_queue.waiting
+        while len(self._running) < bound and not self.link.outbox and (self.current or waiting):
             if not self.current:
-                size = self.take_next(now)
-                if not size:
+                if not self.take_next(now):
                     if self._cut_due():
                         return
                     continue
-                entry = OpenFrame(size, len(self.current), len(self.current))
-                self._open[self.current[0].frame.number] = entry
-                self._order.append(entry)
+                self._open[self.current[0].frame.number] = self.entry
             tup = self.current[self._place]
             self._place += 1
             if self._place >= len(self.current):
@@ -214,31 +185,12 @@ class AsyncBoltTask(BoltTask):
     asynchronous = True
 
     def _tuple_done(self, tup: HeronTuple) -> None:
-        number = tup.frame.number
+        number, link = tup.frame.number, self.link
         entry = self._open[number]
-        entry.left -= 1
-        if entry.left:
-            return
-        del self._open[number]
-        if not entry.reported:
-            self._held_bytes += entry.size
-            self._held_tuples += entry.tuples
-            self._report_frames()
-
-    def _report_frames(self) -> None:
-        """Report finished frames in order; frames that are held up by a slow tuple not for ever."""
-        order, link = self._order, self.link
-        while order:
-            entry = order[0]
-            if entry.left and self._held_bytes * 2 < link.window_bytes and self._held_tuples * 2 < link.window_tuples:
-                return
-            order.popleft()
-            if entry.left:
-                entry.reported = True
-            else:
-                self._held_bytes -= entry.size
-                self._held_tuples -= entry.tuples
-            self._frame_done(entry.size, entry.tuples)
+        self.in_queue.done(entry, 1)
+        if not entry.left:
+            del self._open[number]
+            self.in_queue.relieve(link.window_bytes / 2, link.window_tuples / 2)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if self._running.pop(task, None) is None:
@@ -300,9 +252,7 @@ class AsyncBoltTask(BoltTask):
             task.cancel()
         if cancelled:
             await asyncio.wait(cancelled, timeout=self.settings.force_exit_s / 4)
-        given_up = [
-            tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())
-        ]
+        given_up = [tup for task, tup in cancelled.items() if tup is not None and (not task.done() or task.cancelled())]
         if given_up:
             log.warning("%d tuples were in progress and are given up", len(given_up))
             self.metrics.count("__cancelled-tuples", "", len(given_up))
@@ -315,8 +265,7 @@ class AsyncBoltTask(BoltTask):
 
     def last_word(self) -> frame_pb2.Frame:
         """Every tuple that was started is consumed; the successor gets the rest."""
-        current = self._open.get(self.current[0].frame.number) if self.current else None
-        while self._order and self._order[0] is not current:
-            entry = self._order.popleft()
-            self._frame_done(entry.size, entry.tuples)
+        for entry in self._open.values():
+            waiting = len(self.current) - self._place if self.current and entry is self.entry else 0
+            self.in_queue.done(entry, entry.left - waiting)
         return super().last_word()

@@ -5,38 +5,41 @@ credit, so that the other sources flow. Unaligned ones act when they arrive: the
 tuples, and from then on it takes in, and gives credit for, all that comes until every barrier is there,
 whatever its own output is stuck behind (F38).
 
-Invariant: the credit of exactly the first `task.settled` frames (those in progress, then the queue) has
-been returned. What is held back is settled, and goes to the front of the queue when it is released.
+What is held back is aside in the in-queue (in_queue.py), and goes to its front when it is released.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, Frame
 
 from .alignment import Aligner, Channels, Recorder, Step
-from .checkpoints import Checkpoints, Cut
-from .routing import upstream_tasks
+from .checkpoints import Checkpoints, Cut, CutPorts
+from .in_queue import Entry, InQueue, Sized
 from .snapshots import Channel
-
-if TYPE_CHECKING:
-    from .bolt_loop import BoltTask
-
-    Waiting = tuple[frame_pb2.Frame, int]
 
 
 class BoltCheckpoints(Checkpoints):
     """The checkpoints of one bolt task."""
 
     is_source = False
-    task: BoltTask
 
-    def __init__(self, task: BoltTask, plan: plan_pb2.PhysicalPlan, region: Any, settings: Any) -> None:
-        super().__init__(task, plan, region, settings)
-        self.aligner: Aligner[Waiting] = Aligner(upstream_tasks(plan, task.component), settings.alignment_bytes_max)
+    def __init__(
+        self,
+        ports: CutPorts,
+        region: plan_pb2.RegionRecord,
+        settings: Any,
+        state: Any,
+        sources: Iterable[int],
+        queue: InQueue,
+    ) -> None:
+        super().__init__(ports, region, settings, state)
+        self.queue = queue
+        self.aligner: Aligner[Sized] = Aligner(sources, settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
         #: When the first barrier of the alignment came out of the queue, and how long the rest may take.
@@ -44,54 +47,44 @@ class BoltCheckpoints(Checkpoints):
 
     # ---- frames in ----------------------------------------------------------------------------
 
-    def take_restored(self, frames: list[bytes]) -> None:
+    def restore(self) -> list[bytes]:
         """What was on its way to this task when the checkpoint was taken goes first."""
-        task = self.task
+        frames = super().restore()
         for data in frames:
-            frame = Frame.FromString(data)
-            task.queue.append((frame, len(data)))
-            task.settled += 1
-            task.progress.in_tuples += frame.count - frame.skip
-            task.progress.in_bytes += len(data)
+            self.queue.put(Frame.FromString(data), len(data), owes=False)
+        return frames
 
-    def admit(self, frame: frame_pb2.Frame, size: int) -> bool:
-        """A frame arrived: True for data of this attempt, which goes to the queue."""
-        link = self.task.link
+    def admit(self, frame: frame_pb2.Frame, size: int) -> None:
+        """A frame arrived: data and barriers of this attempt go to the queue, others return their credit."""
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip
-                link.received_bytes += size
-                link.received_tuples += tuples
-                link.consumed(size, tuples)
-                self.task.metrics.count("__stateful_stale_tuples", "", tuples)
-            return False
-        if frame.kind == BARRIER:
-            self._arrived(frame, size)
-            return False
-        self.finished_before = False
-        self._channels.count(frame.source_task)
-        return True
+                self.queue.credit(size, tuples)
+                self.ports.metrics.count("__stateful_stale_tuples", "", tuples)
+        elif frame.kind == BARRIER:
+            self._put(frame, size)
+            self._arrived(frame)
+        elif frame.kind == DATA:
+            self.finished_before = False
+            self._channels.count(frame.source_task)
+            self._put(frame, size)
 
-    def queued(self, frame: frame_pb2.Frame, size: int) -> None:
-        """A frame of this attempt was put into the queue; while recording its credit goes back at once."""
+    def _put(self, frame: frame_pb2.Frame, size: int) -> None:
+        """Queue a frame; while recording its credit goes back at once."""
         recorder = self.recorder
+        self.queue.put(frame, size, owes=recorder is None)
         if recorder is None:
             return
         tuples = frame.count - frame.skip
-        self.task.settled += 1
-        self.task.link.consumed(size, tuples)
+        self.queue.credit(size, tuples)
         if not recorder.arrived(size):
             self.recorder = None
             self.decline(recorder.checkpoint, self._too_much("save as under way"))
         elif frame.kind == DATA and recorder.wants(frame.source_task):
             recorder.data(frame.SerializeToString(), tuples)
 
-    def _arrived(self, barrier: frame_pb2.Frame, size: int) -> None:
-        task, checkpoint, source = self.task, barrier.checkpoint, barrier.source_task
-        task.link.received_bytes += size
-        task.progress.in_bytes += size
-        task.queue.append((barrier, size))
-        self.queued(barrier, size)
+    def _arrived(self, barrier: frame_pb2.Frame) -> None:
+        checkpoint, source = barrier.checkpoint, barrier.source_task
         difference = self._channels.difference(source, barrier.channel_frames)
         recorder = self.recorder
         if recorder is not None and checkpoint > recorder.checkpoint:
@@ -101,7 +94,7 @@ class BoltCheckpoints(Checkpoints):
         if difference:
             self.decline(
                 checkpoint,
-                f"{abs(difference)} frames from task {source} to task {task.instance_id} "
+                f"{abs(difference)} frames from task {source} to task {self.ports.instance_id} "
                 f"{'are missing' if difference > 0 else 'came twice'}",
                 lost_data=True,
             )
@@ -114,38 +107,42 @@ class BoltCheckpoints(Checkpoints):
     def ask(self, cut: Cut) -> None:
         super().ask(cut)
         if self.due is cut and cut.unaligned:
-            # Code that works through a large chunk is to come out between two tuples.
-            self.task.control.inbox.append(("late", None))
+            self.ports.interrupt()
 
     # ---- frames out of the queue ----------------------------------------------------------------
 
-    def opens(self, frame: frame_pb2.Frame, size: int) -> bool:
-        """A frame came out of the queue: True when it is data to process now."""
-        task, aligner = self.task, self.aligner
-        if frame.kind == DATA:
-            step = aligner.data(frame.source_task, (frame, size), size)
-            if step is Step.HELD:
-                task.put_aside(size, frame.count - frame.skip)
-            elif step is Step.FULL:
-                task.queue.appendleft((frame, size))
-                self.decline(aligner.checkpoint, self._too_much("hold back"))
-            return step is Step.PROCESS
-        step = Step.IGNORED
-        if not frame.unaligned:
-            step = aligner.barrier(frame.source_task, frame.checkpoint)
+    def next(self) -> Entry | None:
+        """Open the first frame of the queue; None when it was held back or a barrier, or is to be asked for again."""
+        queue, first = self.queue, self.queue.waiting[0]
+        step = self._data(first) if first.frame.kind == DATA else self._barrier(first.frame)
+        if step is Step.PROCESS:
+            return queue.next()
+        if step is Step.HELD:
+            queue.put_aside(queue.next())
+        elif step not in (Step.FULL, Step.OVERTAKEN):
+            queue.done(queue.next(), 0)
+        return None
+
+    def _data(self, entry: Entry) -> Step:
+        aligner, frame = self.aligner, entry.frame
+        step = aligner.data(frame.source_task, (frame, entry.size), entry.size)
+        if step is Step.FULL:
+            self.decline(aligner.checkpoint, self._too_much("hold back"))
+        return step
+
+    def _barrier(self, barrier: frame_pb2.Frame) -> Step:
+        if barrier.unaligned:
+            return Step.IGNORED
+        aligner, settings = self.aligner, self.settings
+        step = aligner.barrier(barrier.source_task, barrier.checkpoint)
         if step is Step.OVERTAKEN:
-            task.queue.appendleft((frame, size))
-            self._release(aligner.end())
-            return False
-        if step in (Step.NOTED, Step.CUT) and len(aligner.blocked) == 1:
+            self.queue.put_first(aligner.end())
+        elif step is not Step.IGNORED and len(aligner.blocked) == 1:
             self._since = time.monotonic()
-            settings = self.settings
-            self._patience_s = settings.savepoint_timeout_s if frame.savepoint else settings.timeout_s
+            self._patience_s = settings.savepoint_timeout_s if barrier.savepoint else settings.timeout_s
         if step is Step.CUT:
-            self.ask(Cut(frame.checkpoint, frame.savepoint, False, self._since))
-        task.progress.in_bytes -= size
-        task.put_aside(size, 0)
-        return False
+            self.ask(Cut(barrier.checkpoint, barrier.savepoint, False, self._since))
+        return step
 
     def check(self, now: float) -> None:
         """Hold nothing back for longer than a checkpoint may take, also while there is no topology master."""
@@ -154,12 +151,8 @@ class BoltCheckpoints(Checkpoints):
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
             self.decline(
                 aligner.checkpoint,
-                f"task {self.task.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
+                f"task {self.ports.instance_id} had no barrier of task {missing} within {self._patience_s:g} s",
             )
-
-    def _release(self, held: list[Waiting]) -> None:
-        """What was held back goes first."""
-        self.task.put_first(held)
 
     def held_bytes(self) -> int:
         """Bytes held back or recorded now."""
@@ -168,7 +161,7 @@ class BoltCheckpoints(Checkpoints):
 
     def _too_much(self, what: str) -> str:
         return (
-            f"task {self.task.instance_id} would have to {what} more than {self.aligner.bytes_max} bytes; "
+            f"task {self.ports.instance_id} would have to {what} more than {self.aligner.bytes_max} bytes; "
             "raise heron.checkpoint.alignment_bytes_max or lessen the load"
         )
 
@@ -179,31 +172,32 @@ class BoltCheckpoints(Checkpoints):
             self._record(cut.checkpoint)
 
     def after_cut(self, cut: Cut) -> None:
-        self._release(self.aligner.abort(cut.checkpoint))
+        self.queue.put_first(self.aligner.abort(cut.checkpoint))
 
     def _record(self, checkpoint: int) -> None:
         """Everything here that lies before its source's barrier belongs to the checkpoint, too."""
-        task = self.task
+        queue = self.queue
         # What an older alignment held back came before everything in the queue.
-        self._release(self.aligner.abort(checkpoint))
+        queue.put_first(self.aligner.abort(checkpoint))
         recorder = Recorder(checkpoint, self.aligner.sources, self.aligner.bytes_max)
         fits = True
-        rest = task.rest_of_current()
-        if rest is not None:
+        for entry in queue.opened():
+            rest = entry.rest()
             fits = recorder.arrived(len(rest.payload))
-            recorder.data(rest.SerializeToString(), rest.count - rest.skip)
-        for frame, size in task.queue:
+            recorder.data(rest.SerializeToString(), entry.left)
+        for entry in queue.waiting:
+            frame = entry.frame
             if frame.kind == BARRIER:
                 if frame.checkpoint == checkpoint:
                     recorder.barrier(frame.source_task)
                 continue
-            fits = recorder.arrived(size)
+            fits = recorder.arrived(entry.size)
             if recorder.wants(frame.source_task):
-                recorder.data(frame.SerializeToString(), frame.count - frame.skip)
+                recorder.data(frame.SerializeToString(), entry.tuples)
         if not fits:
             self.decline(checkpoint, self._too_much("save as under way"))
             return
-        task.settle_queue()
+        queue.settle_all()
         self.recorder = recorder
         self._finish_recording(recorder)
 
@@ -215,5 +209,5 @@ class BoltCheckpoints(Checkpoints):
     def aborted(self, checkpoint: int) -> None:
         if self.recorder is not None and self.recorder.checkpoint <= checkpoint:
             self.recorder = None
-        self._release(self.aligner.abort(checkpoint))
+        self.queue.put_first(self.aligner.abort(checkpoint))
         super().aborted(checkpoint)

@@ -1,7 +1,7 @@
-"""Frames out of outlets: payload, roots and edges of a batch (data-plane.md).
+"""Frames out of outlets: payload, roots and edges of a batch.
 
 A frame stays far below what a link takes: a batch that turns out too large is cut in two, so no tuple
-that was accepted at emit ever harms the link (H35).
+that was accepted at emit ever harms the link.
 
 Pure but for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
 of edges.
@@ -136,9 +136,7 @@ class Batches:
             run_marks = list(run)
             end = place + len(run_marks)
             part, part_kinds = self._part(outlet, values, kinds, place, end)
-            self._send_run(
-                outlet, dest, part, part_kinds, end - place, run_marks if kind else None, start + place
-            )
+            self._send_run(outlet, dest, part, part_kinds, end - place, run_marks if kind else None, start + place)
             place = end
 
     def _part(

@@ -1,6 +1,6 @@
 """The loop of a bolt task.
 
-Frames wait in `queue` in the order they came. A frame is processed in chunks that adapt to a few
+Frames wait in `in_queue` in the order they came. A frame is processed in chunks that adapt to a few
 milliseconds each, so that ticks, control and acks never wait behind a large frame of slow tuples.
 Output is flushed at once when there is nothing more to do, by size and age under load.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 from heronpy.common.errors import TopologyError
@@ -21,11 +20,14 @@ from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
+from .checkpoints import CutPorts
 from .emitter import mark_of
 from .execute_watch import ExecuteWatch
+from .in_queue import Entry, InQueue
 from .opening import FrameOpener
 from .poison import PoisonGuard
-from .readiness import begin_asking
+from .readiness import Readiness
+from .routing import components_of, upstream_tasks
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 
@@ -46,20 +48,17 @@ class BoltTask(Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.queue: deque[tuple[frame_pb2.Frame, int]] = deque()
+        self.in_queue = InQueue(lambda size, tuples: self.link.consumed(size, tuples), self.progress)
+        #: The open frame that the next tuple comes from, its tuples, and how many of them were given to user code.
+        self.entry: Entry
         self.current: list[HeronTuple] = []
-        #: The frame that `current` came in; kept only where checkpoints are taken.
-        self.current_frame: frame_pb2.Frame | None = None
-        #: The credit of so many frames (those in progress, then the queue) is void or was returned already.
-        self.settled = 0
         self._place = 0
-        self._current_bytes = 0
         self._chunk = 1
         self._tick_s: float | None = None
         self._next_tick = 0.0
         self._flushed_at = 0.0
         self._finished = False
-        self.opener = FrameOpener(self)
+        self.opener: FrameOpener
         self.poison = PoisonGuard(self)
         self._execute_watch: ExecuteWatch | None = None
 
@@ -67,16 +66,29 @@ class BoltTask(Task):
 
     def build(self, plan: Any) -> None:
         super().build(plan)
-        begin_asking(self, plan)
-        self.opener.use_serializer(self.user.deserialize, self.settings.allow_pickle)
+        if plan.spouts_held and components_of(plan.topology)[self.component].comp.asks_readiness:
+            now = time.monotonic()
+            limit_s = self.settings.ready_timeout_s
+            self.readiness = Readiness(self.component, self.user.object.is_ready, limit_s, self.control.notify, now)
+            self.ask_readiness(now)
 
-    def take_part(self, plan: Any, region: Any, settings: Any) -> None:
-        self.checkpoints = BoltCheckpoints(self, plan, region, settings)
-        self.checkpoints.take_restored(self.checkpoints.restore())
+    def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> BoltCheckpoints:
+        sources = upstream_tasks(plan, self.component)
+        self.checkpoints = BoltCheckpoints(ports, region, settings, state, sources, self.in_queue)
+        return self.checkpoints
 
     def prepare_delegate(self) -> None:
-        self.acks = BoltAcks(
-            self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count
+        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count)
+        self.opener = FrameOpener(
+            self.acks,
+            self.in_queue,
+            self.progress,
+            self.metrics.count,
+            self.report_exception,
+            # Where checkpoints are taken the tasks of an attempt all start with its plan.
+            may_wait=self.checkpoints is None,
+            deserialize=self.user.deserialize,
+            allow_pickle=self.settings.allow_pickle,
         )
         delegate = self.user.delegate
         delegate.emit = self._emit_any
@@ -90,7 +102,7 @@ class BoltTask(Task):
 
         delegate, bolt = self.user.delegate, self.user.object
         context = self.user.context
-        compiled = self.emitter.compile_emit("bolt", self._emit_special, context, _never)
+        compiled = self.emitter.compile_emit("bolt", self._emit_any, context, _never)
         emit = compiled or self._emit_any
         hooked = context.has_hooks
         delegate.emit = emit
@@ -129,11 +141,6 @@ class BoltTask(Task):
         need_task_ids: bool = False,
     ) -> list[int] | None:
         """`emit` without a fast path, and before it is compiled."""
-        return self._emit_special(tup, stream, anchors, direct_task, need_task_ids)
-
-    def _emit_special(
-        self, tup: Any, stream: str, anchors: Any, direct_task: int | None, need_task_ids: bool
-    ) -> list[int] | None:
         out = self.stream_named(stream)
         mark = mark_of(anchors) if anchors is not None and self.acking else None
         context = self.user.context
@@ -154,6 +161,11 @@ class BoltTask(Task):
         if self.user.context.has_hooks:
             self.user.context.invoke_hook_bolt_fail(tup, (time.monotonic() - tup.creation_time) * 1e9)
 
+    def flush_acks(self, current: list[HeronTuple] | None = None) -> None:
+        """Send the acks and fails; `current` is the frame just processed, if all of it was."""
+        self.acks.flush(current)
+        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+
     def _no_end_of_input(self) -> None:
         raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
 
@@ -163,32 +175,23 @@ class BoltTask(Task):
         if not fits(frame):
             self._misfit(frame, size)
             return
-        checkpoints = self.checkpoints
-        if checkpoints is not None and not checkpoints.admit(frame, size):
-            return
-        if frame.kind != DATA:
-            return
-        if self._next_tick == NEVER:
+        if frame.kind == DATA and self._next_tick == NEVER:
             self._next_tick = time.monotonic() + (self._tick_s or 0.0)
-        self.queue.append((frame, size))
-        tuples = frame.count - frame.skip
-        self.link.received_bytes += size
-        self.link.received_tuples += tuples
-        self.progress.in_tuples += tuples
-        self.progress.in_bytes += size
-        if checkpoints is not None:
-            checkpoints.queued(frame, size)
+        if self.checkpoints is not None:
+            self.checkpoints.admit(frame, size)
+        elif frame.kind == DATA:
+            self.in_queue.put(frame, size)
+        elif frame.kind == BARRIER:
+            self.in_queue.credit(size, 0)
 
     def _misfit(self, frame: frame_pb2.Frame, size: int) -> None:
-        """Refuse a frame whose arrays nobody may read; only its credit is returned."""
+        """Refuse a frame whose arrays must not be read; only its credit is returned."""
         self.metrics.count("__malformed-frames", "", 1)
         if frame.kind in (DATA, BARRIER):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
             log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
             self.opener.count_malformed(tuples)
-            self.link.received_bytes += size
-            self.link.received_tuples += tuples
-            self.link.consumed(size, tuples)
+            self.in_queue.credit(size, tuples)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""
@@ -202,53 +205,11 @@ class BoltTask(Task):
         self._next_tick = NEVER
 
     def on_link_lost(self) -> None:
-        """Frames in the queue are kept: they were delivered, only their credit is void."""
-        self.settled = len(self.queue) + self.opened()
-
-    def opened(self) -> int:
-        """Frames that have left the queue and are not done."""
-        return 1 if self.current else 0
-
-    def settle_opened(self) -> None:
-        """Return the credit of the frames in progress now."""
-        if self.current and not self.settled:
-            self.link.consumed(self._current_bytes, len(self.current))
-            self.settled = 1
-
-    def settle_queue(self) -> None:
-        """Return the credit of everything that is here now."""
-        self.settle_opened()
-        opened = self.opened()
-        for frame, size in islice(self.queue, self.settled - opened, None):
-            self.link.consumed(size, frame.count - frame.skip)
-        self.settled = opened + len(self.queue)
-
-    def put_first(self, frames: list[tuple[frame_pb2.Frame, int]]) -> None:
-        """Frames that were put aside go to the front of the queue; their credit has been returned."""
-        if frames:
-            self.settle_opened()
-            self.queue.extendleft(reversed(frames))
-            self.settled += len(frames)
-
-    def rest_of_current(self) -> frame_pb2.Frame | None:
-        """What is left of the frame in progress, as a frame."""
-        if not self.current or self.current_frame is None:
-            return None
-        rest = frame_pb2.Frame()
-        rest.CopyFrom(self.current_frame)
-        rest.skip = self._place + rest.count - len(self.current)
-        return rest
-
-    def put_aside(self, size: int, tuples: int) -> None:
-        """What was just taken from the queue will not be in progress: return its credit."""
-        if self.settled > self.opened():
-            self.settled -= 1
-        else:
-            self.link.consumed(size, tuples)
+        self.in_queue.lose_link()
 
     def take_plan(self, plan: Any) -> None:
         super().take_plan(plan)
-        self.put_first(self.opener.take_plan(plan, self.components))
+        self.in_queue.put_first(self.opener.take_plan(plan, self.components))
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
@@ -256,28 +217,27 @@ class BoltTask(Task):
                 self._tick_s = interval
                 self._next_tick = time.monotonic() + (interval or 0.0)
 
-    def take_next(self, now: float) -> int:
-        """Open the next frame of the queue as `current`; returns its size, 0 when it held nothing to do."""
-        frame, size = self.queue.popleft()
-        if self.checkpoints is not None:
-            if not self.checkpoints.opens(frame, size):
-                return 0
-            self.current_frame = frame
-        tuples = frame.count - frame.skip
-        if self.opener.waits(frame, size, now):
-            self.put_aside(size, tuples)
-            return 0
+    def take_next(self, now: float) -> bool:
+        """Take the first frame of the queue; True when it is `current` now, False when it held nothing to do."""
+        queue = self.in_queue
+        entry = queue.next() if self.checkpoints is None else self.checkpoints.next()
+        if entry is None:
+            return False
+        self.entry = entry
+        if self.opener.waits(entry.frame, entry.size, now):
+            queue.put_aside(entry)
+            return False
         self._place = 0
         try:
-            self.current = self.opener.open(frame, now)
+            self.current = self.opener.open(entry.frame, now)
         except Exception as error:
-            self.opener.refuse(frame, error)
-        if self.current:
-            return size
-        self.progress.in_tuples -= tuples
-        self.progress.in_bytes -= size
-        self.put_aside(size, tuples)
-        return 0
+            self.opener.refuse(entry.frame, error)
+        if not self.current:
+            queue.done(entry, entry.left)
+            return False
+        if self.checkpoints is None:
+            del entry.frame  # only checkpoints need the payload again
+        return True
 
     # ---- the loop -------------------------------------------------------------------------------
 
@@ -289,11 +249,12 @@ class BoltTask(Task):
         self._turns()
 
     def _turns(self) -> None:
-        link, queue, inbox, emitter = self.link, self.queue, self.control.inbox, self.emitter
+        link, queue, emitter = self.link, self.in_queue.waiting, self.emitter
+        interrupted = self.control.interrupted
         monotonic = time.monotonic
         age_s = self.settings.batch_age_ms / 1000
         while not self.stopping:
-            if inbox:
+            if interrupted:
                 self.serve_inbox()
                 if self.stopping:
                     return
@@ -321,8 +282,7 @@ class BoltTask(Task):
     def _step(self, now: float) -> None:
         """Process the next chunk of the current frame."""
         if not self.current:
-            self._current_bytes = self.take_next(now)
-            if not self._current_bytes:
+            if not self.take_next(now):
                 return
         current, place = self.current, self._place
         whole = place == 0 and len(current) <= self._chunk
@@ -330,8 +290,7 @@ class BoltTask(Task):
         count = self._process(part)
         after = time.monotonic()
         self._account(part[0], count, after - now)
-        self.acks.flush(current if whole and count == len(part) else None)
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks(current if whole and count == len(part) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
@@ -342,14 +301,13 @@ class BoltTask(Task):
     def _advance(self, count: int) -> None:
         """`count` tuples of the current frame are done."""
         self._place += count
-        tuples = len(self.current)
-        if self._place >= tuples:
-            self.current, self._place = [], 0
-            self._frame_done(self._current_bytes, tuples)
+        if self._place >= len(self.current):
+            self.current = []
+        self.in_queue.done(self.entry, count)
 
     def _process(self, part: list[HeronTuple]) -> int:
-        """Process tuples; returns how many, fewer when a message arrived: user code may have become slow."""
-        process, inbox = self.poison.careful or self.user.object.process, self.control.inbox
+        """Process tuples; returns their number, which is smaller when the loop was interrupted."""
+        process, interrupted = self.poison.careful or self.user.object.process, self.control.interrupted
         if self.opener.damaged:
             process = self.poison.sparing(process)
         tup = part[0]
@@ -359,12 +317,12 @@ class BoltTask(Task):
                     start = time.monotonic()
                     process(tup)
                     self.user.context.invoke_hook_bolt_execute(tup, (time.monotonic() - start) * 1e9)
-                    if inbox:
+                    if interrupted:
                         break
             else:
                 for tup in part:
                     process(tup)
-                    if inbox:
+                    if interrupted:
                         break
         except (StopRequested, UserError):
             self._broke_off(part.index(tup) + 1)
@@ -384,8 +342,7 @@ class BoltTask(Task):
     def _broke_off(self, count: int) -> None:
         """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
         self.progress.executed += count
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
         self._advance(count)
 
     def _account(self, first: HeronTuple, count: int, took: float) -> None:
@@ -402,22 +359,13 @@ class BoltTask(Task):
             metrics.count("__execute-time-ns", source, each * number)
             metrics.observe("__execute-latency", source, each, number)
 
-    def _frame_done(self, size: int, tuples: int) -> None:
-        self.progress.in_tuples -= tuples
-        self.progress.in_bytes -= size
-        if self.settled:
-            self.settled -= 1
-        else:
-            self.link.consumed(size, tuples)
-
     def _tick(self, now: float) -> None:
         """Ticks that were missed while user code was busy are not made up for."""
         self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
         self.guard(self.user.object.process_tick, tick)
-        self.acks.flush()
-        self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
+        self.flush_acks()
 
     def _finish(self) -> None:
         """All input has ended: the bolt's last word."""
@@ -454,17 +402,14 @@ class BoltTask(Task):
             # The successor starts from a checkpoint.
             return frame
         self.opener.give_up_all()
-        if self.settled:
-            # The stream manager they came from is gone, so nobody can send them again.
-            lost = len(self.current) - self._place
-            for waiting, _ in islice(self.queue, self.settled - bool(self.current)):
-                lost += waiting.count - waiting.skip
+        frame.skip = self.in_queue.skip()
+        lost = self.in_queue.unreturnable()
+        if lost:
+            # The stream manager that they came from is gone, so they cannot be sent again.
             log.warning("%d tuples of an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
             if not self.acking:
                 self.progress.lost += lost
-        elif self.current:
-            frame.skip = self._place + (self.current[0].frame.count - len(self.current))
         return frame
 
 

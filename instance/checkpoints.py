@@ -15,8 +15,9 @@ import inspect
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -27,21 +28,13 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import BARRIER, Frame
 
 from .attempt import region_of
-from .restoring import open_state
-from .routing import downstream_tasks
+from .metrics import TaskMetrics
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
-
-if TYPE_CHECKING:
-    from .task import Task
 
 log = logging.getLogger("heron.instance")
 
 #: Messages of the topology master that are for this module.
 KINDS = frozenset(("trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted", "snapshot_written"))
-#: What initialize() emits waits for the start; at most so many times the out-queue.
-EARLY_MAX = 8
-#: While a task waits for the start of its region it looks up so often, at least.
-WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +48,42 @@ class Cut:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class CutPorts:
+    """What checkpoints know and use of their task; the callables are for its thread."""
+
+    task_id: int
+    epoch: int
+    component: str
+    instance_id: str
+    metrics: TaskMetrics
+    #: What initialize() emits waits for the start of the region: at most this many bytes.
+    early_bytes_max: int
+    user_object: Callable[[], Any]
+    #: What the task tells of itself in a snapshot.
+    describe: Callable[[], TaskSnapshot]
+    #: Call user code; what it raises restarts the task.
+    guard: Callable[..., Any]
+    report_exception: Callable[[Exception], None]
+    #: Everything that was emitted and is still buffered leaves.
+    flush: Callable[[], None]
+    #: The tasks that get a barrier of this one.
+    receivers: Callable[[], Iterable[int]]
+    send: Callable[[bytes, int], None]
+    send_control: Callable[[bytes], None]
+    #: A message for the stream manager; one for the loop of the task, from any thread; a status now.
+    tell: Callable[[Any], None]
+    deliver: Callable[[str, Any], None]
+    notify: Callable[[], None]
+    #: Make the loop stop at the next tuple boundary.
+    interrupt: Callable[[], None]
+
+
 class Checkpoints:
     """One task's checkpoints, of one attempt. All methods are for the task's thread."""
 
-    def __init__(
-        self, task: Task, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, settings: Any
-    ) -> None:
-        self.task = task
+    def __init__(self, ports: CutPorts, region: plan_pb2.RegionRecord, settings: Any, state: Any) -> None:
+        self.ports = ports
         self.settings = settings
         self.attempt = int(region.attempt)
         self.restored_from = int(region.checkpoint)
@@ -69,10 +91,8 @@ class Checkpoints:
         self.started = False
         #: The state is loaded and the task initialised: the status tells the attempt from now on.
         self.restored = False
-        self.state = open_state(task, plan, settings)
-        self.writer = SnapshotWriter(
-            self.state, settings.fork_above_bytes, settings.inline_max_bytes, self._written
-        )
+        self.state = state
+        self.writer = SnapshotWriter(state, settings.fork_above_bytes, settings.inline_max_bytes, self._written)
         #: There is something for `work`, at the latest once the region has started.
         self.pending = False
         self.due: Cut | None = None
@@ -91,15 +111,14 @@ class Checkpoints:
     # ---- start --------------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Load the state; returns the frames that were on their way to this task. Any error will do."""
+        """Load the state; returns the frames that were on their way to this task. Raises any error."""
         start = time.monotonic()
         frames: list[bytes] = self.state.restore(self.location, self.attempt)
-        self.task.user.know_state(self.attempt, self.state)
         if self.location:
             snapshot = self.state.restored
             self.finished_before = snapshot is not None and snapshot.finished
-            self.task.metrics.count("__stateful_restore_count", "", 1)
-            self.task.metrics.count("__stateful_restore_time", "", (time.monotonic() - start) * 1000)
+            self.ports.metrics.count("__stateful_restore_count", "", 1)
+            self.ports.metrics.count("__stateful_restore_time", "", (time.monotonic() - start) * 1000)
             log.info("restored checkpoint %d as attempt %d", self.restored_from, self.attempt)
         return frames
 
@@ -108,7 +127,7 @@ class Checkpoints:
         for name in ("pre_save", "post_save", "pre_restore"):
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
-                    f"{name} of component {self.task.component} is a coroutine; make it a plain method, "
+                    f"{name} of component {self.ports.component} is a coroutine; make it a plain method, "
                     "it is called while no tuple is in progress"
                 )
 
@@ -117,26 +136,12 @@ class Checkpoints:
         if isinstance(component, TwoPhaseStatefulComponent):
             component.pre_restore(str(self.restored_from))
 
-    def await_start(self) -> None:
-        """Wait until every task of the region has restored, then send what initialize() emitted."""
-        task = self.task
-        self.restored = True
-        task.set_state(control.TASK_RESTORED)
-        while not self.started and not task.stopping:
-            if task.control.inbox:
-                task.serve_inbox()
-                continue
-            task.link.receive(task.take_frame)
-            task.turn(time.monotonic())
-            task.sleep(WAIT_S)
-        self._release_early()
-
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         """A new plan may say that the region starts. A process that came too late for it waits for the next attempt."""
-        region = region_of(plan, self.task.component)
+        region = region_of(plan, self.ports.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
-        self.started = self.restored and region.epochs.get(self.task.task_id, self.task.epoch) == self.task.epoch
+        self.started = self.restored and region.epochs.get(self.ports.task_id, self.ports.epoch) == self.ports.epoch
 
     # ---- frames out ---------------------------------------------------------------------------
 
@@ -144,34 +149,35 @@ class Checkpoints:
         """Send a data frame and count it; before the start it waits."""
         if not tuples:
             # Acks and roots: there are none in this mode.
-            self.task.link.send_control(data)
+            self.ports.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
         if self.started:
-            self.task.link.send(data, tuples)
+            self.ports.send(data, tuples)
             return
         self._early.append((data, tuples))
         self._early_bytes += len(data)
-        limit = self.task.settings.out_queue_bytes_max * EARLY_MAX
+        limit = self.ports.early_bytes_max
         if self._early_bytes > limit:
             raise TopologyError(
-                f"component {self.task.component} emitted more than {limit} bytes in initialize(), where nothing can "
+                f"component {self.ports.component} emitted more than {limit} bytes in initialize(), where nothing can "
                 "be sent yet; emit from next_tuple or process instead"
             )
 
-    def _release_early(self) -> None:
+    def release_early(self) -> None:
+        """Send what initialize() emitted, if the region has started."""
         if self.started:
             for data, tuples in self._early:
-                self.task.link.send(data, tuples)
+                self.ports.send(data, tuples)
             self._early.clear()
 
     def _send_barriers(self, cut: Cut) -> None:
         """In line with the data: what came before belongs to the checkpoint."""
-        task = self.task
-        for dest in downstream_tasks(task.plan, task.component):
+        ports = self.ports
+        for dest in ports.receivers():
             barrier = Frame(
                 kind=BARRIER,
-                source_task=task.task_id,
+                source_task=ports.task_id,
                 dest_task=dest,
                 attempt=self.attempt,
                 checkpoint=cut.checkpoint,
@@ -179,7 +185,7 @@ class Checkpoints:
                 unaligned=cut.unaligned,
                 savepoint=cut.savepoint,
             )
-            task.link.send(barrier.SerializeToString(), 0)
+            ports.send(barrier.SerializeToString(), 0)
 
     # ---- notes --------------------------------------------------------------------------------
 
@@ -240,18 +246,18 @@ class Checkpoints:
     def _make(self, cut: Cut) -> None:
         """The synchronous part of a checkpoint; the task is held up for as long as it takes."""
         start = time.monotonic()
-        task = self.task
-        checkpoint = cut.checkpoint
+        ports, checkpoint = self.ports, cut.checkpoint
         self.ended = max(self.ended, checkpoint)
         try:
-            if isinstance(task.user.object, StatefulComponent):
-                call_pre_save(task.user.object, str(checkpoint))
+            component = ports.user_object()
+            if isinstance(component, StatefulComponent):
+                call_pre_save(component, str(checkpoint))
         except Exception as error:
             self._decline_for(checkpoint, "pre_save", error)
             return
         self._cut_here.add(checkpoint)
         try:
-            task.emitter.send_buffered()
+            ports.flush()
             self._send_barriers(cut)
             job = self._job(cut, self.state.capture(checkpoint))
             job.records = cut.unaligned and not self.is_source
@@ -260,33 +266,23 @@ class Checkpoints:
             self.writer.start(job)
             self.after_start(cut)
         except SnapshotFailed as error:
-            self.decline(checkpoint, f"task {task.instance_id} could not write its state: {error}")
+            self.decline(checkpoint, f"task {ports.instance_id} could not write its state: {error}")
         except Exception as error:
             self._decline_for(checkpoint, "the state", error)
         finally:
             self.after_cut(cut)
-        task.metrics.observe("__stateful_sync_time", "", (time.monotonic() - start) * 1e9, 1)
-        task.metrics.observe("__stateful_align_time", "", (start - cut.since) * 1e9, 1)
+        ports.metrics.observe("__stateful_sync_time", "", (time.monotonic() - start) * 1e9, 1)
+        ports.metrics.observe("__stateful_align_time", "", (start - cut.since) * 1e9, 1)
 
     def _job(self, cut: Cut, capture: Any) -> Job:
-        task, settings = self.task, self.settings
-        timeout_s = settings.savepoint_timeout_s if cut.savepoint else settings.timeout_s
+        timeout_s = self.settings.savepoint_timeout_s if cut.savepoint else self.settings.timeout_s
         now = time.monotonic()
-        return Job(
-            cut.checkpoint,
-            capture,
-            TaskSnapshot(
-                task_id=task.task_id,
-                component=task.component,
-                component_index=self.state.index,
-                attempt=self.attempt,
-                align_s=now - cut.since,
-                finished=task.state == control.TASK_FINISHED or self.finished_before,
-                emitted=task.emitter.emitted(),
-                executed=task.progress.executed,
-            ),
-            deadline=now + timeout_s,
-        )
+        snapshot = self.ports.describe()
+        snapshot.component_index = self.state.index
+        snapshot.attempt = self.attempt
+        snapshot.align_s = now - cut.since
+        snapshot.finished = snapshot.finished or self.finished_before
+        return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:
         """The state is captured; a bolt's unaligned cut begins to record here."""
@@ -295,24 +291,22 @@ class Checkpoints:
         """The cut is over, whatever came of it."""
 
     def _decline_for(self, checkpoint: int, what: str, error: Exception) -> None:
-        self.task.report_exception(error, startup=False)
-        name = self.task.instance_id
-        self.decline(
-            checkpoint, f"{what} of task {name} could not be saved: {type(error).__name__}: {str(error)[:500]}"
-            if what != "pre_save" else f"pre_save of task {name} raised {type(error).__name__}: {str(error)[:500]}"
-        )  # fmt: skip
+        self.ports.report_exception(error)
+        verb = "raised" if what == "pre_save" else "could not be saved:"
+        cause = f"{type(error).__name__}: {str(error)[:500]}"
+        self.decline(checkpoint, f"{what} of task {self.ports.instance_id} {verb} {cause}")
 
     def decline(self, checkpoint: int, error: str, lost_data: bool = False) -> None:
-        """Tell the topology master that this checkpoint cannot be."""
+        """Tell the topology master that this task cannot take part in this checkpoint."""
         log.warning("checkpoint %d: %s", checkpoint, error)
-        self.task.control.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
+        self.ports.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
         self.aborted(checkpoint)
 
     def _answer(self, checkpoint: int, **content: Any) -> control.TaskCheckpoint:
         return control.TaskCheckpoint(
             checkpoint=checkpoint,
-            task_id=self.task.task_id,
-            epoch=self.task.epoch,
+            task_id=self.ports.task_id,
+            epoch=self.ports.epoch,
             attempt=self.attempt,
             **content,
         )
@@ -320,12 +314,12 @@ class Checkpoints:
     def _written(self, checkpoint: int, snapshot: TaskSnapshot | None, error: str) -> None:
         """The writer is done; called in any thread. The task learns it before the topology master answers."""
         if snapshot is None:
-            problem = f"task {self.task.instance_id} could not write its state: {error}"
+            problem = f"task {self.ports.instance_id} could not write its state: {error}"
             answer = self._answer(checkpoint, error=problem)
         else:
             answer = self._answer(checkpoint, snapshot=snapshot)
-        self.task.control.deliver("snapshot_written", (checkpoint, snapshot))
-        self.task.control.tell(answer)
+        self.ports.deliver("snapshot_written", (checkpoint, snapshot))
+        self.ports.tell(answer)
 
     def _persisted(self, checkpoint: int, snapshot: TaskSnapshot | None) -> None:
         if checkpoint not in self._cut_here:
@@ -334,7 +328,7 @@ class Checkpoints:
             self.aborted(checkpoint)
             return
         self.state.persisted(checkpoint, snapshot)
-        metrics = self.task.metrics
+        metrics = self.ports.metrics
         metrics.observe("__stateful_async_time", "", snapshot.async_s * 1e9, 1)
         metrics.gauge("__stateful_state_size", "", snapshot.total_bytes)
 
@@ -355,11 +349,11 @@ class Checkpoints:
         if checkpoint in self._cut_here:
             self._cut_here = {cut for cut in self._cut_here if cut > checkpoint}
             self.state.completed(checkpoint)
-            component = self.task.user.object
+            component = self.ports.user_object()
             if isinstance(component, TwoPhaseStatefulComponent):
-                self.task.guard(component.post_save, str(checkpoint))
+                self.ports.guard(component.post_save, str(checkpoint))
         self.committed = max(self.committed, checkpoint)
-        self.task.control.notify()
+        self.ports.notify()
 
     def held_bytes(self) -> int:
         """Bytes held back by barriers."""
@@ -368,4 +362,3 @@ class Checkpoints:
     def close(self) -> None:
         """The process ends: so does what writes for it."""
         self.writer.cancel(1 << 62)
-

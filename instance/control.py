@@ -32,14 +32,14 @@ log = logging.getLogger("heron.control")
 REGISTER_RETRY_S = 0.5
 #: A stream manager that was restarted is found again within this.
 RECONNECT_MAX_MS = 100
-#: A loop that has been in user code for so long is asked to come out between two tuples.
+#: A loop that has been in user code for longer is interrupted at the next tuple boundary.
 LATE_S = 0.1
 #: Heartbeats that say the same before they become rarer.
 CALM_AFTER = 3
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
 #: Messages for the stream manager that wait for a registration.
-LETTERS_MAX = 1000
+OUTBOX_MAX = 1000
 
 
 class ControlThread(threading.Thread):
@@ -75,10 +75,12 @@ class ControlThread(threading.Thread):
         #: The counters that the last status carried.
         self.sent: tuple[int, ...] = ()
         self.inbox: deque[tuple[str, Any]] = deque(maxlen=INBOX_MAX)
+        #: Not empty: the loop is to stop at the next tuple boundary and serve its inbox, which may be empty.
+        self.interrupted: deque[bool] = deque(maxlen=1)
         self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._own_in, self._own_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._outbox: deque[Any] = deque()
-        self._letters: deque[Any] = deque(maxlen=LETTERS_MAX)
+        self._to_executor: deque[Any] = deque()
+        self._to_stmgr: deque[Any] = deque(maxlen=OUTBOX_MAX)
         self._stopping = False
         self._registered = self._disconnected = False
         self._request = 0
@@ -102,12 +104,12 @@ class ControlThread(threading.Thread):
 
     def publish(self, message: Any) -> None:
         """Send a message to the executor (an ExceptionReport or MetricsReport)."""
-        self._outbox.append(message)
+        self._to_executor.append(message)
         _poke(self._own_out)
 
     def tell(self, message: Any) -> None:
         """Send a message to the stream manager, once registered with one, ahead of later statuses; from any thread."""
-        self._letters.append(message)
+        self._to_stmgr.append(message)
         _poke(self._own_out)
 
     def stop(self, timeout_s: float) -> None:
@@ -116,8 +118,13 @@ class ControlThread(threading.Thread):
         _poke(self._own_out)
         self.join(timeout_s)
 
+    def interrupt(self) -> None:
+        """Make the loop stop at the next tuple boundary; from any thread."""
+        self.interrupted.append(True)
+
     def drain_wake(self) -> None:
-        """Empty the wake pipe; the loop calls it before it reads the inbox."""
+        """Forget what the loop was interrupted and woken for; it calls this before it reads the inbox."""
+        self.interrupted.clear()
         drain(self.wake_fd)
 
     # ---- the thread -----------------------------------------------------------------------------
@@ -134,7 +141,7 @@ class ControlThread(threading.Thread):
         try:
             self._serve(dealer, monitor, push)
         except Exception:
-            # Without heartbeats nobody would know what this task does: let its successor take over.
+            # Without heartbeats this task would look dead: let its successor take over.
             log.exception("the control thread failed")
             self.deliver("stop_task", control.StopTask(reason="its control thread failed"))
         dealer.disable_monitor()
@@ -159,8 +166,8 @@ class ControlThread(threading.Thread):
             if now >= next_metrics:
                 next_metrics = now + self._pause(self._metrics_s)
                 self._push(push, self._report())
-            while self._outbox:
-                self._push(push, self._outbox.popleft())
+            while self._to_executor:
+                self._push(push, self._to_executor.popleft())
             if self._stopping:
                 self._send_status(dealer)
                 self._push(push, self._report())
@@ -193,12 +200,12 @@ class ControlThread(threading.Thread):
         """Send a status; True when it says the same as the one before."""
         if not self._registered:
             return False
-        while self._letters and _try_send(dealer, wrap(self._letters[0])):
-            self._letters.popleft()
+        while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):
+            self._to_stmgr.popleft()
         status = self._status()
         _try_send(dealer, wrap(control.InstanceStatus(status=status)))
-        if status.loop_age_s > LATE_S and not self.inbox:
-            self.deliver("late", None)
+        if status.loop_age_s > LATE_S:
+            self.interrupt()
         before, self.sent = self.sent, activity_of(status)
         return self.sent == before
 
@@ -251,6 +258,7 @@ class ControlThread(threading.Thread):
     def deliver(self, kind: str, body: Any) -> None:
         """Put a message into the inbox and wake the loop; also called by signal handlers."""
         self.inbox.append((kind, body))
+        self.interrupt()
         _poke(self._wake_out)
 
 

@@ -1,7 +1,7 @@
 """What a task reads before it starts: the topology, and which component the packing plan gives to it.
 
 Both come from the state manager. While that is away, the copies stand that the container has: so a task
-that dies in an outage comes back in it (T22). A copy is written whole, beside the sockets of the topology.
+that dies in an outage comes back in it. A copy is written whole, beside the sockets of the topology.
 """
 
 from __future__ import annotations

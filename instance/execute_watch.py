@@ -22,9 +22,8 @@ import zmq
 
 from heronpy.common import exit_codes
 from heronpy.common.units import format_duration
-from heronpy.proto import control_pb2 as control
 
-from .reports import loop_age_s
+from .reports import exception_report
 from .tuples import HeronTuple
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class ExecuteWatch(threading.Thread):
         seen: HeronTuple | None = None
         since = 0.0
         while not self._stop.wait(pause_s):
-            if loop_age_s(self._task) < pause_s:
+            if self._task.progress.loop_age_s() < pause_s:
                 seen = None
                 continue
             now = time.monotonic()
@@ -90,22 +89,7 @@ class ExecuteWatch(threading.Thread):
         log.error("%s", text)
         try:
             self._poison.overran(tup, text)
-            now = time.time()
-            task.control.publish(
-                control.ExceptionReport(
-                    process=task.instance_id,
-                    task_id=task.task_id,
-                    component=task.component,
-                    instance_id=task.instance_id,
-                    container=task.container,
-                    type="ExecuteTimeout",
-                    message=message,
-                    traceback=text[-65536:],
-                    first_at=now,
-                    last_at=now,
-                    count=1,
-                )
-            )
+            task.control.publish(exception_report(task, "ExecuteTimeout", message, text))
             task.control.stop(LAST_WORDS_S)
             # The sockets of the hanging thread stay open, so this only gives the others time to empty.
             ending = threading.Thread(target=zmq.Context.instance().term, daemon=True)

@@ -1,7 +1,7 @@
 """User code that forks: the child is no task, so it leaves the runtime at once.
 
 A forked child has a copy of the task's sockets, wake pipes and signal handlers, but not its threads. What it
-wrote would mix with what the task writes; SIGTERM would ask a loop to stop that nobody runs. So at the fork the
+wrote would mix with what the task writes; SIGTERM would ask a loop to stop that does not run. So at the fork the
 child lets go of them, and of everything through which the loop reaches the outside: where user code returns
 into the loop, or raises, the child ends. What user code does in the child until then is its own business.
 """
@@ -55,7 +55,7 @@ def by_the_runtime() -> Iterator[None]:
 
 
 class _Left:
-    """Stands where the runtime was: whoever touches it has come back from user code."""
+    """Stands where the runtime was: code that touches it has come back from user code."""
 
     def __getattr__(self, name: str) -> NoReturn:
         _end()
@@ -90,8 +90,8 @@ def _let_go() -> None:
     faulthandler.unregister(signal.SIGUSR1)
     control, link = getattr(_task, "control", None), getattr(_task, "link", None)
     if control is not None:
-        # The loop looks here after each call of user code; what the message says matters to nobody.
-        control.inbox.append(("late", None))
+        # The loop looks at this after each call of user code.
+        control.interrupt()
     _let_go_of_files(control)
     if link is not None:
         link.sock = _Left()

@@ -6,7 +6,7 @@ grants the stream manager absolute totals of bytes and tuples, and returns credi
 or when the task has been idle for a moment.
 
 Invariants: `sent_bytes - credited_bytes` is what the stream manager has not consumed yet;
-`received - consumed` is what waits here.
+`received_bytes - consumed_bytes` is what waits here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from heronpy.common.errors import RemoteWireError
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import CREDIT, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
+#: Frames that use up credit.
+_CREDITED = (DATA, BARRIER)
 
 
 class DataLink:
@@ -51,13 +53,13 @@ class DataLink:
         self.outbox_bytes = self.outbox_tuples = 0
         #: Tuples that were sent over an earlier incarnation and never credited.
         self.lost_tuples = 0
-        #: Tuples that the stream manager has no part in any more, and which process it is.
+        #: Tuples that the stream manager has settled, and which process it is.
         self.settled_tuples = self._stmgr = 0
         #: Frames that the stream manager says it sent and that never came.
         self.gaps = 0
         self.stale_frames = 0
         # inward
-        self.received_bytes = self.received_tuples = 0
+        self.received_bytes = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         self.window_bytes = self.window_tuples = 0
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
@@ -68,7 +70,7 @@ class DataLink:
     def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
         """Start a new incarnation; what waits in the outbox is sent over it.
 
-        Another stream manager process: what the one before had taken and still held died with it (H07).
+        Another stream manager process: what the one before had taken and still held died with it.
         """
         died = stmgr != self._stmgr
         self._stmgr = stmgr
@@ -88,7 +90,7 @@ class DataLink:
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
         self.settled_tuples = 0
         self.received_frames_bytes += self.received_bytes
-        self.received_bytes = self.received_tuples = 0
+        self.received_bytes = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
         self.window_bytes, self.window_tuples = window_bytes, window_tuples
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
@@ -199,6 +201,8 @@ class DataLink:
                 self._credit(frame)
             else:
                 self.received_frames += 1
+                if frame.kind in _CREDITED:
+                    self.received_bytes += len(data)
                 take(frame, len(data))
         return count
 
@@ -236,12 +240,12 @@ class DataLink:
     # ---- waiting ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until a frame comes, somebody writes to the wake descriptor, or the time is over.
+        """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
         The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it.
         select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
         emptied here: its message may have been read before the byte was written, and a byte that stays
-        would keep an idle task awake for ever.
+        would keep an idle task awake.
         """
         woken: list[int] = []
         if self.sock is None:

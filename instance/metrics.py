@@ -51,7 +51,7 @@ class Histogram:
 
 
 class TaskMetrics:
-    """The system metrics of one task; names are those of Heron (heronpy-api.md 1.11)."""
+    """The system metrics of one task; names are those of Heron."""
 
     def __init__(self) -> None:
         self.counters: dict[tuple[str, str], float] = {}

@@ -1,27 +1,28 @@
-"""From a frame to the tuples in it, and what becomes of those that cannot be had.
+"""From a frame to the tuples in it, and what becomes of those that cannot be read.
 
 A value that cannot be decoded costs its own tuple only: the frame is decoded again value by value, and the
 tuple keeps its place in it with DamagedValues, and goes to the dead letters when its turn comes. A frame
 that cannot be split into values is given up as a whole: its tuples are counted and, at least once, acked,
-because the same bytes would come again for ever. A frame of a task that the plan does not have yet waits.
+because the same bytes would come again. A frame of a task that the plan does not have yet waits.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from heronpy.common.errors import WireError
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import ACK, FAIL, unpack16
 
+from .acks import BoltAcks
+from .in_queue import InQueue, Sized
+from .reports import Progress
 from .routing import schemas_of
 from .strangers import Strangers
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
-
-if TYPE_CHECKING:
-    from .bolt_loop import BoltTask
 
 log = logging.getLogger("heron.instance")
 
@@ -29,19 +30,33 @@ log = logging.getLogger("heron.instance")
 class FrameOpener:
     """Opens the frames of one bolt task, for its thread."""
 
-    def __init__(self, task: BoltTask) -> None:
-        self._task = task
+    def __init__(
+        self,
+        acks: BoltAcks,
+        queue: InQueue,
+        progress: Progress,
+        count: Callable[[str, str, float], None],
+        report_exception: Callable[[Exception], None],
+        *,
+        may_wait: bool,
+        deserialize: Callable[[bytes], Any] | None,
+        allow_pickle: bool,
+    ) -> None:
+        self._acks = acks
+        self._queue = queue
+        self._progress = progress
+        self._count = count
+        self._report_exception = report_exception
+        self._may_wait = may_wait
+        self._decode = codec.decoder(deserialize, allow_pickle)
+        self._salvage = codec.salvager(deserialize, allow_pickle)
         self.strangers = Strangers()
         self._components: dict[int, str] = {}
         self._schemas: dict[str, list[tuple[str, int]]] = {}
         #: The frame that was opened last may hold damaged tuples.
         self.damaged = False
 
-    def use_serializer(self, deserialize: Any, allow_pickle: bool) -> None:
-        self._decode = codec.decoder(deserialize, allow_pickle)
-        self._salvage = codec.salvager(deserialize, allow_pickle)
-
-    def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[tuple[frame_pb2.Frame, int]]:
+    def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[Sized]:
         """Read frames by a new plan; returns those that have waited for it."""
         self._schemas = schemas_of(plan.topology)
         # Frames of a task that a rescale removed may still be on their way.
@@ -49,11 +64,8 @@ class FrameOpener:
         return self.strangers.take_known(self._components)
 
     def waits(self, frame: frame_pb2.Frame, size: int, now: float) -> bool:
-        """Whether the frame was put aside until its source is known.
-
-        Where checkpoints are taken the tasks of an attempt all start with its plan.
-        """
-        if frame.source_task in self._components or self._task.checkpoints is not None:
+        """Whether the frame is held here until its source is known; it is aside in the queue then."""
+        if frame.source_task in self._components or not self._may_wait:
             return False
         return self.strangers.hold(frame, size, now)
 
@@ -79,7 +91,7 @@ class FrameOpener:
                 f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
             )
         inner = InFrame(component, name, frame.source_task, frame.count, now)
-        if frame.tracked and self._task.acking:
+        if frame.tracked and self._acks.acking:
             inner.track(frame)
         if kinds is None or widths is None:
             tuples = make_tuples(flat, width, inner)
@@ -93,37 +105,35 @@ class FrameOpener:
     # ---- what cannot be opened ----------------------------------------------------------------
 
     def refuse(self, frame: frame_pb2.Frame, error: Exception) -> None:
-        """Give up a frame that cannot be split into values: the same bytes would come again for ever."""
-        task, tuples = self._task, frame.count - frame.skip
+        """Give up a frame that cannot be split into values: the same bytes would come again."""
+        tuples = frame.count - frame.skip
         log.error("dropped a frame of %d tuples: %s: %s", tuples, type(error).__name__, error)
         if not isinstance(error, WireError):
-            task.report_exception(error, startup=False)
+            self._report_exception(error)
         self.count_malformed(tuples)
-        task.acks.give_up(frame, ACK)
+        self._acks.give_up(frame, ACK)
 
     def count_malformed(self, tuples: int) -> None:
-        """So many tuples could not be read, and nothing is kept of them."""
-        self._task.metrics.count("__malformed-tuples", "", tuples)
-        self._task.progress.lost += tuples
+        """Count tuples that could not be read; nothing is kept of them."""
+        self._count("__malformed-tuples", "", tuples)
+        self._progress.lost += tuples
 
     def give_up_late(self, now: float) -> None:
-        """Strangers that no plan came for."""
+        """Give up the frames whose plan did not come in time."""
         self._lose(self.strangers.take_late(now), "no plan with their source came in time")
 
     def give_up_all(self) -> None:
-        """The task ends, and its stream manager has the credit of what waits here."""
+        """The task ends; the stream manager has the credit of the frames that wait here."""
         self._lose(self.strangers.take_all(), "the task ended before the plan with their source came")
 
-    def _lose(self, frames: list[tuple[frame_pb2.Frame, int]], why: str) -> None:
-        task = self._task
+    def _lose(self, frames: list[Sized], why: str) -> None:
         for frame, size in frames:
             tuples = frame.count - frame.skip
             log.warning("gave up %d tuples of task %d: %s", tuples, frame.source_task, why)
-            task.progress.in_tuples -= tuples
-            task.progress.in_bytes -= size
-            task.metrics.count("__gateway-lost-tuples", "unknown source", tuples)
-            if frame.tracked and task.acking:
-                # Sent again, they may come to one who knows their source.
-                task.acks.give_up(frame, FAIL)
+            self._queue.drop(frame, size)
+            self._count("__gateway-lost-tuples", "unknown source", tuples)
+            if frame.tracked and self._acks.acking:
+                # When they are sent again, the receiver may know their source.
+                self._acks.give_up(frame, FAIL)
             else:
-                task.progress.lost += tuples
+                self._progress.lost += tuples

@@ -6,7 +6,7 @@ and a rewind to a checkpoint. Each failed try is charged to it in the journal; a
 be blamed, and how a charge is taken back, is in poison_charges.py.
 
 How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
-execute_watch.py. A crash leaves nobody to say what was processed, so the successor of a crashed process
+execute_watch.py. A crash leaves no word of what was processed, so the successor of a crashed process
 works carefully: it writes down each tuple before it gives it to user code, and leaves out what has failed
 too often. That costs some microseconds per tuple and ends when as many tuples and as much time have
 passed as may lie between a crash and the return of its tuple. Where something was charged without a crash,
@@ -134,7 +134,7 @@ class PoisonGuard:
         charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
-            # The process ends with this; one that goes on may still end in a way that nobody tells.
+            # The process ends with this; one that goes on may still end without a report.
             self._journal.spoken = self._task.epoch
         self._journal.save()
         if not over:

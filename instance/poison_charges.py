@@ -1,8 +1,8 @@
-"""Who is to blame when a task ends, and what becomes of a tuple that is (F19). Pure.
+"""Which tuple is to blame when a task ends, and what becomes of it (F19). Pure.
 
 A tuple that a spout sends again has a new number, and one that comes again after a rewind may have another
 place, so what is known of it over restarts is its content. Other tuples may have the same content and be
-innocent. Therefore a charge is never for good: a pass of the same content acquits it, time does, and a
+innocent. Therefore a charge is never permanent: a pass of the same content acquits it, time does, and a
 content that was found guilty costs only a `term` of tuples before one is tried again. The term doubles
 each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
 that was charged wrongly costs one dead letter.
@@ -15,17 +15,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Most contents that are remembered.
+#: The most contents that are remembered.
 CHARGES_MAX = 256
 WHY_MAX_CHARS = 16 * 1024
-#: Seconds after the last charge in which nobody failed again.
+#: A charge lapses when no try has failed for this many seconds.
 LAPSE_S = 3600.0
 TERM_MAX = 1 << 16
 
 #: Ends that the tuple in the hands of the process may have caused. A kill from outside ("killed",
-#: "preempted"), a rewind and the loss of the host are nobody's doing.
+#: "preempted"), a rewind and the loss of the host are not caused by a tuple.
 _BY_TUPLE = frozenset({"crashed", "hung", "oom", "user_exception", "own_bug", "ok"})
-#: Of these a process may have told the reason itself, and charged whom it concerns.
+#: For these a process may have told the reason itself, and charged the tuple.
 _MAY_BE_TOLD = frozenset({"user_exception", "oom"})
 
 
@@ -96,11 +96,11 @@ class Charges:
         return None if self._lapsed(charge, now) else charge
 
     def open(self, now: float) -> bool:
-        """Somebody is charged with something."""
+        """A charge is in force."""
         return any(charge.tries and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     def deadly(self, now: float) -> bool:
-        """Somebody must be looked for before it is processed."""
+        """A tuple that may end the process must be looked for before it is processed."""
         return any(charge.deadly and not self._lapsed(charge, now) for charge in self.by_key.values())
 
     @staticmethod

@@ -59,7 +59,7 @@ class Journal:
             return
         except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, ArithmeticError) as error:
             self.charges.by_key.clear()
-            log.warning("%s cannot be read, so tries of poison tuples are counted anew: %s", self._path, error)
+            log.warning("%s cannot be read, so tries of poison tuples are counted from zero: %s", self._path, error)
 
     def save(self) -> None:
         draft = self._path.with_name(self._path.name + ".new")

@@ -4,26 +4,86 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2
 
-from .memory import explain
-
-if TYPE_CHECKING:
-    from .task import Task
-
-
-def loop_age_s(task: Task) -> float:
-    """Seconds since the loop last made a turn; 0 while it waits."""
-    p = task.progress
-    return 0.0 if p.resting else max(0.0, time.monotonic() - p.turned_at)
+from .checkpoints import Checkpoints
+from .link import DataLink
+from .metrics import TaskMetrics
+from .queues import TunedCapacity
+from .readiness import Readiness
 
 
-def status_of(task: Task) -> control.TaskStatus:
+@dataclass(slots=True)
+class Progress:
+    """Counters that the control thread may read at any time."""
+
+    emitted: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    #: Wall time, emitted, executed, acked, failed: of one moment, replaced as a whole.
+    counted: tuple[float, int, int, int, int] = (0.0, 0, 0, 0, 0)
+    in_tuples: int = 0
+    in_bytes: int = 0
+    out_tuples: int = 0
+    out_bytes: int = 0
+    pending: int = 0
+    #: Tuples given up: kept as dead letters, or not processed, not kept and not sent again.
+    dead_letters: int = 0
+    lost: int = 0
+    turned_at: float = 0.0
+    resting: bool = False
+
+    def count(self, emitted: int) -> None:
+        """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""
+        self.emitted = emitted
+        self.counted = (time.time(), emitted, self.executed, self.acked, self.failed)
+
+    def counts(self) -> tuple[float, int, int, int, int]:
+        """The counters of one moment, with that moment: now while the task rests, else when it last counted."""
+        now, counted = time.time(), self.counted
+        # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
+        rests = self.resting and counted[0] <= now
+        return (now, *counted[1:]) if rests and self.counted is counted else counted
+
+    def loop_age_s(self) -> float:
+        """Seconds since the loop last made a turn; 0 while it waits."""
+        return 0.0 if self.resting else max(0.0, time.monotonic() - self.turned_at)
+
+
+class Reported(Protocol):
+    """What is told of a task."""
+
+    task_id: int
+    epoch: int
+    component: str
+    instance_id: str
+    container: int
+    state: control.TaskState
+    error: str
+    plan: plan_pb2.PhysicalPlan | None
+    plan_version: int
+    acking: bool
+    progress: Progress
+    metrics: TaskMetrics
+    link: DataLink
+    in_capacity: TunedCapacity
+    out_capacity: TunedCapacity
+    emitter: Any
+    readiness: Readiness | None
+
+    @property
+    def checkpoints(self) -> Checkpoints | None: ...
+
+
+def status_of(task: Reported) -> control.TaskStatus:
     """The heartbeat; called by the control thread."""
     p, checkpoints, readiness = task.progress, task.checkpoints, task.readiness
-    counted_at, emitted, executed, acked, failed = counts_of(task)
+    counted_at, emitted, executed, acked, failed = p.counts()
     return control.TaskStatus(
         task_id=task.task_id,
         component=task.component,
@@ -41,7 +101,7 @@ def status_of(task: Task) -> control.TaskStatus:
         out_queue_tuples=p.out_tuples,
         out_queue_bytes=p.out_bytes,
         pending=p.pending,
-        loop_age_s=loop_age_s(task),
+        loop_age_s=p.loop_age_s(),
         error=task.error,
         attempt=checkpoints.attempt if checkpoints is not None and checkpoints.restored else 0,
         committed=checkpoints.committed if checkpoints is not None else 0,
@@ -53,22 +113,13 @@ def status_of(task: Task) -> control.TaskStatus:
     )
 
 
-def counts_of(task: Task) -> tuple[float, int, int, int, int]:
-    """The counters of one moment, with that moment: now where the task rests, else when it last counted."""
-    p, now = task.progress, time.time()
-    counted = p.counted
-    # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
-    rests = p.resting and counted[0] <= now
-    return (now, *counted[1:]) if rests and p.counted is counted else counted
-
-
-def lost_tuples(task: Task) -> int:
+def lost_tuples(task: Reported) -> int:
     """Tuples given up for good; where they are acked, or gone back for, the link's losses are sent again."""
     sent_again = task.acking or task.checkpoints is not None
     return task.progress.lost + (0 if sent_again else max(0, task.link.lost_tuples))
 
 
-def report_of(task: Task) -> control.MetricsReport:
+def report_of(task: Reported) -> control.MetricsReport:
     """All metrics; called by the control thread."""
     p, link, metrics = task.progress, task.link, task.metrics
     gauge = metrics.gauge
@@ -98,7 +149,7 @@ def report_of(task: Task) -> control.MetricsReport:
         container=task.container,
         epoch=task.epoch,
         pid=os.getpid(),
-        loop_age_s=loop_age_s(task),
+        loop_age_s=p.loop_age_s(),
         state=task.state,
         not_ready=task.readiness is not None,
     )
@@ -106,8 +157,10 @@ def report_of(task: Task) -> control.MetricsReport:
     return report
 
 
-def exception_report(task: Task, error: BaseException, traceback: str, startup: bool) -> control.ExceptionReport:
-    """What the executor is told of an exception; called by the task's thread."""
+def exception_report(
+    task: Reported, kind: str, message: str, traceback: str, startup: bool = False
+) -> control.ExceptionReport:
+    """What the executor is told of an exception; `kind` is its type."""
     now = time.time()
     return control.ExceptionReport(
         process=task.instance_id,
@@ -115,8 +168,8 @@ def exception_report(task: Task, error: BaseException, traceback: str, startup: 
         component=task.component,
         instance_id=task.instance_id,
         container=task.container,
-        type=type(error).__name__,
-        message=explain(error)[:4096],
+        type=kind,
+        message=message[:4096],
         traceback=traceback[-65536:],
         first_at=now,
         last_at=now,

@@ -30,12 +30,12 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
 from . import forking
 
-#: What a child says first: the snapshot follows, or why there is none.
+#: What a child says first: the snapshot follows, or the error.
 _DONE, _FAILED = b"+", b"!"
 #: Signals that the child takes as any program does; its handlers are the parent's.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-#: report(checkpoint, snapshot, error): the snapshot, or why there is none
+#: report(checkpoint, snapshot, error): the snapshot, or the error
 Report = Callable[[int, TaskSnapshot | None, str], None]
 
 

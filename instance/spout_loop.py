@@ -84,9 +84,7 @@ class SpoutTask(Task):
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
         from heronpy.api.spout.base_spout import BaseSpout
 
-        compiled = self.emitter.compile_emit(
-            "spout", self._emit_special, self.user.context, self._immediate.append
-        )
+        compiled = self.emitter.compile_emit("spout", self._emit_any, self.user.context, self._immediate.append)
         emit = compiled or self._emit_any
         delegate, spout = self.user.delegate, self.user.object
         delegate.emit = emit
@@ -102,11 +100,6 @@ class SpoutTask(Task):
         need_task_ids: bool = False,
     ) -> list[int] | None:
         """`emit` without a fast path, and before it is compiled."""
-        return self._emit_special(tup, tup_id, stream, direct_task, need_task_ids)
-
-    def _emit_special(
-        self, tup: Any, tup_id: Any, stream: str, direct_task: int | None, need_task_ids: bool
-    ) -> list[int] | None:
         out = self.stream_named(stream)
         if tup_id is not None and not self.acking:
             self._immediate.append(tup_id)
@@ -121,8 +114,7 @@ class SpoutTask(Task):
 
     def _end_of_input(self) -> None:
         self.exhausted = True
-        # Ends the chunk of calls.
-        self.control.inbox.append(("late", None))
+        self.control.interrupt()
 
     # ---- frames -------------------------------------------------------------------------------
 
@@ -199,7 +191,7 @@ class SpoutTask(Task):
                 self.user.context.invoke_hook_spout_fail(tup_id, latency_ns)
 
     def _deliver_immediate(self) -> None:
-        """Ids in ATMOST_ONCE, and tracked tuples that nobody consumes, are acked at once, in order."""
+        """Ids in ATMOST_ONCE, and tracked tuples without a consumer, are acked at once, in order."""
         for waiting in (self._immediate, self.emitter.unrouted):
             if waiting:
                 ids = list(waiting)
@@ -233,14 +225,14 @@ class SpoutTask(Task):
 
     def _turns(self) -> None:
         """Turns of the loop until something asks to stop."""
-        link, emitter, inbox = self.link, self.emitter, self.control.inbox
+        link, emitter, interrupted = self.link, self.emitter, self.control.interrupted
         monotonic = time.monotonic
         age_s = self.settings.batch_age_ms / 1000
         chunk = 1
         idle_since = flushed_at = monotonic()
         emitted = emitter.emitted()
         while not self.stopping:
-            if inbox:
+            if interrupted:
                 self.serve_inbox()
                 if self.stopping:
                     return
@@ -300,15 +292,15 @@ class SpoutTask(Task):
         return chunk
 
     def _call_user(self, calls: int) -> None:
-        """Call next_tuple so often; fewer times when a message comes: it may have become slow."""
-        next_tuple, inbox = self.user.object.next_tuple, self.control.inbox
+        """Call next_tuple this many times, or fewer when the loop is interrupted."""
+        next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         try:
             if calls == 1:
                 next_tuple()
             else:
                 for _ in range(calls):
                     next_tuple()
-                    if inbox:
+                    if interrupted:
                         break
         except (StopRequested, UserError):
             raise
@@ -326,7 +318,7 @@ class SpoutTask(Task):
         self.sleep(deadline)
 
     def _idle(self, now: float, idle_since: float) -> None:
-        """next_tuple emitted nothing: sleep in proportion to how long that has been so."""
+        """next_tuple emitted nothing: sleep in proportion to the time without an emit."""
         shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
         pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
         if pause > IDLE_CREDIT_S:

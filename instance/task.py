@@ -10,7 +10,6 @@ import logging
 import os
 import random
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,20 +21,22 @@ from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import KINDS, Checkpoints
+from .checkpoints import KINDS, Checkpoints, CutPorts
 from .control import ControlThread
 from .emitter import Emitter
 from .link import DataLink
+from .memory import explain
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
 from .readiness import ASK_S, Readiness
-from .reports import exception_report, report_of, status_of
-from .restoring import RestoreError
-from .routing import choosers_for, component_of, output_streams
+from .reports import Progress, exception_report, report_of, status_of
+from .restoring import RestoreError, open_state
+from .routing import choosers_for, component_of, downstream_tasks, output_streams
 from .user_code import UserCode
 
 log = logging.getLogger("heron.instance")
@@ -52,30 +53,10 @@ GLOBAL_METRICS_S = 1.0
 SILENCE_MAX_S = 10.0
 #: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
 STOP_OVERSHOOT = 8
+#: What initialize() emits waits for the start of the region: at most this many times the out-queue.
+EARLY_MAX = 8
 #: Credit that was not returned for lack of a quarter window is returned after this idle time.
 IDLE_CREDIT_S = 0.005
-
-
-@dataclass(slots=True)
-class Progress:
-    """Counters that the control thread may read at any time."""
-
-    emitted: int = 0
-    executed: int = 0
-    acked: int = 0
-    failed: int = 0
-    #: Wall time, emitted, executed, acked, failed: of one moment, replaced as a whole.
-    counted: tuple[float, int, int, int, int] = (0.0, 0, 0, 0, 0)
-    in_tuples: int = 0
-    in_bytes: int = 0
-    out_tuples: int = 0
-    out_bytes: int = 0
-    pending: int = 0
-    #: Tuples given up: kept as dead letters, and neither processed nor kept nor sent again by anybody.
-    dead_letters: int = 0
-    lost: int = 0
-    turned_at: float = 0.0
-    resting: bool = False
 
 
 # Both pass through user code on their way out, so an `except Exception` there must not hold them up.
@@ -121,18 +102,9 @@ class Task:
         self._waiting = False
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
-        self.in_capacity = TunedCapacity(
-            settings.in_queue_expected_tuples,
-            settings.in_queue_tuples_max,
-            settings.queue_ema_weight,
-            settings.queue_sample_ms / 1000,
-        )
-        self.out_capacity = TunedCapacity(
-            settings.out_queue_expected_tuples,
-            settings.out_queue_tuples_max,
-            settings.queue_ema_weight,
-            settings.queue_sample_ms / 1000,
-        )
+        tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
+        self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
+        self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
         self.user: UserCode
         self.emitter: Emitter
         self.link: DataLink
@@ -176,7 +148,7 @@ class Task:
         self.control.start()
 
     def _silence_max_s(self) -> float:
-        """The longest pause between heartbeats of a task that does nothing: nobody may take it for dead."""
+        """The longest pause between heartbeats of a task that does nothing; it must not be taken for dead."""
         limits = [SILENCE_MAX_S, self._instance_lost_s / 3]
         if self.settings.hang_timeout_s:
             limits.append(self.settings.hang_timeout_s / 3)
@@ -219,14 +191,46 @@ class Task:
             return
         self.attempt.take(region)
         try:
-            self.take_part(plan, region, settings_for(self.launch, "checkpoint"))
+            settings = settings_for(self.launch, "checkpoint")
+            state = open_state(self.launch, plan, self.component, self.task_id, settings, self.settings.allow_pickle)
+            checkpoints = self.make_checkpoints(self._cut_ports(), plan, region, settings, state)
+            checkpoints.restore()
+            self.user.know_state(checkpoints.attempt, state)
         except Exception as error:
             raise RestoreError(region) from error
 
-    def take_part(self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, settings: Any) -> None:
-        """Make `checkpoints` and load the state."""
-        self.checkpoints = Checkpoints(self, plan, region, settings)
-        self.checkpoints.restore()
+    def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> Checkpoints:
+        """Make and keep the task's part in EFFECTIVELY_ONCE."""
+        self.checkpoints = Checkpoints(ports, region, settings, state)
+        return self.checkpoints
+
+    def _cut_ports(self) -> CutPorts:
+        return CutPorts(
+            task_id=self.task_id,
+            epoch=self.epoch,
+            component=self.component,
+            instance_id=self.instance_id,
+            metrics=self.metrics,
+            early_bytes_max=self.settings.out_queue_bytes_max * EARLY_MAX,
+            user_object=lambda: self.user.object,
+            describe=lambda: TaskSnapshot(
+                task_id=self.task_id,
+                component=self.component,
+                finished=self.state == control.TASK_FINISHED,
+                emitted=self.emitter.emitted(),
+                executed=self.progress.executed,
+            ),
+            guard=self.guard,
+            report_exception=self.report_exception,
+            flush=lambda: self.emitter.send_buffered(),
+            receivers=lambda: downstream_tasks(self.plan, self.component),
+            send=self.link.send,
+            send_control=self.link.send_control,
+            tell=self.control.tell,
+            deliver=self.control.deliver,
+            notify=self.control.notify,
+            interrupt=self.control.interrupt,
+        )
 
     @property
     def starting(self) -> bool:
@@ -235,7 +239,7 @@ class Task:
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
-        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
+        raise NotImplementedError  # pragma: no cover
 
     def run_loop(self) -> None:
         """Run until asked to stop; raises UserError when user code raises."""
@@ -243,7 +247,7 @@ class Task:
 
     def prepare_delegate(self) -> None:
         """Let user code emit from initialize on; bind_emit makes it fast afterwards."""
-        raise NotImplementedError  # pragma: no cover - spouts and bolts have their own
+        raise NotImplementedError  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a frame; what there is no credit for waits in the out-queue."""
@@ -253,9 +257,9 @@ class Task:
             self.link.send_control(data)
 
     def wait_for_room(self) -> None:
-        """While the out-queue is too full, block the emitting code until it is empty (H24).
+        """While the out-queue is too full, block the emitting code until it is empty.
 
-        Control messages are served in that time, so that a rescale never waits for data (H36). A task
+        Control messages are served in that time, so that a rescale never waits for data. A task
         that is to stop waits no more: its current call may finish, so that no tuple is half processed.
         """
         link = self.link
@@ -344,12 +348,7 @@ class Task:
     def registered(self, reply: control.RegisterInstanceReply) -> None:
         if self.link.epoch:
             self.on_link_lost()
-        self.link.open(
-            reply.link_epoch,
-            self.settings.in_queue_bytes_max,
-            self.in_capacity.current,
-            reply.stmgr_epoch,
-        )
+        self.link.open(reply.link_epoch, self.settings.in_queue_bytes_max, self.in_capacity.current, reply.stmgr_epoch)
         if reply.HasField("plan") and self.plan is not None:
             self.take_plan(reply.plan)
 
@@ -370,8 +369,15 @@ class Task:
             self.publish_progress(now)
             if self.checkpoints is not None:
                 self.checkpoints.check(now)
-            if self.readiness is not None:
-                self.readiness.ask(now)
+            self.ask_readiness(now)
+
+    def ask_readiness(self, now: float) -> None:
+        """Ask a bolt that has not been ready, while the plan holds the spouts for it."""
+        if self.readiness is None:
+            return
+        if self.guard(self.readiness.ask, now) or (self.plan is not None and not self.plan.spouts_held):
+            self.readiness = None
+            self.control.notify()
 
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
@@ -379,7 +385,7 @@ class Task:
         A task that wakes from calm, or comes to rest after work, says so at once.
         """
         p, link = self.progress, self.link
-        self.count()
+        p.count(self.emitter.emitted())
         p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now
@@ -393,12 +399,6 @@ class Task:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
 
-    def count(self) -> None:
-        """Take the counters at one moment; called by the task's thread between two calls of user code or within one."""
-        p = self.progress
-        p.emitted = self.emitter.emitted()
-        p.counted = (time.time(), p.emitted, p.executed, p.acked, p.failed)
-
     def sleep(self, timeout_s: float) -> None:
         """Wait for a frame, a message or the time; a task that waits is not hung.
 
@@ -411,7 +411,7 @@ class Task:
             return
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
-        self.count()
+        self.progress.count(self.emitter.emitted())
         self.progress.resting = True
         self.link.wait(timeout_s)
         self.progress.resting = False
@@ -444,13 +444,13 @@ class Task:
 
     # ---- errors and exit ----------------------------------------------------------------------
 
-    def report_exception(self, error: BaseException, startup: bool) -> None:
+    def report_exception(self, error: BaseException, startup: bool = False) -> None:
         """Log the whole traceback and send it to the executor."""
         text = user_traceback(error)
         if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         log.error("%s", text.rstrip())
-        self.control.publish(exception_report(self, error, text, startup))
+        self.control.publish(exception_report(self, type(error).__name__, explain(error), text, startup))
 
     def leave(self) -> None:
         """Flush, say goodbye to the stream manager and close; never raises.

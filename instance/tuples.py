@@ -1,7 +1,7 @@
 """Tuples as a bolt sees them, and the frame they came in.
 
 A tuple holds its values, its frame and its place in the frame; all else (component, stream, task,
-roots, edges) is the frame's and is looked up when somebody asks. Creating one costs about 60 ns.
+roots, edges) is the frame's and is looked up on demand. Creating one costs about 60 ns.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class InFrame:
         self.tracked = False
         #: Every tuple was acked at once; later acks of them are duplicates.
         self.whole_done = False
-        #: Somebody anchored to a tuple of this frame.
+        #: A tuple of this frame has been anchored to.
         self.touched = False
         self.envelope: frame_pb2.Frame | None = None
         #: Some tuple has more than one root, or none.
@@ -101,7 +101,6 @@ class InFrame:
             return [(int(self.root_tasks[index]), int(self.roots[index]))]
         low, high = self.span(index)
         return [(int(t), int(r)) for t, r in zip(self.root_tasks[low:high], self.roots[low:high], strict=True)]
-
 
     def span(self, index: int) -> tuple[int, int]:
         """Where the roots of tuple `index` lie: from, to. Of an unpacked frame."""
@@ -160,7 +159,7 @@ class HeronTuple(msgspec.Struct, gc=False, eq=False):
 
 
 class DamagedValues(list[Any]):
-    """The values of a tuple of which one could not be decoded: it has its place, and user code never sees it."""
+    """The values of a tuple when one could not be decoded: it keeps its place, and user code never sees it."""
 
     @property
     def error(self) -> BaseException:

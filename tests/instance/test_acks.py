@@ -65,7 +65,7 @@ class Harness:
                 register = Frame(count=1, root_base=root, edge=edges[tup.index])
                 assert self.ackers[task].register(register) == ([], [])
         if rng.random() < 0.5:
-            # As a frame that nobody has looked into: the quick way must be open.
+            # A frame that was not unpacked: the quick way must be open.
             inner.values_ = inner.done = None
         return tuples[skip:]
 

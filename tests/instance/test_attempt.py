@@ -1,4 +1,4 @@
-"""A task ends itself for a newer attempt of its region, whichever of its threads sees it (T19)."""
+"""A task ends itself for a newer attempt of its region, whichever of its threads sees it."""
 
 from __future__ import annotations
 

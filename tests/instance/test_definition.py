@@ -11,7 +11,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, RetryableError
 from heronpy.proto import plan_pb2, topology_pb2
 from instance import definition
-from instance.shell import exit_code_of
+from instance.lifecycle import exit_code_of
 
 
 def plans(*tasks: int) -> tuple[bytes, bytes]:

@@ -139,7 +139,7 @@ def test_receive_stops_at_its_budget(h: Harness) -> None:
 
 
 def test_a_dead_stream_manager_takes_along_what_it_still_held(h: Harness) -> None:
-    """H07: another process answers; the same one would still have it."""
+    """Another process answers; the same one would still have it."""
     h.come(Frame(kind=CREDIT, granted_bytes=1000), 1)
     h.receive()
     for count in (1, 2, 4):

@@ -172,7 +172,7 @@ def test_frames_of_a_task_that_the_plan_does_not_have_yet_wait(
     store = plane.tasks[3]
     waiting = len(store.opener.strangers)
     assert waiting, "something came from the new task"
-    assert store.progress.in_tuples > 0, "nobody may take it for drained"
+    assert store.progress.in_tuples > 0, "it is not drained"
     assert len(book.stored) < 300
     for message in kept:
         store.control.deliver(*message)
@@ -232,8 +232,8 @@ def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned(monk
         {"skip": 9},
     ):
         passing.take_frame(Frame(kind=DATA, source_task=1, count=3, **wrong), 100)  # type: ignore[arg-type]
-    assert passing.link.consumed_bytes == before[0] + 400 == passing.link.received_bytes
+    assert passing.link.consumed_bytes == before[0] + 400
     assert passing.metrics.counters["__malformed-frames", ""] == 4
-    passing.control.deliver("late", None)
+    passing.control.interrupt()
     plane.turn(2)
-    assert not passing.queue and passing.state == control.TASK_RUNNING
+    assert not passing.in_queue.waiting and passing.state == control.TASK_RUNNING

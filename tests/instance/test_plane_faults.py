@@ -166,7 +166,7 @@ def test_a_new_stream_manager_fails_the_pending_tuples_of_its_spouts_at_once(mon
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_acking_losses_are_counted(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """emitted = delivered + discarded, when all has come to rest after kills of bolts (H07)."""
+    """emitted = delivered + discarded, when all has come to rest after kills of bolts."""
     plane, _, _ = make(monkeypatch, seed, 200, containers=1 + seed % 2)
     victims = [t for t, (name, _) in plane.places.items() if name in ("count", "sink")]
     for _ in range(8):

@@ -63,7 +63,7 @@ def test_guilt_lapses() -> None:
     assert charges.deadly(100.0 + LAPSE_S) and not charges.deadly(101.0 + LAPSE_S)
     assert charges.leaves_out("k", 0, 101.0 + LAPSE_S) is None
     assert charges.charge("k", "died", 101.0 + LAPSE_S, deadly=True).tries == 1
-    assert not charges.open(0.0), "the host has started anew"
+    assert not charges.open(0.0), "the host was restarted"
 
 
 def test_an_exception_is_tried_again_however_often() -> None:

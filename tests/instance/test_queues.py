@@ -1,4 +1,4 @@
-"""Self-tuning capacities: Heron's rule (H25)."""
+"""Self-tuning capacities: Heron's rule."""
 
 from __future__ import annotations
 

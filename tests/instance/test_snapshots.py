@@ -278,7 +278,7 @@ def test_an_unaligned_snapshot_waits_for_what_is_on_its_way() -> None:
 
 
 def test_hundreds_of_copies_leave_nothing_behind(bench: Bench) -> None:
-    """Neither zombies nor descriptors nor threads; the memory of the task stays what it was (M33)."""
+    """Neither zombies nor descriptors nor threads; the memory of the task stays what it was."""
     before = len(os.listdir("/proc/self/fd"))
     for checkpoint in range(1, 101):
         bench.begin(Capture(FORK_ABOVE + 1), checkpoint)

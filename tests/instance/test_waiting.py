@@ -6,7 +6,8 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
-from instance.task import Progress, Task
+from instance.reports import Progress
+from instance.task import Task
 
 
 class Link:

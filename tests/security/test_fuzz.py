@@ -163,7 +163,7 @@ def test_frames_at_a_task(monkeypatch: pytest.MonkeyPatch, reliability: str) -> 
         plane.turn(2)
         assert bolt.epoch == plane.tasks[1].epoch == 1, "no task has died"
         assert bolt.metrics.counters["__malformed-frames", ""] and bolt.metrics.counters["__malformed-tuples", ""]
-        assert not bolt.queue and not bolt.current and not bolt.opener.strangers
+        assert not bolt.in_queue.waiting and not bolt.current and not bolt.opener.strangers
         assert bolt.link.consumed_bytes == bolt.link.received_bytes
         assert (bolt.progress.in_tuples, bolt.progress.in_bytes) == (0, 0)
         assert bolt.progress.executed

@@ -244,8 +244,11 @@ class Auditor:
         assert link.outbox_bytes <= limit, f"the outbox holds {link.outbox_bytes} bytes, above {limit}"
         assert link.sent_bytes <= link.granted_out + self._frame, "sent beyond the credit"
         assert link.consumed_bytes <= link.received_bytes, "consumed more than came"
-        queue = getattr(task, "queue", ())
-        size = sum(size for _, size in queue)
+        queue = getattr(task, "in_queue", None)
+        if queue is None:
+            return
+        queue.validate()
+        size = sum(entry.size for entry in queue.waiting)
         self.stats["most_waiting"] = max(self.stats["most_waiting"], size)
         if task.checkpoints is None:
             # Where checkpoints are taken, alignment may hold more, up to a limit of its own.

@@ -17,9 +17,9 @@ import heronpy.tmaster.archive
 import instance.checkpoints
 import instance.control
 import instance.definition
+import instance.lifecycle
 import instance.link
 import instance.metrics
-import instance.shell
 import instance.task
 import stmgr.endpoints
 import stmgr.peers
@@ -87,7 +87,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     def install_signals(task: Any) -> None:
         process = current_process()
         process.program = task
-        stop = instance.shell.control.StopTask(reason="SIGTERM")
+        stop = instance.lifecycle.control.StopTask(reason="SIGTERM")
         process.on_sigterm = lambda: task.control.deliver("stop_task", stop)
 
     def open_state(launch: Any) -> Any:
@@ -104,9 +104,9 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (instance.control.ControlThread, "join", lambda control, timeout=None: _join(control.sim_thread, timeout)),
         (instance.task, "Attempt", lambda component: Attempt(component, leave)),
         (instance.checkpoints, "Job", lambda *args, **options: Job(*args, ready=SimEvent(), **options)),  # type: ignore[arg-type]
-        (instance.shell, "setup", lambda *args: None),
-        (instance.shell, "_install_signals", install_signals),
-        (instance.shell, "_let_zeromq_finish", lambda timeout_s: None),
+        (instance.lifecycle, "setup", lambda *args: None),
+        (instance.lifecycle, "_install_signals", install_signals),
+        (instance.lifecycle, "_let_zeromq_finish", lambda timeout_s: None),
         (instance.metrics.TaskMetrics, "sample_process", lambda metrics: None),
         (instance.definition, "open_state_of", open_state),
         (stmgr.shell, "open_state_of", open_state),
@@ -212,7 +212,7 @@ class Cluster:
     def _run_instance(self, process: Process, task: int, container: int, epoch: int, after: str) -> None:
         def main() -> None:
             try:
-                code = instance.shell.run(self.launch, container, task, epoch, after)
+                code = instance.lifecycle.run(self.launch, container, task, epoch, after)
             except HeronError as error:
                 log.error("%s", error)
                 away = isinstance(error, RetryableError)

@@ -39,15 +39,12 @@ def lose_a_frame(patch: pytest.MonkeyPatch) -> None:
     whole = BoltTask.take_next
     count = 0
 
-    def take_next(self: Any, now: float) -> int:
+    def take_next(self: Any, now: float) -> bool:
         nonlocal count
         count += 1
-        if count % 40 == 0 and self.queue[0][0].count == 1:
-            _, size = self.queue.popleft()
-            self.progress.in_tuples -= 1
-            self.progress.in_bytes -= size
-            self.put_aside(size, 1)
-            return 0
+        if count % 40 == 0 and self.in_queue.waiting[0].count == 1:
+            self.in_queue.done(self.in_queue.next(), 1)
+            return False
         return whole(self, now)
 
     patch.setattr(BoltTask, "take_next", take_next)

@@ -151,13 +151,18 @@ class FakeControl:
 
     def __init__(self) -> None:
         self.inbox: deque[tuple[str, Any]] = deque()
+        self.interrupted: deque[bool] = deque(maxlen=1)
         self.calm = False
         self.sent: tuple[int, ...] = ()
         self.reports: list[Any] = []
 
     def notify(self) -> None: ...
 
-    def drain_wake(self) -> None: ...
+    def interrupt(self) -> None:
+        self.interrupted.append(True)
+
+    def drain_wake(self) -> None:
+        self.interrupted.clear()
 
     def stop(self, timeout_s: float) -> None: ...
 
@@ -166,6 +171,7 @@ class FakeControl:
 
     def deliver(self, kind: str, body: Any) -> None:
         self.inbox.append((kind, body))
+        self.interrupt()
 
 
 class FakeUser:
@@ -524,7 +530,8 @@ class Plane:
             container.check()
         for task in self.tasks.values():
             assert 0 <= task.link.credited_tuples <= task.link.sent_tuples, task.instance_id
-            assert task.progress.in_tuples >= 0, task.instance_id
+            if isinstance(task, BoltTask):
+                task.in_queue.validate()
 
     def steps(self, count: int) -> None:
         for _ in range(count):

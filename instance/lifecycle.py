@@ -1,4 +1,4 @@
-"""One instance process from its arguments to its exit code."""
+"""The life of one instance process, from its arguments to its exit code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import zmq
@@ -20,16 +21,17 @@ from heronpy.common.logs import setup
 from heronpy.common.settings import settings_for
 from heronpy.procs import sampler
 from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2
+from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
 from .async_loop import AsyncBoltTask
 from .bolt_loop import BoltTask
+from .checkpoints import Checkpoints
 from .definition import own_component
 from .joining import wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
-from .restoring import RestoreError, await_rewind
+from .restoring import RestoreError
 from .routing import components_of
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
@@ -38,6 +40,8 @@ log = logging.getLogger("heron.instance")
 
 #: Collections of the youngest generation are rarer: tuples die young and are not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
+#: While a task waits for the start of its region or for a newer attempt it looks at least this often.
+WAIT_S = 1.0
 #: How long the end of the process waits for ZeroMQ.
 EXIT_LINGER_S = 1.0
 
@@ -88,7 +92,7 @@ def _run_task(task: Task) -> int:
             task.build(plan)
             task.bind_emit()
         except RestoreError as error:
-            return await_rewind(task, error.region, error.__cause__ or error)
+            return _await_rewind(task, error.region, error.__cause__ or error)
         except UserError as error:
             return _startup_failed(task, error.__cause__ or error)
         except Exception as error:
@@ -97,7 +101,7 @@ def _run_task(task: Task) -> int:
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         if task.checkpoints is not None:
-            task.checkpoints.await_start()
+            _await_start(task, task.checkpoints)
         if not task.stopping:
             task.run_loop()
     except StopRequested:
@@ -122,6 +126,61 @@ def exit_code_of(error: BaseException) -> int:
     """How a task ends whose user code raised this."""
     # A sink that was replaced is told so by what it writes to: not the fault of the user's code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
+
+
+def _await_start(task: Task, checkpoints: Checkpoints) -> None:
+    """Wait until every task of the region has restored."""
+    checkpoints.restored = True
+    task.set_state(control.TASK_RESTORED)
+    while not checkpoints.started and not task.stopping:
+        if task.control.inbox:
+            task.serve_inbox()
+            continue
+        task.link.receive(task.take_frame)
+        task.turn(time.monotonic())
+        task.sleep(WAIT_S)
+    checkpoints.release_early()
+
+
+def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException) -> int:
+    """Say that the state cannot be restored, and wait: a plan with a newer attempt ends the process.
+
+    Returns the exit code when the task is stopped instead.
+    """
+    text = str(error) if isinstance(error, HeronError) else f"{type(error).__name__}: {error}"
+    log.error("checkpoint %d cannot be restored: %s", region.checkpoint, text)
+    task.control.tell(
+        control.RestoreFailed(
+            task_id=task.task_id,
+            epoch=task.epoch,
+            attempt=region.attempt,
+            checkpoint=region.checkpoint,
+            error=text,
+        )
+    )
+    task.error = text
+    task.state = control.TASK_FAILED
+    task.control.notify()
+    code = int(exit_codes.OK)
+    # There is no emitter to count yet, so this waits by itself.
+    task.progress.resting = True
+    while not task.stopping:
+        # Frames that are not taken would end each wait at once.
+        task.link.receive(_ignore)
+        if not task.control.inbox:
+            task.link.wait(WAIT_S)
+        while task.control.inbox:
+            kind, _ = task.control.inbox.popleft()
+            task.stopping = task.stopping or kind in ("stop_task", "refused")
+            if kind == "refused":
+                code = int(exit_codes.FENCED)
+    task.control.stop(1.0)
+    task.link.close()
+    return code
+
+
+def _ignore(frame: frame_pb2.Frame, size: int) -> None:
+    """No task will process it: the next one begins with another attempt."""
 
 
 def _startup_failed(task: Task, error: BaseException) -> int:

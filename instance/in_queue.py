@@ -1,0 +1,195 @@
+"""The in-queue of a bolt: received frames, and the credit that their sender gets back for them. Pure.
+
+A frame waits, is opened (its tuples are being processed), and is done when all of its tuples are. Its credit
+is returned once: when it is done, or earlier where the task must take in more than it can process. Its link may
+end before that; then its credit is void. A frame may also be put aside: its holder brings it back or drops it,
+and until then its tuples count as waiting here.
+
+The stream manager takes what is returned as the oldest frames it has sent. So the credit of done frames is
+returned in the order in which they were opened, however many are open at once (asynchronous bolts).
+
+Invariants: each frame owes its credit or does not, and stops owing at the moment of the return; `order` holds
+the open frames that owe, oldest first, and never begins with a done one; `counts` are the sums over all frames
+that wait, are open and not done, or are aside. `validate` checks them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from heronpy.proto import frame_pb2
+
+Sized = tuple[frame_pb2.Frame, int]
+
+
+class Counts(Protocol):
+    """Where the queue keeps the tuples and bytes of its frames; others only read them."""
+
+    in_tuples: int
+    in_bytes: int
+
+
+class Entry:
+    """A frame of the queue; `left` of its `tuples` are not done, `owes` says that its credit is to be returned."""
+
+    __slots__ = ("count", "frame", "left", "owes", "size", "tuples")
+
+    def __init__(self, frame: frame_pb2.Frame, size: int, owes: bool) -> None:
+        self.frame = frame
+        self.size = size
+        self.count = frame.count
+        self.tuples = self.left = frame.count - frame.skip
+        self.owes = owes
+
+    @property
+    def skip(self) -> int:
+        """How many tuples of the frame, as it was first sent, are done."""
+        return self.count - self.left
+
+    def rest(self) -> frame_pb2.Frame:
+        """What is left of it, as a frame."""
+        rest = frame_pb2.Frame()
+        rest.CopyFrom(self.frame)
+        rest.skip = self.skip
+        return rest
+
+
+class InQueue:
+    """See the module. `credit(size, tuples)` returns the credit of one frame."""
+
+    def __init__(self, credit: Callable[[int, int], None], counts: Counts) -> None:
+        self.credit = credit
+        self.counts = counts
+        #: Frames in the order in which they will be opened; always the same object.
+        self.waiting: deque[Entry] = deque()
+        self.order: deque[Entry] = deque()
+        #: Open frames that owe no credit; the keys of a dict, which keep their order.
+        self.free: dict[Entry, None] = {}
+        #: Tuples and bytes of done frames in `order`, and of frames that are aside.
+        self._held_tuples = self._held_bytes = self._aside_tuples = self._aside_bytes = 0
+
+    # ---- in -----------------------------------------------------------------------------------
+
+    def put(self, frame: frame_pb2.Frame, size: int, owes: bool = True) -> None:
+        """A frame came; one that owes nothing was not sent by the link, or its credit was returned already."""
+        entry = Entry(frame, size, owes)
+        self.waiting.append(entry)
+        self.counts.in_tuples += entry.tuples
+        self.counts.in_bytes += size
+
+    def put_first(self, frames: Iterable[Sized]) -> None:
+        """Frames that were put aside come before everything that waits."""
+        entries = [Entry(frame, size, False) for frame, size in frames]
+        self.waiting.extendleft(reversed(entries))
+        for entry in entries:
+            self._aside_tuples -= entry.tuples
+            self._aside_bytes -= entry.size
+
+    # ---- through ------------------------------------------------------------------------------
+
+    def next(self) -> Entry:
+        """Open the first frame that waits."""
+        entry = self.waiting.popleft()
+        if entry.owes:
+            self.order.append(entry)
+        else:
+            self.free[entry] = None
+        return entry
+
+    def done(self, entry: Entry, tuples: int) -> None:
+        """`tuples` more tuples of an open frame are done; with the last one the frame is."""
+        entry.left -= tuples
+        if entry.left <= 0:
+            self.counts.in_tuples -= entry.tuples
+            self.counts.in_bytes -= entry.size
+            self._close(entry)
+
+    def put_aside(self, entry: Entry) -> None:
+        """The caller keeps an open frame, no tuple of it done, until `put_first` or `drop`."""
+        self._aside_tuples += entry.tuples
+        self._aside_bytes += entry.size
+        entry.left = 0
+        self._close(entry)
+
+    def drop(self, frame: frame_pb2.Frame, size: int) -> None:
+        """A frame that was put aside will not come back."""
+        tuples = frame.count - frame.skip
+        self._aside_tuples -= tuples
+        self._aside_bytes -= size
+        self.counts.in_tuples -= tuples
+        self.counts.in_bytes -= size
+
+    def _close(self, entry: Entry) -> None:
+        if not entry.owes:
+            del self.free[entry]
+        elif entry is self.order[0]:
+            self._settle_first()
+        else:
+            self._held_tuples += entry.tuples
+            self._held_bytes += entry.size
+
+    def _settle_first(self) -> None:
+        """Return the credit of the oldest frame, and of the done ones that waited for it."""
+        order, entry = self.order, self.order.popleft()
+        entry.owes = False
+        self.credit(entry.size, entry.tuples)
+        while order and order[0].left <= 0:
+            entry = order.popleft()
+            entry.owes = False
+            self._held_tuples -= entry.tuples
+            self._held_bytes -= entry.size
+            self.credit(entry.size, entry.tuples)
+
+    # ---- credit before its time ---------------------------------------------------------------
+
+    def relieve(self, bytes_max: float, tuples_max: float) -> None:
+        """A slow frame may hold up the credit of done ones up to these limits; then its own is returned first."""
+        while self._held_bytes and (self._held_bytes >= bytes_max or self._held_tuples >= tuples_max):
+            self.free[self.order[0]] = None
+            self._settle_first()
+
+    def settle_all(self) -> None:
+        """Return the credit of all that is here."""
+        self._forgive(self.credit)
+
+    def lose_link(self) -> None:
+        """Frames are kept, as they were delivered; the credit of all of them is void."""
+        self._forgive(lambda size, tuples: None)
+
+    def _forgive(self, credit: Callable[[int, int], None]) -> None:
+        for entry in (*self.order, *self.waiting):
+            if entry.owes:
+                entry.owes = False
+                credit(entry.size, entry.tuples)
+        self.free.update((entry, None) for entry in self.order if entry.left > 0)
+        self.order.clear()
+        self._held_tuples = self._held_bytes = 0
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def opened(self) -> list[Entry]:
+        """Open frames that are not done."""
+        return [*self.free, *(entry for entry in self.order if entry.left > 0)]
+
+    def unreturnable(self) -> int:
+        """Tuples that are not done and will not be sent again: their credit was returned, or is void."""
+        return sum(entry.left for entry in self.free) + sum(e.tuples for e in self.waiting if not e.owes)
+
+    def skip(self) -> int:
+        """How many tuples of the oldest frame whose credit was not returned are done."""
+        return self.order[0].skip if self.order else 0
+
+    def validate(self) -> None:
+        """Assert the invariants."""
+        assert all(entry.owes for entry in self.order)
+        assert not any(entry.owes for entry in self.free) and all(entry.left > 0 for entry in self.free)
+        assert not self.order or self.order[0].left > 0, "the oldest frame is done and its credit not returned"
+        held = [entry for entry in self.order if entry.left <= 0]
+        assert self._held_tuples == sum(entry.tuples for entry in held)
+        assert self._held_bytes == sum(entry.size for entry in held)
+        inside = [*self.waiting, *self.opened()]
+        assert self._aside_tuples >= 0 and self._aside_bytes >= 0
+        assert self.counts.in_tuples == self._aside_tuples + sum(entry.tuples for entry in inside)
+        assert self.counts.in_bytes == self._aside_bytes + sum(entry.size for entry in inside)
