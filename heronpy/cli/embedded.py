@@ -1,12 +1,12 @@
 """`heronpy.submit` and `heronpy.status`: the command's work for programs and notebooks.
 
-They return or raise HeronError; nothing prints to stdout, ends the process, or changes its signals.
+They return or raise HeronError; nothing prints to stdout, ends the process, or changes its signals. A script that
+imports them at its top is loaded by every task, so each imports what does the work when it is called.
 """
 
 from __future__ import annotations
 
 import functools
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,12 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from heronpy.cli import exits
-from heronpy.cli.session import Session
-from heronpy.cli.target import Common, Target, TargetType
 from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 
 if TYPE_CHECKING:
-    from heronpy.cli.submission import Started
+    from heronpy.cli.cluster.session import Session
+    from heronpy.cli.submit.model import Started
     from heronpy.proto import control_pb2 as control
     from heronpy.proto import topology_pb2 as api
 
@@ -27,7 +26,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 LOOK_S = 0.2
-CLEAN_UP_S = 15.0
 
 
 def _errors(function: Callable[P, R]) -> Callable[P, R]:
@@ -67,11 +65,9 @@ class RunningTopology:
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
         """The exceptions of user code by type and line, as `groups` of `heron exceptions --json`."""
-        from heronpy.cli.exception_groups import groups_of
-        from heronpy.proto import control_pb2 as control
+        from heronpy.cli.look.exceptions import groups_json
 
-        reply = self._session.ask(self._own(), control.GetExceptions())
-        return [group.as_json() for group in groups_of(reply.exceptions)]
+        return groups_json(self._session, self._own())
 
     @_errors
     def wait(self, timeout_s: float | None = None) -> dict[str, Any]:
@@ -79,13 +75,14 @@ class RunningTopology:
 
         HeronError, with the tracebacks, when it fails; DeadlineError after `timeout_s` seconds.
         """
-        from heronpy.cli import summary, waiting
+        from heronpy.cli.render import summary
+        from heronpy.cli.submit import waiting
 
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             name = self._own()
-            status = waiting.poll(self._session, name)
-            if status is not None and waiting.failed(status):
+            status = self._session.poll(name)
+            if status is not None and summary.failed(status):
                 raise waiting.failure(self._session, name, status)
             if status is not None and summary.lifecycle_name(status) == "FINISHED":
                 return _status_of(self._session, name, status)
@@ -97,11 +94,11 @@ class RunningTopology:
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
         """Stop it and remove it from the cluster; its logs and checkpoints stay. Once it is gone, nothing happens."""
-        from heronpy.cli import kill
+        from heronpy.cli.change.kill import remove
 
         record = self._session.record(self.name)
         if record is not None and record.topology_id == self.id:
-            kill.remove(self._session, self.name, timeout_s, self.id)
+            remove(self._session, self.name, timeout_s, self.id)
         if self._started is not None:
             self._started.scheduler.wait(timeout_s)
 
@@ -116,7 +113,7 @@ class RunningTopology:
     def _own(self) -> str:
         """The name, while it still stands for this topology."""
         if self._session.find(self.name).topology_id != self.id:
-            raise HeronError(f"topology '{self.name}' was killed and submitted anew; use what that submit returned")
+            raise HeronError(f"topology '{self.name}' was killed and submitted again; use what that submit returned")
         return self.name
 
 
@@ -141,29 +138,12 @@ def submit(
     HeronError when it is refused, fails (with the tracebacks) or is not running after `timeout_s` seconds; then
     nothing of it is left. In a script call this below `if __name__ == "__main__":`.
     """
-    from heronpy.cli import live_code, loader, restoring, submission, waiting
-
     _refuse_in_task()
-    deadline = time.monotonic() + timeout_s
-    session = _session(cluster, settings, config_path)
-    session.check_cluster()
-    message = _message_of(topology)
-    if name is not None:
-        loader.rename(message, name)
-    with tempfile.TemporaryDirectory(prefix="heron-submit-", ignore_cleanup_errors=True) as scratch:
-        loaded = live_code.package_of(message, Path(scratch) / "package")
-        planned = submission.plan(session, loaded.topology)
-        if restore is not None:
-            planned.restore = restoring.choose(planned, restore, allow_dropped=False)
-        submission.check_host(planned)
-        started = submission.start(session, planned, loaded)
-    tasks = sum(len(container.instances) for container in planned.packing_plan.containers)
-    try:
-        waiting.until_running(session, started, tasks, max(deadline - time.monotonic(), 1.0))
-        return RunningTopology(session, message.name, started)
-    except BaseException:
-        _take_down(session, started)
-        raise
+    from heronpy.cli.submit.live import start
+
+    session, message = _session(cluster, settings, config_path), _message_of(topology)
+    started = start(session, message, name, restore, timeout_s)
+    return RunningTopology(session, message.name, started)
 
 
 @_errors
@@ -175,22 +155,17 @@ def status(name: str, cluster: str = "local") -> dict[str, Any]:
 
 
 def _session(cluster: str, settings: Mapping[str, Any] | None, config_path: str | None) -> Session:
-    import click
+    from heronpy.cli.cluster.session import Session
+    from heronpy.cli.cluster.target import Common, Target
 
-    try:
-        target: Target = TargetType().convert(cluster, None, None)
-    except click.BadParameter as error:
-        raise HeronError(error.message) from None
     properties = tuple(f"{key}={value}" for key, value in (settings or {}).items())
-    return Session(target, Common(config_path, properties))
+    return Session(Target.parse(cluster), Common(config_path, properties))
 
 
 def _status_of(session: Session, name: str, known: control.StatusReply | None = None) -> dict[str, Any]:
-    from heronpy.cli import stateful
-    from heronpy.cli.listing import status_json
+    from heronpy.cli.look.status import status_json
 
-    found = known or session.status(name)
-    return {**status_json(session.find(name), found), **stateful.as_json(session, found)}
+    return status_json(session, session.find(name), known or session.status(name))
 
 
 def _message_of(topology: Any) -> api.Topology:
@@ -218,15 +193,3 @@ def _refuse_in_task() -> None:
 
     if are_submissions_ignored():
         raise HeronError('a task loads this file, too: call heronpy.submit() below `if __name__ == "__main__":`')
-
-
-def _take_down(session: Session, started: Started) -> None:
-    """A submit that fails, is late or is interrupted leaves nothing behind."""
-    from heronpy.cli import cleanup
-
-    name = started.record.topology
-    record = session.record(name)
-    if record is None or record.topology_id == started.record.topology_id:
-        with cleanup.uninterrupted(), session.operation(name):
-            cleanup.take_down(session, started.record, CLEAN_UP_S)
-    started.scheduler.wait(CLEAN_UP_S)

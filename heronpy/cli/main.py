@@ -9,88 +9,46 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from heronpy.cli import apache_flags, exits, start
+from heronpy.cli import apache_flags, exits
 
-#: section -> verb -> (module, short help). The command object in the module is named `<verb>_command`,
-#: with '_' for '-'.
-VERBS: dict[str, dict[str, tuple[str, str]]] = {
+#: section -> verb -> short help. The command is `<verb>_command` of `heronpy.cli.verbs.<verb>`, with '_' for '-'.
+VERBS: dict[str, dict[str, str]] = {
     "Run": {
-        "submit": ("submit", "Start a topology and wait until every task runs."),
-        "kill": ("kill", "Stop a topology and remove it from the cluster."),
-        "stop": ("stop", "End a topology in order: drained, or with a savepoint."),
-        "activate": ("lifecycle", "Let the spouts of a topology emit."),
-        "deactivate": ("lifecycle", "Pause the spouts of a topology."),
-        "restart": ("lifecycle", "Restart a topology, one container or one task."),
-        "checkpoints": ("checkpoints", "List, take, restore, check and delete checkpoints."),
-        "update": ("update", "Change parallelism, containers or configuration of a running topology."),
+        "submit": "Start a topology and wait until every task runs.",
+        "kill": "Stop a topology and remove it from the cluster.",
+        "stop": "End a topology in order: drained, or with a savepoint.",
+        "activate": "Let the spouts of a topology emit.",
+        "deactivate": "Pause the spouts of a topology.",
+        "restart": "Restart a topology, one container or one task.",
+        "checkpoints": "List, take, restore, check and delete checkpoints.",
+        "update": "Change parallelism, containers or configuration of a running topology.",
     },
     "Look": {
-        "list": ("listing", "List the topologies of a cluster."),
-        "status": ("listing", "Show how a topology is doing and what holds it back."),
-        "plan": ("plans", "Show the logical, packing or physical plan."),
-        "top": ("top", "Watch the components of a topology live."),
-        "metrics": ("metrics", "Show metrics by component or instance."),
-        "logs": ("logs", "Show or follow the logs of tasks and processes."),
-        "exceptions": ("metrics", "Show the exceptions that user code raised."),
-        "dead-letters": ("dead_letters", "Show the tuples that were given up after too many tries."),
-        "profile": ("profile", "Record where a running task spends its time."),
+        "list": "List the topologies of a cluster.",
+        "status": "Show how a topology is doing and what holds it back.",
+        "plan": "Show the logical, packing or physical plan.",
+        "top": "Watch the components of a topology live.",
+        "metrics": "Show metrics by component or instance.",
+        "logs": "Show or follow the logs of tasks and processes.",
+        "exceptions": "Show the exceptions that user code raised.",
+        "dead-letters": "Show the tuples that were given up after too many tries.",
+        "profile": "Record where a running task spends its time.",
     },
     "Measure": {
-        "load-test": ("load_test", "Run a profile of load and check its counts."),
-        "verify": ("verify", "Do faults to a topology and judge what arrived."),
+        "load-test": "Run a profile of load and check its counts.",
+        "verify": "Do faults to a topology and judge what arrived.",
     },
     "Set up": {
-        "config": ("config", "Show settings and their origin; set client defaults of a cluster."),
-        "completion": ("about", "Print a shell completion script."),
-        "version": ("about", "Show the version."),
-        "help": ("about", "Show help for a verb."),
+        "config": "Show settings and their origin; set client defaults of a cluster.",
+        "completion": "Print a shell completion script.",
+        "version": "Show the version.",
+        "help": "Show help for a verb.",
     },
 }
-
-
-#: Words of other tools, and what they are here.
-MEANT = {
-    "ps": "heron list",
-    "ls": "heron list",
-    "describe": "heron status' or 'heron plan",
-    "info": "heron status",
-    "explain": "heron plan",
-    "scale": "heron update --component-parallelism",
-    "rescale": "heron update --component-parallelism",
-    "run": "heron submit",
-    "deploy": "heron submit",
-    "start": "heron submit' or 'heron activate",
-    "cancel": "heron stop",
-    "delete": "heron kill",
-    "rm": "heron kill",
-    "pause": "heron deactivate",
-    "resume": "heron activate",
-    "tail": "heron logs -f",
-    "log": "heron logs",
-    "errors": "heron exceptions",
-    "savepoint": "heron checkpoints savepoint",
-    "restore": "heron submit --restore' or 'heron checkpoints restore",
-    "rebalance": "heron update",
-}
-
-
-def no_such_verb(word: str, known: list[str]) -> exits.Failure:
-    """The Failure for a word that is no verb: with the verb that it may stand for."""
-    from heronpy.cli.session import known_clusters
-
-    meant = MEANT.get(word.lower())
-    if meant is not None:
-        hint = f"; use '{meant}'"
-    else:
-        cluster = exits.near(word.partition("/")[0], known_clusters())
-        verbs = "; run 'heron --help' to see all verbs"
-        first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
-        hint = exits.nearest(word, known, first if cluster else verbs)
-    return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
 
 
 class LazyGroup(click.Group):
@@ -100,24 +58,25 @@ class LazyGroup(click.Group):
         return [verb for section in VERBS.values() for verb in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for section in VERBS.values():
-            if cmd_name in section:
-                module = importlib.import_module(f"heronpy.cli.{section[cmd_name][0]}")
-                command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
-                return command
-        return None
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"heronpy.cli.verbs.{name}"), f"{name}_command")
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None:
+            from heronpy.cli.other_words import no_such_verb
+
             raise no_such_verb(args[0], self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, verbs in VERBS.items():
             with formatter.section(section):
-                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
+                formatter.write_dl(list(verbs.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -142,17 +101,21 @@ def heron(ctx: click.Context, version: bool) -> None:
 
     Verbs that only read take the one cluster that is configured when none is named: heron status word_count.
     """
-    start.begin()
+    if ctx.obj is not None:
+        ctx.obj()
     if version:
-        from heronpy.cli.about import version_text
+        from heronpy.cli.release import release
 
-        click.echo(version_text())
+        click.echo(f"heron {release()}")
     elif ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run `heron` with these arguments (default: those of the process); returns the exit code."""
+def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = None) -> int:
+    """Run `heron` with these arguments (default: those of the process); returns the exit code.
+
+    `begin` is called before a verb does anything.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     args, warnings = apache_flags.translate(args)
     verbose = "--verbose" in args
@@ -160,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         click.echo(f"warning: {text}", err=True)
     try:
         # _HERON_COMPLETE makes click answer the shell's completion request here.
-        result = heron.main(args=args, prog_name="heron", standalone_mode=False)
+        result = heron.main(args=args, prog_name="heron", standalone_mode=False, obj=begin)
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
     except BrokenPipeError:
@@ -216,7 +179,3 @@ def usage_sentence(error: click.ClickException) -> str:
         verb = ctx.command_path.removeprefix("heron ")
         return f"{text[:1].lower()}{text[1:]} (see 'heron help {verb}')"
     return text[:1].lower() + text[1:]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

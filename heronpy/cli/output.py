@@ -50,6 +50,11 @@ def command(*words: object) -> str:
     return shlex.join([str(word) for word in words])
 
 
+def picked(message: object, *names: str) -> dict[str, Any]:
+    """Fields of a message, by the names that they have in JSON as well."""
+    return {name: getattr(message, name) for name in names}
+
+
 def print_json(value: Any) -> None:
     import json
 
@@ -125,3 +130,12 @@ def moment(wall_s: float) -> str:
     if not wall_s:
         return "-"
     return datetime.datetime.fromtimestamp(wall_s).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+NAMED_MAX = 8
+
+
+def listed(names: list[str]) -> str:
+    """The names, the first few when there are many."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

@@ -21,13 +21,13 @@ def main() -> int:
     from heronpy.cli.main import main as run
 
     try:
-        return run()
+        return run(begin=_begin)
     finally:
         if _plain:
             _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 
-def begin() -> None:
+def _begin() -> None:
     """A verb begins: from now on Ctrl-C is a KeyboardInterrupt, so that it can clean up."""
     if _plain:
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 from google.protobuf.message import Message
 
-from heronpy.cli import cleanup, submission
-from heronpy.cli.loader import child_environment
+from heronpy.cli.change import takedown
 from heronpy.cli.main import main
+from heronpy.cli.submit import submission
+from heronpy.cli.submit.loader import child_environment
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2 as control
@@ -69,7 +70,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         with open(spec.log_dir / "scheduler.log", "ab") as log:
             process = subprocess.Popen(
                 argv,
-                env=child_environment({cleanup.LAUNCH_VARIABLE: launch_file}),
+                env=child_environment({takedown.LAUNCH_VARIABLE: launch_file}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli import update
+from heronpy.cli.change import update
 from heronpy.common.errors import ConfigError, RpcError
 from heronpy.plan.component_config import split_setting
 from heronpy.proto import control_pb2 as control

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli import exits, main, resources
-from heronpy.cli.loader import child_environment
-from heronpy.cli.logs import parse_since
+from heronpy.cli import exits, main
+from heronpy.cli.look.logs import parse_since
+from heronpy.cli.submit import resources
+from heronpy.cli.submit.loader import child_environment
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from tests.cli.conftest import FakeTopology, Heron
@@ -77,7 +78,7 @@ def test_wrong_usage_is_one_sentence(heron: Heron, words: tuple[str, ...], said:
 
 
 def test_our_own_faults_show_a_traceback_only_when_asked(heron: Heron, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heronpy.cli.session.Session.topologies", lambda self: 1 / 0)
+    monkeypatch.setattr("heronpy.cli.cluster.records.Records.topologies", lambda self: 1 / 0)
     quiet = heron("list", "local")
     assert quiet.code == 1 and "--verbose" in quiet.err and "Traceback" not in quiet.err
     assert "Traceback" in heron("list", "local", "--verbose").err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from xml.etree import ElementTree
 
-from heronpy.cli.flame import flame_graph, speedscope
+from heronpy.cli.look.flame import flame_graph, speedscope
 
 ROWS = [
     (("main", "f (a/b.py:1)", "g<x> (a/b.py:2)"), 3.0),

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli import exits, package_files
-from heronpy.cli.program import understand
+from heronpy.cli import exits
+from heronpy.cli.submit import package_files
+from heronpy.cli.submit.program import understand
 from tests.cli.conftest import Heron
 from tests.cli.test_submit import MAIN, TOPOLOGY
 

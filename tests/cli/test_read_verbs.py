@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli import summary
+from heronpy.cli.render import summary
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans
 from heronpy.proto import topology_pb2 as api
@@ -308,7 +308,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
 
 
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
-    from heronpy.cli.stateful import barrier_text
+    from heronpy.cli.look.stateful import barrier_text
 
     status, reply = control.StatusReply(), control.CheckpointsReply(pending=4, pending_s=0.5)
     status.tasks.add(component="slow", in_queue_tuples=300)
@@ -335,8 +335,8 @@ def test_effectively_once_what_was_replayed_counts_once() -> None:
 def test_a_narrow_table_fits_80_columns() -> None:
     from rich.console import Console
 
-    from heronpy.cli.summary import ComponentRow
-    from heronpy.cli.top import component_table, short
+    from heronpy.cli.look.top import component_table, short
+    from heronpy.cli.render.summary import ComponentRow
 
     counts = (0, 950, 999.6, 12_345, 99_960, 1_862_719, 10**14)
     assert [short(count) for count in counts] == ["0", "950", "1.00k", "12.3k", "100k", "1.86M", "100T"]

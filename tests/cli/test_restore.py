@@ -187,7 +187,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
     heron: Heron, home: Path, program: Any, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M24: ids go on above the restored one."""
-    from heronpy.cli import submission
+    from heronpy.cli.submit import submission
 
     folder = earlier(home, 7)
     runtime("running")

@@ -16,7 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
-from heronpy.cli import cleanup, exits, submission
+from heronpy.cli import exits
+from heronpy.cli.change import takedown
+from heronpy.cli.submit import submission
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
@@ -184,10 +186,10 @@ def test_kill_removes_what_a_dead_scheduler_left(heron: Heron, home: Path, topo:
     started[0].kill()
     started[0].wait(5)
     sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    left = subprocess.Popen(sleep, env={**os.environ, cleanup.LAUNCH_VARIABLE: str(launch)}, start_new_session=True)
+    left = subprocess.Popen(sleep, env={**os.environ, takedown.LAUNCH_VARIABLE: str(launch)}, start_new_session=True)
     editor = subprocess.Popen([*sleep, "--launch", str(launch)])  # only names the file
     try:
-        found = cleanup.leftovers(str(launch))
+        found = takedown.leftovers(str(launch))
         assert [process.pid for process in found] == [left.pid]
         result = heron("kill", "local", "wordy")
         assert result.code == 0 and "The scheduler of 'wordy' was gone" in result.out
@@ -249,8 +251,8 @@ def test_sockets_folder_of_another_is_refused(tmp_path: Path) -> None:
 
 def test_leftovers_never_include_this_process(home: Path) -> None:
     own = psutil.Process().cmdline()[0]
-    assert os.getpid() not in [process.pid for process in cleanup.leftovers(own)]
-    assert cleanup.leftovers("") == []
+    assert os.getpid() not in [process.pid for process in takedown.leftovers(own)]
+    assert takedown.leftovers("") == []
 
 
 def test_a_refused_setting_is_named(heron: Heron, home: Path, topo: Path) -> None:

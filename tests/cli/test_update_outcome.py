@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.cli.session import Session
-from heronpy.cli.update_outcome import Outcome, outcome_of
+from heronpy.cli.change.update_outcome import Outcome, outcome_of
+from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import LostReplyError, RpcError
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plans

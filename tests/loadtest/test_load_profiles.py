@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from heronpy.cli import profile
+from heronpy.cli.look import profile
 from heronpy.cli.main import main
 from heronpy.loadtest import calibration, control_plane, page, profiles, results, startup
 from heronpy.loadtest.calibration import Calibration

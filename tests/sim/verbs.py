@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.ckpt import catalogue
-from heronpy.cli.update import CONTAINERS, PARALLELISM, set_key
+from heronpy.cli.change.update import CONTAINERS, PARALLELISM, set_key
 from heronpy.common.errors import HeronError
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack

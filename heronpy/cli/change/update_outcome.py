@@ -1,0 +1,119 @@
+"""What became of an update whose topology master ended before it answered.
+
+The plans in the state manager tell: the packing plan has version v before an update, v+1 while it goes on and
+v+2 at its end, with the new places or, after a roll-back, with the old ones; from the first step to the last an
+intent lies beside it. A master that takes over goes on from there. What was never stored was never begun, and
+because a request names the version that it replaces, sending it again is safe.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.output import command, warn
+from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
+from heronpy.common.ids import instance_id
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+
+LOOK_S = 0.1
+
+
+class Outcome(Enum):
+    """How far an update came."""
+
+    NOT_BEGUN = "not begun"
+    UNDER_WAY = "under way"
+    DONE = "done"
+    ROLLED_BACK = "rolled back"
+    OVERTAKEN = "overtaken"
+
+
+def moves(plan: plans.PackingPlan) -> dict[int, str]:
+    """Task to instance id: what an update may change."""
+    return {
+        instance.task_id: instance_id(container.id, instance.component, instance.task_id)
+        for container in plan.containers
+        for instance in container.instances
+    }
+
+
+def outcome_of(
+    old: plans.PackingPlan, new: plans.PackingPlan, stored: plans.PackingPlan, intent: plans.UpdateIntent | None
+) -> Outcome:
+    """How far the update from `old` to `new` came, from what is stored now."""
+    if intent is not None:
+        ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
+        return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
+    if stored.version == old.version:
+        return Outcome.NOT_BEGUN
+    if stored.version == old.version + 1:
+        return Outcome.UNDER_WAY  # its intent was stored, or removed, between the two looks
+    if stored.version != old.version + 2:
+        return Outcome.OVERTAKEN
+    if moves(stored) == moves(new):
+        return Outcome.DONE
+    return Outcome.ROLLED_BACK if moves(stored) == moves(old) else Outcome.OVERTAKEN
+
+
+def ask(
+    session: Session, name: str, request: control.UpdateTopology, old: plans.PackingPlan, timeout_s: float
+) -> control.UpdateReply | None:
+    """The answer to an update; None when it was done by a master that nobody had asked.
+
+    A Failure when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            reply: control.UpdateReply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
+            return reply
+        except LostReplyError as error:
+            warn(f"{error}; looking for the outcome")
+        except RpcError:
+            # It was refused, unless it had begun and a master that stops can only say that it stops.
+            if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
+                raise
+            warn("the topology master stops; looking for the outcome")
+        if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
+            return None
+
+
+def _outcome(session: Session, name: str, old: plans.PackingPlan, new: plans.PackingPlan, deadline: float) -> Outcome:
+    """DONE, or NOT_BEGUN when there is a master that can be asked again."""
+    while True:
+        # The order matters: what a master has read when it answers, it does not begin later.
+        alive = _answers(session, name)
+        found = _look(session, name, old, new)
+        if found is Outcome.DONE or (found is Outcome.NOT_BEGUN and alive):
+            return found
+        if found is Outcome.ROLLED_BACK:
+            raise exits.Failure(
+                "the update was rolled back and the topology runs as before, after its topology master ended;"
+                f" for why, see {command('heron', 'logs', session.target, name, 'tmaster')}"
+            )
+        if found is Outcome.OVERTAKEN:
+            raise exits.Failure(
+                "another update has come since, so what became of this one cannot be told; see"
+                f" {command('heron', 'plan', session.target, name, 'packing')}"
+            )
+        if time.monotonic() >= deadline:
+            state = "has not begun" if found is Outcome.NOT_BEGUN else "is still under way"
+            raise DeadlineError(
+                f"the update {state}, and the topology master that began it has ended; see"
+                f" {command('heron', 'status', session.target, name)}"
+            )
+        time.sleep(LOOK_S)
+
+
+def _answers(session: Session, name: str) -> bool:
+    session.find(name)
+    return session.poll(name) is not None
+
+
+def _look(session: Session, name: str, old: plans.PackingPlan, new: plans.PackingPlan) -> Outcome:
+    intent = session.update_intent(name)
+    return outcome_of(old, new, session.packing_plan(name), intent)

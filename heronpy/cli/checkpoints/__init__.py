@@ -1,0 +1,1 @@
+"""Checkpoints of a topology, on disk and in use."""

@@ -1,0 +1,160 @@
+"""`heron checkpoints`: look at, take, restore, check and delete the checkpoints of a topology.
+
+Looking and checking work on folders and need no running topology. What changes the checkpoints
+of a running topology is asked of its topology master, which alone knows what is under way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found
+from heronpy.cli import exits
+from heronpy.cli.checkpoints import removal
+from heronpy.cli.checkpoints.places import by_id
+from heronpy.cli.checkpoints.rewinding import rewind
+from heronpy.cli.checkpoints.view import View
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.output import clean, counted, print_json, say, warning
+from heronpy.cli.render import checkpoints as render_checkpoints
+from heronpy.common.settings import settings_for
+from heronpy.plan.component_config import reliability_mode
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+
+#: What the topology master may take longer than the checkpoint itself.
+ANSWER_S = 10.0
+
+
+def show_list(target: Target, topology: str, store: Path | None, as_json: bool, common: Common) -> None:
+    """The checkpoints of a topology, as a table or JSON."""
+    view = View(Session(target, common), topology, None if store is None else store.absolute())
+    view.require()
+    rows = view.rows()
+    if as_json:
+        print_json(render_checkpoints.list_json(topology, view.record is not None, rows, view.reply))
+    else:
+        render_checkpoints.show_list(topology, view.mode, rows, view.reply)
+
+
+def show(target: Target, topology: str, checkpoint: str, files: bool, as_json: bool, common: Common) -> None:
+    """What one checkpoint consists of."""
+    [found] = _select(View(Session(target, common), topology), checkpoint)
+    if found.metadata is None:
+        raise exits.Failure(f"{found.name} cannot be read: {found.damage[0]}")
+    if as_json:
+        print_json(render_checkpoints.show_json(found, found.metadata))
+    else:
+        render_checkpoints.show_one(found, found.metadata, files)
+
+
+def take(
+    target: Target, topology: str, savepoint: bool, timeout_s: float | None, as_json: bool, common: Common
+) -> None:
+    """Take a checkpoint or savepoint and wait until it is complete."""
+    session = Session(target, common)
+    settings = settings_for(_stateful(session, topology), "checkpoint")
+    # It may have to wait for the one under way.
+    limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
+    request = control.TakeCheckpoint(savepoint=savepoint)
+    record: ckpt.CheckpointRecord = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
+    if as_json:
+        print_json({"topology": topology, **render_checkpoints.record_json(record)})
+        return
+    say(f"{'Savepoint' if savepoint else 'Checkpoint'} {record.checkpoint} of '{topology}' is complete")
+    say(f"  {render_checkpoints.figures(record)}")
+    say(f"  {record.location}")
+
+
+def _stateful(session: Session, topology: str) -> LaunchSpec:
+    """The launch file of a running topology; a Failure when it takes no checkpoints."""
+    launch = session.launch_of(session.find(topology))
+    mode = reliability_mode(session.topology(topology))
+    if mode != "EFFECTIVELY_ONCE":
+        raise exits.Failure(
+            f"topology '{topology}' is {mode} and has no checkpoints;"
+            " set topology.reliability.mode to EFFECTIVELY_ONCE and submit it again",
+            exits.USAGE,
+        )
+    return launch
+
+
+def restore(target: Target, topology: str, checkpoint: int | None, timeout_s: float, common: Common) -> None:
+    """Rewind a running topology."""
+    session = Session(target, common)
+    _stateful(session, topology)
+    say(rewind(session, topology, checkpoint or 0, timeout_s))
+
+
+def delete(
+    target: Target, topology: str, checkpoint: str | None, older_than: float | None, as_json: bool, common: Common
+) -> None:
+    """Delete one checkpoint, those older than a time, or all; those in use stay."""
+    session = Session(target, common)
+    # A submit --restore of the same name must not choose what is being deleted.
+    with session.operation(topology):
+        view = View(session, topology)
+        if checkpoint is not None:
+            chosen = _select(view, checkpoint)
+        else:
+            view.require()
+            chosen = removal.older(view, older_than or 0.0)
+        outcome = removal.remove(view, chosen, refuse=checkpoint is not None)
+    for kept, why in outcome.kept:
+        warning(f"kept {clean(kept.name)}, because {why}")
+    if as_json:
+        print_json(
+            {
+                "topology": topology,
+                "deleted": [found.location for found in outcome.deleted],
+                "kept": [found.location for found, _ in outcome.kept],
+            }
+        )
+        return
+    for found in outcome.deleted:
+        say(f"  - {clean(found.name)}")
+    say(f"Deleted {counted(len(outcome.deleted), 'checkpoint')} of '{topology}'")
+
+
+def verify(target: Target, source: str | Path, checkpoint: str | None, as_json: bool, common: Common) -> None:
+    """Compare every file of checkpoints with its checksum; a Failure when one is damaged."""
+    checked = [(found, catalogue.verify(found)) for found in _from_source(Session(target, common), source, checkpoint)]
+    if as_json:
+        print_json([render_checkpoints.verified_json(found, wrong) for found, wrong in checked])
+    else:
+        render_checkpoints.show_verified(checked)
+    bad = [found for found, wrong in checked if wrong]
+    if bad:
+        names = ", ".join(found.location for found in bad)
+        raise exits.Failure(f"{len(bad)} of {counted(len(checked), 'checkpoint')} cannot be restored: {names}")
+
+
+def _select(view: View, wanted: str) -> list[Found]:
+    """The one checkpoint with this id, or at this path."""
+    if wanted.isascii() and wanted.isdigit():
+        view.require()
+        return [by_id(view.found, int(wanted), view.topology)]
+    listed = catalogue.at_path(Path(wanted))
+    if len(listed) != 1:
+        raise exits.Failure(f"'{wanted}' is not one checkpoint; give an id or a folder chk-<id>", exits.NOT_FOUND)
+    return listed
+
+
+def _from_source(session: Session, source: str | Path, checkpoint: str | None) -> list[Found]:
+    """The checkpoints of a topology or at a path, or the one of them with this id."""
+    if isinstance(source, Path):
+        listed = catalogue.at_path(source) or catalogue.in_store(source)
+        if not listed:
+            raise exits.Failure(f"'{source}' holds no checkpoint", exits.NOT_FOUND)
+    else:
+        view = View(session, source)
+        view.require()
+        listed = view.found
+    if checkpoint is None:
+        return listed
+    if not (checkpoint.isascii() and checkpoint.isdigit()):
+        raise exits.Failure(f"'{checkpoint}' is no id of a checkpoint, which is a number", exits.USAGE)
+    return [by_id(listed, int(checkpoint), str(source))]

@@ -1,0 +1,59 @@
+"""The folders that hold checkpoints of a topology, and what is in them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found
+from heronpy.cli import exits
+from heronpy.cli.cluster.known import heron_home
+from heronpy.cli.cluster.records import Records
+from heronpy.common.errors import HeronError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import plan_pb2 as plans
+
+
+def found_of(records: Records, topology: str) -> list[Found]:
+    """Checkpoints of a topology on disk, newest first, in every store that it may have been started with."""
+    return catalogue.of_topology(catalogue.roots_of(_settings(records, topology)), topology)
+
+
+def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
+    """Settings that this topology may have been started with: of the cluster, and of its runs so far."""
+    resolved = records.resolve()
+    records.pin_stores(resolved)
+    launches = _launches(records, topology, records.record(topology))
+    return [
+        *(settings_for(launch, "checkpoint") for launch in launches),
+        CheckpointSettings(**resolved.settings["checkpoint"]),
+    ]
+
+
+def _launches(records: Records, topology: str, record: plans.ExecutionState | None) -> list[LaunchSpec]:
+    """Launch files of the topology's runs that are still there: of this run or of the last."""
+    files = [] if record is None else [Path(record.launch_file)]
+    files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")
+    found = []
+    for file in dict.fromkeys(files):
+        with suppress(HeronError):  # of another release, or removed since
+            found.append(LaunchSpec.load(file))
+    return found
+
+
+def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
+    """The one checkpoint of this id; a Failure when there is none, or several."""
+    matching = [found for found in everything if found.checkpoint == checkpoint]
+    if len(matching) > 1:
+        places = ", ".join(found.location for found in matching)
+        raise exits.Failure(
+            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}",
+            exits.USAGE,
+        )
+    if not matching:
+        known = ", ".join(str(found.checkpoint) for found in everything[:20]) or "none"
+        raise exits.Failure(f"'{name}' has no checkpoint {checkpoint}; there are: {known}", exits.NOT_FOUND)
+    return matching[0]

@@ -1,0 +1,92 @@
+"""Deletes checkpoints, and nothing that another checkpoint needs.
+
+Those of the run that is there now are deleted by its topology master, which knows what is under way; all
+others here. Shared files go when no checkpoint of their folder names them any more; where the metadata of
+a remaining checkpoint cannot be read, they stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found
+from heronpy.cli import exits
+from heronpy.cli.checkpoints.view import View, used_locations
+from heronpy.proto import control_pb2 as control
+from heronpy.storage.checkpoints import CheckpointStore
+
+DELETE_S = 60.0
+#: Folders that are removed with the last checkpoint, when they are empty.
+_PARTS = (".trash", "shared", "taskowned")
+#: Above every checkpoint's id.
+_EVERY = 1 << 63
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was deleted, and what was not with the reason."""
+
+    deleted: list[Found] = field(default_factory=list)
+    kept: list[tuple[Found, str]] = field(default_factory=list)
+
+
+def older(view: View, age_s: float) -> list[Found]:
+    """Checkpoints taken at least that long ago; with 0 all, also those whose age cannot be read."""
+    limit = time.time() - age_s
+    return [
+        found for found in view.found if age_s == 0 or (found.metadata is not None and found.metadata.taken_at <= limit)
+    ]
+
+
+def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
+    """Delete these; one that is in use is a Failure when `refuse` says so, else it is kept and named."""
+    outcome, used = Outcome(), used_locations(view.session)
+    current: list[Found] = []
+    others: dict[Path, list[Found]] = {}
+    for found in chosen:
+        if found.location in used:
+            why = "a running topology would be restored from it"
+            if refuse:
+                raise exits.Failure(f"{found.name} is not deleted, because {why}; kill the topology first")
+            outcome.kept.append((found, why))
+        elif view.record is not None and found.folder.name == view.record.topology_id:
+            current.append(found)
+        else:
+            others.setdefault(found.folder, []).append(found)
+    if current:
+        request = control.DeleteCheckpoints(checkpoints=sorted(found.checkpoint for found in current))
+        view.session.ask(view.topology, request, DELETE_S)
+        outcome.deleted += current
+    for folder, doomed in others.items():
+        _remove_from(folder, doomed)
+        outcome.deleted += doomed
+    return outcome
+
+
+def _remove_from(folder: Path, doomed: list[Found]) -> None:
+    store = CheckpointStore(folder)
+    for number in sorted(found.checkpoint for found in doomed):
+        store.delete(number)
+    clear_leftovers(folder)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what no complete checkpoint names from the folder of an instance that no longer runs."""
+    if not folder.is_dir():
+        return
+    rest = catalogue.in_folder(folder)
+    known = [found.metadata for found in rest if found.metadata is not None]
+    if len(known) == len(rest):
+        # Nothing writes here any more, so work in progress counts for nothing.
+        CheckpointStore(folder).sweep(known, before=_EVERY)
+    if not rest:
+        for part in _PARTS:
+            with suppress(OSError):
+                (folder / part).rmdir()
+        with suppress(OSError):
+            folder.rmdir()

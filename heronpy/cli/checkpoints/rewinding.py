@@ -1,0 +1,56 @@
+"""`heron checkpoints restore`: asks for the rewind of a running topology and waits for its end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from heronpy.ckpt import catalogue
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.render.summary import failed
+from heronpy.common.errors import HeronError
+from heronpy.common.settings import settings_for
+from heronpy.proto import control_pb2 as control
+
+ASK_S = 5.0
+LOOK_S = 0.1
+
+
+def _check(session: Session, topology: str, known: control.CheckpointsReply, checkpoint: int) -> None:
+    """A rewind abandons newer checkpoints, so check first that this one is whole and fits."""
+    packing = session.packing_plan(topology)
+    groups = settings_for(session.launch_of(session.find(topology)), "checkpoint").key_groups
+    for record in known.complete:
+        wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
+        if wrong:
+            raise exits.Failure("; ".join(text.rstrip(".") for text in wrong))
+
+
+def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
+    """Restore every region; what was done, in one line. A Failure when it fails or is late."""
+    deadline = time.monotonic() + timeout_s
+    before: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
+    _check(session, topology, before, checkpoint)
+    attempts = {tuple(region.components): region.attempt for region in before.regions}
+    session.ask(topology, control.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
+    while True:
+        with suppress(HeronError):  # the topology master may be restarted meanwhile
+            reply: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
+            if reply.regions and all(
+                region.started and region.attempt > attempts.get(tuple(region.components), 0)
+                for region in reply.regions
+            ):
+                numbers = sorted({region.checkpoint for region in reply.regions})
+                told = ", ".join(f"checkpoint {number}" if number else "empty state" for number in numbers)
+                return f"Topology '{topology}' goes on from {told}"
+        status = session.poll(topology)
+        if status is not None and failed(status):
+            raise exits.Failure(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
+        if time.monotonic() > deadline:
+            raise exits.Failure(
+                f"topology '{topology}' was not restored after {timeout_s:g} s;"
+                f" see 'heron status {session.target} {topology}'",
+                exits.TIMED_OUT,
+            )
+        time.sleep(LOOK_S)

@@ -1,0 +1,168 @@
+"""The checkpoints of one topology as a command sees them: from disk, and from its topology master when it runs.
+
+The topology master knows what is under way, in use and found damaged; the folders know everything else,
+also of earlier runs of the topology. Both name a checkpoint by its location.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from heronpy.ckpt import catalogue
+from heronpy.ckpt.catalogue import Found
+from heronpy.cli import exits
+from heronpy.cli.checkpoints.places import found_of
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.render.checkpoints import Row, kind_name
+from heronpy.common.errors import HeronError
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import paths
+
+ASK_S = 5.0
+EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+
+
+class View:
+    """Everything that is known of the checkpoints of a topology, running or not."""
+
+    def __init__(self, session: Session, topology: str, store: Path | None = None) -> None:
+        self.session = session
+        self.topology = topology
+        #: A store or replica to look at instead of those of the topology.
+        self.store = store
+        self.record: plans.ExecutionState | None = session.record(topology)
+        if self.record is not None:
+            self.record = session.find(topology)  # refuses a topology of another role
+
+    @cached_property
+    def mode(self) -> str:
+        """The reliability mode of the run that is there now; "" when none is."""
+        return reliability_mode(self.session.topology(self.topology)) if self.record is not None else ""
+
+    @cached_property
+    def reply(self) -> control.CheckpointsReply | None:
+        """What the topology master says; None when the topology does not run or does not answer."""
+        if self.mode != EFFECTIVELY_ONCE:
+            return None
+        with suppress(HeronError, exits.Failure):
+            reply: control.CheckpointsReply = self.session.ask(self.topology, control.GetCheckpoints(), ASK_S)
+            return reply
+        return None
+
+    @cached_property
+    def log(self) -> ckpt.CheckpointLog:
+        """The record in the state manager; it is there also while no topology master answers."""
+        return checkpoint_log(self.session, self.topology)
+
+    @cached_property
+    def found(self) -> list[Found]:
+        """What is on disk, newest first."""
+        if self.store is not None:
+            return catalogue.of_topology([self.store], self.topology)
+        return found_of(self.session, self.topology)
+
+    def rows(self) -> list[Row]:
+        """Every complete checkpoint, newest first; records without files come last and are damaged."""
+        records = {record.location: record for record in self.records()}
+        used, rows = used_locations(self.session), []
+        for found in self.found:
+            row = row_of(found)
+            record = records.pop(row.location, None)
+            row.current = self.record is not None and found.folder.name == self.record.topology_id
+            row.in_use = row.location in used
+            if record is not None and record.damaged and not row.damage:
+                row.damage = [record.damage]
+            rows.append(row)
+        for location, record in records.items():
+            row = _row_of_record(record)
+            row.in_use = location in used
+            if not row.damage:
+                row.damage = [f"{location} cannot be read here"]
+            rows.append(row)
+        return rows
+
+    def records(self) -> list[ckpt.CheckpointRecord]:
+        if self.store is not None:
+            return []  # they tell of other places
+        return list(self.reply.complete if self.reply is not None else self.log.complete)
+
+    def require(self) -> None:
+        """A Failure when there is neither such a topology nor a checkpoint of one."""
+        if self.record is None and not self.found:
+            cluster = self.session.target.cluster
+            hint = exits.nearest(self.topology, self.session.names())
+            raise exits.Failure(
+                f"cluster {cluster} has no topology '{self.topology}' and no checkpoint of one{hint}", exits.NOT_FOUND
+            )
+
+
+def checkpoint_log(session: Session, topology: str) -> ckpt.CheckpointLog:
+    """The checkpoints that the state manager knows of a topology; empty when it knows none."""
+    found = session.state.get(paths.checkpoints(topology))
+    return ckpt.CheckpointLog.FromString(found[0]) if found else ckpt.CheckpointLog()
+
+
+def newest_location(session: Session, topology: str) -> str:
+    """Where the newest whole checkpoint of a topology lies; "" when it has none."""
+    log = checkpoint_log(session, topology)
+    newest = newest_whole(log.complete)
+    return newest.location if newest is not None else log.restore_from
+
+
+def used_locations(session: Session) -> set[str]:
+    """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
+
+    A topology that was restored from another one's checkpoint needs its files until it has completed one of its own.
+    """
+    folder = paths.execution_state("x").rsplit("/", 1)[0]
+    used: set[str] = set()
+    for name in session.state.children(folder):
+        log = checkpoint_log(session, name)
+        newest = newest_whole(log.complete)
+        if newest is not None:
+            used.add(newest.location)
+        plan = session.physical_plan(name)
+        if plan is not None:
+            # Once its tasks have started, a region needs no more of what it started from than a restore would.
+            used.update(region.location for region in plan.regions if newest is None or not region.started)
+        if newest is None:
+            used.add(log.restore_from)
+    return used - {""}
+
+
+def newest_whole(records: Any) -> ckpt.CheckpointRecord | None:
+    """The record that a restore starts from."""
+    whole = [record for record in records if not record.damaged]
+    return max(whole, key=lambda record: record.checkpoint, default=None)
+
+
+def row_of(found: Found) -> Row:
+    row = Row(found.checkpoint, found.location, found.kind, damage=list(found.damage), topology_id=found.folder.name)
+    if found.metadata is not None:
+        row.taken_at, row.duration_s = found.metadata.taken_at, found.metadata.duration_s
+        row.total_bytes, row.uploaded_bytes = found.total_bytes, found.uploaded_bytes
+        row.unaligned, row.tasks = found.metadata.unaligned, len(found.metadata.tasks)
+        row.topology_id = found.metadata.topology_id
+        row.damage = catalogue.missing_files(found)
+    return row
+
+
+def _row_of_record(record: ckpt.CheckpointRecord) -> Row:
+    return Row(
+        record.checkpoint,
+        record.location,
+        kind_name(record.kind),
+        record.taken_at,
+        record.total_bytes,
+        record.uploaded_bytes,
+        record.duration_s,
+        topology_id=Path(record.location).parent.name,
+        current=True,
+        damage=[record.damage] if record.damaged else [],
+    )

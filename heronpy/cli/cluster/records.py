@@ -1,0 +1,238 @@
+"""The settings of a cluster, and what its state manager holds of its topologies.
+
+Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a Failure that
+names the nearest topology. What the masters themselves have to be asked is in `session`, which takes longer to import.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from heronpy.cli import exits, output
+from heronpy.cli.cluster.client_config import ClientConfig
+from heronpy.cli.cluster.known import heron_home, known_clusters
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.common import settings
+from heronpy.common.absolute import absolute
+from heronpy.common.folders import check_root
+from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.settings import Resolved
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import components_of
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import open_state, paths
+from heronpy.statemgr.base import StateManager
+
+M = TypeVar("M", bound=Message)
+
+
+def _absolute(folder: str) -> str:
+    return str(absolute(folder))
+
+
+def _pinned(store: Any) -> Any:
+    """A store of checkpoints, a folder or a map with one, with its folder absolute."""
+    if isinstance(store, dict):
+        return {**store, "folder": _absolute(str(store["folder"]))} if store.get("folder") else store
+    return _absolute(str(store))
+
+
+class Records:
+    """One command's view of one cluster: its settings, and what the state manager holds of its topologies."""
+
+    def __init__(self, target: Target, common: Common | None = None, lenient: bool = False) -> None:
+        self.common = common or Common()
+        self._lenient = lenient
+        self._told: set[str] = set()
+        self.client = ClientConfig(target.cluster)
+        if lenient:
+            self._leave_out_broken_client_file()
+        self.target = Target(
+            target.cluster,
+            target.role or self.client.get("role"),
+            target.environ or self.client.get("environ"),
+            target.implied,
+        )
+
+    def _leave_out_broken_client_file(self) -> None:
+        try:
+            _ = self.client.values
+        except exits.Failure as error:
+            output.warning(f"left out: {error}")
+            self.client.values = {}
+
+    # ---- settings -------------------------------------------------------------------------
+
+    @property
+    def overrides(self) -> list[str]:
+        """Settings from the client's own file, then those of the command line, which win."""
+        return self.client.properties() + list(self.common.config_property)
+
+    def conf_dirs(self) -> list[Path]:
+        path = self.common.config_path or self.client.get("config-path")
+        if path and not Path(path).expanduser().is_dir():
+            raise exits.Failure(
+                f"--config-path {path} is no folder; name one that has {self.target.cluster}/<room>.yaml", exits.USAGE
+            )
+        return list(settings.find_conf(Path(path).expanduser() if path else None))
+
+    def check_cluster(self) -> None:
+        """A ConfigError that names the nearest cluster when there are no settings of this one."""
+        settings.check_cluster(self.target.cluster, self.conf_dirs())
+
+    def resolve(
+        self, topology_config: dict[str, Any] | None = None, component_configs: dict[str, dict[str, Any]] | None = None
+    ) -> Resolved:
+        """Settings of the cluster with those of a topology on top.
+
+        A bad one is a ConfigError; a lenient session leaves it out and says so once.
+        """
+        given = (topology_config or {}, component_configs or {}, self.overrides)
+        given_in = self.client.given_in(settings.split_overrides(self.common.config_property))
+        resolved = settings.resolve(
+            self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient, given_in=given_in
+        )
+        if self._lenient:
+            for text in resolved.ignored:
+                if text not in self._told:
+                    output.warning(text)
+            self._told.update(resolved.ignored)
+        return resolved
+
+    def state_place(self, resolved: Resolved) -> tuple[str, str]:
+        """Type and root of the state manager."""
+        room = resolved.settings["statemgr"]
+        kind, root = str(room.get("type") or "local"), str(room.get("root") or "")
+        if kind == "local":
+            root = _absolute(root or str(heron_home() / "state" / self.target.cluster))
+        return kind, root
+
+    def pin_stores(self, resolved: Resolved) -> None:
+        """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
+        room = resolved.settings["checkpoint"]
+        room["root"] = _absolute(room["root"] or str(heron_home() / "checkpoints" / self.target.cluster))
+        room["replica"] = _absolute(room["replica"]) if room["replica"] else ""
+        room["stores"] = {name: _pinned(given) for name, given in room["stores"].items()}
+
+    # ---- state ----------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> StateManager:
+        return self.open_state()
+
+    def open_state(self) -> StateManager:
+        """A state manager of the caller's own, to be closed by it."""
+        # Before anything below it is believed: records name the files that the other verbs act on.
+        check_root(heron_home(), "HERON_HOME")
+        resolved = self.resolve()
+        kind, root = self.state_place(resolved)
+        return open_state(kind, root, StatemgrSettings(**resolved.settings["statemgr"]))
+
+    def names(self) -> list[str]:
+        """Names of the topologies of the cluster (of the role and environ, when given)."""
+        return [record.topology for record in self.topologies()]
+
+    def topologies(self) -> list[plans.ExecutionState]:
+        folder = paths.execution_state("x").rsplit("/", 1)[0]
+        records = [self.record(name) for name in sorted(self.state.children(folder))]
+        return [record for record in records if record is not None and self._mine(record)]
+
+    def record(self, topology: str) -> plans.ExecutionState | None:
+        """The execution state of a topology, or None."""
+        return self._stored(plans.ExecutionState, paths.execution_state(topology))
+
+    def _mine(self, record: plans.ExecutionState) -> bool:
+        target = self.target
+        return target.role in (None, record.role) and target.environ in (None, record.environ)
+
+    def find(self, topology: str) -> plans.ExecutionState:
+        """The execution state; a Failure (exit code 3) when there is no such topology."""
+        record = self.record(topology)
+        if record is None:
+            cluster = self.target.cluster
+            known = [*self.names(), *(known_clusters() if self.target.implied else ())]
+            hint = exits.nearest(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            if self.logs_of_ended(topology):
+                hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
+            raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
+        if not self._mine(record):
+            raise exits.Failure(
+                f"topology '{topology}' is not in {self.target} but in"
+                f" {record.cluster}/{record.role}/{record.environ}; name that instead",
+                exits.NOT_FOUND,
+            )
+        return record
+
+    def logs_of_ended(self, topology: str) -> list[Path]:
+        """The folders of logs that runs of this name have left, one per role."""
+        base, role = heron_home() / "topologies" / self.target.cluster, self.target.role
+        roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
+        return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
+
+    def launch_of(self, record: plans.ExecutionState) -> LaunchSpec:
+        return LaunchSpec.load(record.launch_file)
+
+    def topology(self, name: str) -> api.Topology:
+        return self._must_get(api.Topology, paths.topology(name), name, "topology definition")
+
+    def packing_plan(self, name: str) -> plans.PackingPlan:
+        return self._must_get(plans.PackingPlan, paths.packing_plan(name), name, "packing plan")
+
+    def check_component(self, topology: str, component: str | None) -> None:
+        """A Failure that names the nearest component when the topology has none of that name."""
+        self.find(topology)
+        known = [part.comp.name for part in components_of(self.topology(topology))] if component is not None else []
+        if component is not None and component not in known:
+            hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
+            raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
+
+    def update_intent(self, name: str) -> plans.UpdateIntent | None:
+        """The update that is under way; None when there is none."""
+        found = self.state.get(paths.update_intent(name))
+        # An empty node is one that was removed.
+        return self._parsed(plans.UpdateIntent, found[0], name, "update") if found and found[0] else None
+
+    def physical_plan(self, name: str) -> plans.PhysicalPlan | None:
+        found = self.state.get(paths.physical_plan(name))
+        return self._parsed(plans.PhysicalPlan, found[0], name, "physical plan") if found else None
+
+    def tmaster_location(self, name: str) -> plans.TmasterLocation | None:
+        return self._stored(plans.TmasterLocation, paths.tmaster(name))
+
+    def scheduler_location(self, name: str) -> plans.SchedulerLocation | None:
+        return self._stored(plans.SchedulerLocation, paths.scheduler(name))
+
+    def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
+        """Lock that keeps submits and kills of one topology apart; it ends with this process.
+
+        It is the command's own: the topology's processes take other locks while a command waits for them.
+        """
+        return self.state.lock(f"operations/{name}", timeout_s)
+
+    def _stored(self, kind: type[M], path: str) -> M | None:
+        found = self.state.get(path)
+        return kind.FromString(found[0]) if found else None
+
+    def _must_get(self, kind: type[M], path: str, name: str, what: str) -> M:
+        found = self.state.get(path)
+        if found is None:
+            raise exits.Failure(
+                f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            )
+        return self._parsed(kind, found[0], name, what)
+
+    def _parsed(self, kind: type[M], data: bytes, name: str, what: str) -> M:
+        try:
+            return kind.FromString(data)
+        except DecodeError:
+            raise exits.Failure(
+                f"the {what} of '{name}' in the state manager is damaged;"
+                f" run 'heron kill {self.target} {name}' and submit again"
+            ) from None

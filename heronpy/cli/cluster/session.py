@@ -1,0 +1,111 @@
+"""What a verb needs of a cluster: `Records`, and answers of the masters of its topologies.
+
+A Session is made per command and knows one cluster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from google.protobuf.message import Message
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.records import Records
+from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.net.curve import Keys
+from heronpy.net.rpc import RpcClient
+from heronpy.net.transport import keys_of
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+from heronpy.statemgr import paths
+
+ASK_CONTAINERS_S = 2.0
+
+
+class Session(Records):
+    """One command's view of one cluster, with its masters."""
+
+    def starting(self, record: plans.ExecutionState) -> str:
+        """What a topology waits for that is being submitted and whose master cannot be asked; empty for others."""
+        name = record.topology
+        if self.scheduler_location(name) is None:
+            return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
+        try:
+            plan = self.physical_plan(name)
+            begun = plan is not None and plan.topology.id == record.topology_id
+        except exits.Failure:  # Damaged: a master has run and says so itself; `list` must not fail on it.
+            begun = True
+        return "" if begun or self.failed_container(name) is not None else "its topology master has not started yet"
+
+    @contextmanager
+    def tmaster(self, name: str) -> Iterator[RpcClient]:
+        """A client of the topology master; a Failure when it does not run."""
+        location = self.tmaster_location(name)
+        if location is None:
+            raise exits.Failure(self._no_master(name))
+        peer = f"the topology master of '{name}'"
+        with RpcClient(location.endpoint, peer=peer, keys=self.keys(name)) as client:
+            yield client
+
+    def keys(self, name: str) -> Keys | None:
+        """The keys of a topology's TCP links; None when they are plain."""
+        record = self.record(name)
+        if record is None or not os.path.exists(record.launch_file):
+            return None
+        return keys_of(self.launch_of(record))
+
+    def _no_master(self, name: str) -> str:
+        if self.scheduler_location(name) is None:
+            return (
+                f"nothing of topology '{name}' runs any more;"
+                f" run 'heron kill {self.target} {name}' to remove what is left"
+            )
+        failed = self.failed_container(name)
+        if failed is not None:
+            return f"the topology master of '{name}' is not running: {failed.exit_detail}"
+        return (
+            f"the topology master of '{name}' is not running; it is being restarted,"
+            f" or see 'heron logs {self.target} {name} tmaster' for why it cannot start"
+        )
+
+    def scheduler(self, name: str) -> RpcClient | None:
+        """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
+        location = self.scheduler_location(name)
+        return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
+
+    def failed_container(self, name: str) -> control.ProcessRecord | None:
+        """A container that the scheduler has given up, such as that of the topology master; None when it has not."""
+        try:
+            scheduler = self.scheduler(name)
+            if scheduler is None:
+                return None
+            with scheduler:
+                reply = scheduler.call(control.GetContainers(), ASK_CONTAINERS_S)
+        except HeronError:
+            return None
+        return next((one for one in reply.containers if one.state == control.PROC_FAILED), None)
+
+    def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
+        """Ask the topology master of a topology that must exist; returns the body of its reply."""
+        self.find(name)
+        with self.tmaster(name) as client:
+            return client.call(body, timeout_s)
+
+    def status(self, name: str, timeout_s: float = 5.0) -> control.StatusReply:
+        reply: control.StatusReply = self.ask(name, control.GetStatus(), timeout_s)
+        return reply
+
+    def poll(self, name: str, timeout_s: float = 1.0) -> control.StatusReply | None:
+        """A status, or None while the topology master cannot answer."""
+        location = self.tmaster_location(name)
+        if location is None:
+            return None
+        try:
+            with RpcClient(location.endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name)) as client:
+                reply: control.StatusReply | None = client.call(control.GetStatus(), timeout_s)
+                return reply
+        except (DeadlineError, RpcError):
+            return None

@@ -1,0 +1,1 @@
+"""Arguments, flags and completion that verbs share."""

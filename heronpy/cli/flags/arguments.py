@@ -1,0 +1,114 @@
+"""Arguments and flags that verbs share, as click pieces."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.flags import complete
+from heronpy.common.ids import name_problem
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: In a context's meta: whether the cluster was left out and is the only one there is.
+LEFT_OUT = "heronpy.cli.cluster_left_out"
+
+#: How plans are printed.
+FORMATS = ("table", "colored_table", "json", "raw")
+
+
+class TargetType(click.ParamType):  # type: ignore[type-arg]
+    """Parses `cluster[/role[/environ]]`."""
+
+    name = "cluster[/role[/environ]]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        if isinstance(value, Target):
+            return value
+        if str(value).startswith("-"):
+            self.fail(f"no such option: {value}; give the cluster first, and flags of a program behind the program")
+        try:
+            return Target.parse(str(value), implied=ctx is not None and bool(ctx.meta.get(LEFT_OUT)))
+        except exits.Failure as failure:
+            self.fail(str(failure), param, ctx)
+
+
+class TopologyName(click.ParamType):  # type: ignore[type-arg]
+    """A topology's name."""
+
+    name = "topology"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        # Not the rule for new names: what an older release has submitted can still be killed.
+        problem = name_problem(str(value))
+        if problem:
+            self.fail(f"topology name '{value}' {problem}; use letters, digits, '_', '-' and '.'", param, ctx)
+        return str(value)
+
+
+def common_flags(function: F) -> F:
+    """--config-path, --config-property and --verbose, collected into one `common` argument."""
+
+    @click.option("--config-path", metavar="DIR", help="Folder with <cluster>/<room>.yaml files of settings.")
+    @click.option("--config-property", metavar="K=V", multiple=True, help="Override one setting; may be repeated.",
+                  shell_complete=complete.settings)  # fmt: skip
+    @click.option("--verbose", is_flag=True, help="Say more; show heron's own traceback when it fails.")
+    @functools.wraps(function)
+    def collect(
+        *args: Any, config_path: str | None, config_property: tuple[str, ...], verbose: bool, **kwargs: Any
+    ) -> Any:
+        return function(*args, common=Common(config_path, config_property, verbose), **kwargs)
+
+    return collect  # type: ignore[return-value]
+
+
+def timeout_flag(default: float | None, meaning: str) -> Callable[[F], F]:
+    """--timeout S, as `timeout_s`; shows its default when it has one."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0.1),
+        default=default,
+        show_default=default is not None,
+        metavar="S",
+        help=meaning,
+    )
+
+
+target_argument = click.argument(
+    "target", type=TargetType(), metavar="CLUSTER[/ROLE[/ENVIRON]]", shell_complete=complete.clusters
+)
+topology_argument = click.argument("topology", type=TopologyName(), shell_complete=complete.topologies)
+optional_topology_argument = click.argument(
+    "topology", type=TopologyName(), required=False, shell_complete=complete.topologies
+)
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def component_flags(meaning: str) -> Callable[[F], F]:
+    """[COMPONENT] and --component, which mean the same, as one `component`."""
+
+    def add(function: F) -> F:
+        @click.argument("what", required=False, metavar="[COMPONENT]", shell_complete=complete.components)
+        @click.option("--component", metavar="NAME", help=meaning, shell_complete=complete.components)
+        @functools.wraps(function)
+        def choose(*args: Any, what: str | None, component: str | None, **kwargs: Any) -> Any:
+            if what is not None and component is not None and what != component:
+                raise click.UsageError(f"two components are named, {what} and {component}; name one")
+            return function(*args, component=what or component, **kwargs)
+
+        return choose  # type: ignore[return-value]
+
+    return add
+
+
+def cluster_flag(meaning: str) -> Callable[[F], F]:
+    """--cluster CLUSTER, as `target`, of verbs that make a cluster of their own without it."""
+    return click.option(
+        "--cluster", "target", type=TargetType(), metavar="CLUSTER", help=meaning, shell_complete=complete.clusters
+    )

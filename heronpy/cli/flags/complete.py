@@ -1,0 +1,189 @@
+"""What the shell may offer for a word: names of what there is, as far as it can be had at once.
+
+Every function takes what click hands over, (context, parameter, begin of the word). Completion must never
+print an error into the user's prompt, so whatever goes wrong offers nothing. Each imports what it needs when
+it is asked, and no more: the shell waits.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from heronpy.cli.cluster.target import Target
+
+if TYPE_CHECKING:
+    from heronpy.cli.cluster.records import Records
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completer(names: Callable[[click.Context], Iterable[str]]) -> Completer:
+    """What `names` yields, as far as it begins like the word."""
+
+    @functools.wraps(names)
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            return [CompletionItem(name) for name in names(ctx) if name.startswith(incomplete)]
+        except Exception:
+            return []
+
+    return complete
+
+
+def _known_clusters() -> list[str]:
+    from heronpy.cli.cluster.known import known_clusters
+
+    return known_clusters()
+
+
+def _place(ctx: click.Context) -> tuple[Records, str]:
+    """The cluster that was named, or the only one there is, and the topology; "" when none was named yet."""
+    from heronpy.cli.cluster.records import Records
+
+    target, topology = ctx.params.get("target"), ctx.params.get("topology")
+    if not isinstance(target, Target):
+        # Behind an option that waits for its value click has not looked at the words before it.
+        words, known = list(ctx.args), _known_clusters()
+        if words and ("/" in words[0] or words[0] in known):
+            target = Target.parse(words.pop(0))
+        else:
+            [only] = known
+            target = Target(only)
+        topology = words[0] if words else ""
+    return Records(target), str(topology or "")
+
+
+def _components(ctx: click.Context) -> list[str]:
+    from heronpy.proto import components_of
+
+    records, topology = _place(ctx)
+    return [part.comp.name for part in components_of(records.topology(topology))]
+
+
+def _instances(ctx: click.Context) -> list[tuple[int, str, int]]:
+    """(container, instance id, task id) of every task."""
+    from heronpy.common.ids import instance_id
+
+    records, topology = _place(ctx)
+    return [
+        (container.id, instance_id(container.id, instance.component, instance.task_id), instance.task_id)
+        for container in records.packing_plan(topology).containers
+        for instance in container.instances
+    ]
+
+
+@_completer
+def clusters(ctx: click.Context) -> Iterable[str]:
+    return _known_clusters()
+
+
+@_completer
+def topologies(ctx: click.Context) -> Iterable[str]:
+    return _place(ctx)[0].names()
+
+
+def clusters_and_topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For the first word of a verb that may do without a cluster."""
+    return clusters(ctx, param, incomplete) + topologies(ctx, param, incomplete)
+
+
+@_completer
+def components(ctx: click.Context) -> Iterable[str]:
+    return _components(ctx)
+
+
+@_completer
+def tasks(ctx: click.Context) -> Iterable[str]:
+    """Ids of tasks, which are numbers."""
+    return [str(task) for _, _, task in _instances(ctx)]
+
+
+@_completer
+def instances(ctx: click.Context) -> Iterable[str]:
+    """Instance ids of tasks and the names of stream managers."""
+    from heronpy.common.ids import stmgr_id
+
+    found = _instances(ctx)
+    return [*(name for _, name, _ in found), *(stmgr_id(number) for number in sorted({one[0] for one in found}))]
+
+
+@_completer
+def restartable(ctx: click.Context) -> Iterable[str]:
+    """Containers, and instance ids of tasks."""
+    found = _instances(ctx)
+    return ["0", *map(str, sorted({container for container, _, _ in found})), *(name for _, name, _ in found)]
+
+
+@_completer
+def logged(ctx: click.Context) -> Iterable[str]:
+    """Processes that have logs, and their components."""
+    from heronpy.cli.look.log_folders import log_dir, words_of
+
+    return sorted(words_of(log_dir(*_place(ctx))))
+
+
+@_completer
+def parallelism(ctx: click.Context) -> Iterable[str]:
+    """The begin of COMPONENT:TASKS."""
+    return [f"{name}:" for name in _components(ctx)]
+
+
+@_completer
+def metrics(ctx: click.Context) -> Iterable[str]:
+    from heronpy.metrics.names import METRICS
+
+    return sorted(METRICS)
+
+
+@_completer
+def checkpoints(ctx: click.Context) -> Iterable[str]:
+    """Ids of the complete checkpoints of the topology, the newest first."""
+    from heronpy.cli.checkpoints.places import found_of
+
+    return [str(found.checkpoint) for found in found_of(*_place(ctx))]
+
+
+@_completer
+def restores(ctx: click.Context) -> Iterable[str]:
+    """What stands for a checkpoint beside ids and paths, which belong to a topology that is not known yet."""
+    return ["latest"]
+
+
+@_completer
+def settings(ctx: click.Context) -> Iterable[str]:
+    """The begin of KEY=VALUE."""
+    return [f"{key}=" for key in _setting_keys()]
+
+
+@_completer
+def client_keys(ctx: click.Context) -> Iterable[str]:
+    from heronpy.cli.cluster.client_config import CLIENT_KEYS
+
+    return [*CLIENT_KEYS, *_setting_keys()]
+
+
+@_completer
+def rooms(ctx: click.Context) -> Iterable[str]:
+    from heronpy.common.rooms import ROOMS
+
+    return list(ROOMS)
+
+
+def _setting_keys() -> list[str]:
+    import dataclasses
+
+    from heronpy.common.rooms import ROOMS
+
+    return [f"heron.{room}.{field.name}" for room, kind in ROOMS.items() for field in dataclasses.fields(kind)]
+
+
+@_completer
+def faults(ctx: click.Context) -> Iterable[str]:
+    from heronpy.verify.scenarios import scenarios
+
+    return [one.name for one in scenarios().values()]

@@ -1,0 +1,34 @@
+"""What Ctrl-C, SIGTERM and SIGHUP do while a verb works."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
+from typing import Any
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) -> Iterator[None]:
+    held = {}
+    if threading.current_thread() is threading.main_thread():
+        held = {signum: signal.signal(signum, handler) for signum in INTERRUPTS}
+    try:
+        yield
+    finally:
+        for signum, before in held.items():
+            signal.signal(signum, before)
+
+
+def uninterrupted() -> AbstractContextManager[None]:
+    """A second Ctrl-C must not keep half of what the first one asked to remove."""
+    return _handled(signal.SIG_IGN)
+
+
+def interruptible() -> AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end the command as Ctrl-C does: with its clean-up."""
+    return _handled(signal.default_int_handler)

@@ -1,0 +1,214 @@
+"""Metrics of a topology, by component or instance."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.look.metrics_short import COLUMNS, figures
+from heronpy.cli.look.silent_tasks import add_zeros
+from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.common.units import format_bytes, format_duration, parse_duration_s
+from heronpy.metrics.names import find
+from heronpy.proto import control_pb2 as control
+
+QUANTILES = (0.5, 0.99)
+
+
+def show_metrics(
+    target: Target,
+    topology: str,
+    component: str | None,
+    instances: tuple[str, ...],
+    names: tuple[str, ...],
+    interval: str | None,
+    by_instance: bool,
+    everything: bool,
+    as_json: bool,
+    common: Common,
+) -> None:
+    """Metrics of a topology, as tables or JSON."""
+    session = Session(target, common)
+    session.check_component(topology, component)
+    request = control.GetMetrics(
+        component=component or "",
+        names=list(names),
+        instances=list(instances),
+        interval_s=parse_duration_s(interval) if interval else 0.0,
+    )
+    reply = session.ask(topology, request)
+    add_zeros(reply, session.packing_plan(topology), component or "", instances)
+    if as_json:
+        print_json(_metrics_json(topology, reply))
+        return
+    over = f" in the last {format_duration(reply.interval_s)}" if interval else ""
+    if not (everything or names or instances) and _show_short(topology, reply, by_instance, over):
+        return
+    rows = combine(reply, by_instance or bool(instances))
+    if not rows:
+        say(_nothing(names, reply))
+        return
+    columns = ("instance" if by_instance or instances else "component", "metric", "label", "value", "median", "99 %")
+    cells = [
+        (row.owner, row.name, row.label or None, _shown(row), *(_time(row, row.quantile(q)) for q in QUANTILES))
+        for row in rows
+    ]
+    print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
+
+
+def _show_short(topology: str, reply: control.MetricsReply, by_instance: bool, over: str) -> bool:
+    """The table of first figures; False when no task has reported any."""
+    rows = []
+    for row in figures(reply.reports, by_instance):
+        latency = _merged(row.latency())
+        rows.append(
+            (
+                row.owner,
+                *map(_whole, (row.emitted, row.executed, row.acked, row.failed)),
+                _time(latency, latency.sum / latency.count) if latency is not None else None,
+                _time(latency, latency.quantile(0.99)) if latency is not None else None,
+                _whole(row.queue),
+                None if row.cpu_s is None else f"{row.cpu_s:,.1f}s",
+                None if row.memory_bytes is None else format_bytes(int(row.memory_bytes)),
+            )
+        )
+    if rows:
+        columns = ("instance" if by_instance else "component", *COLUMNS)
+        print_table(columns, rows, f"Metrics of '{clean(topology)}'{over}", right=COLUMNS)
+        apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
+    return bool(rows)
+
+
+def _whole(count: float | None) -> int | None:
+    return None if count is None else int(count)
+
+
+def _merged(samples: list[control.Sample]) -> Combined | None:
+    """One distribution of several; None for none."""
+    if not samples:
+        return None
+    merged = Combined("", samples[0].name, "", samples[0].type)
+    for sample in samples:
+        merged.add(sample)
+    return merged
+
+
+def _nothing(names: tuple[str, ...], reply: control.MetricsReply) -> str:
+    if names:
+        return f"No process reports {', '.join(names)}; run without --name to see what there is"
+    return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
+
+
+@dataclass(slots=True)
+class Combined:
+    """One metric of one owner, over all its processes."""
+
+    owner: str
+    name: str
+    label: str
+    type: int
+    value: float = 0.0
+    sum: float = 0.0
+    count: int = 0
+    buckets: dict[float, int] = field(default_factory=dict)
+
+    def add(self, sample: control.Sample) -> None:
+        self.value += sample.value
+        self.sum += sample.sum
+        self.count += sample.count
+        for bucket in sample.buckets:
+            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
+
+    def quantile(self, part: float) -> float | None:
+        """Upper bound of the bucket that holds this part of the observations; None when there are none."""
+        if not self.buckets or not self.count:
+            return None
+        wanted = part * self.count
+        for le in sorted(self.buckets):
+            if self.buckets[le] >= wanted:
+                return le
+        return float("inf")
+
+
+def combine(reply: control.MetricsReply, by_instance: bool) -> list[Combined]:
+    """Sum the samples of all processes of a component, or keep each process apart."""
+    rows: dict[tuple[str, str, str], Combined] = {}
+    for report in reply.reports:
+        owner = report.process if by_instance or not report.component else report.component
+        for sample in report.samples:
+            key = (owner, sample.name, sample.label)
+            if key not in rows:
+                rows[key] = Combined(owner, sample.name, sample.label, sample.type)
+            rows[key].add(sample)
+    return [rows[key] for key in sorted(rows)]
+
+
+def _unit(name: str) -> str:
+    found = find(name)
+    return found[0].unit if found else ""
+
+
+def _time(row: Combined, value: float | None) -> str | None:
+    if value is None:
+        return None
+    if not math.isfinite(value):
+        return "more"  # beyond the last bucket
+    if _unit(row.name) in _TIME_UNITS:
+        seconds = value * _TIME_UNITS[_unit(row.name)]
+        return f"{seconds * 1e9:.0f}ns" if 0 < seconds < 1e-6 else format_duration(seconds)
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.3f}"
+
+
+_TIME_UNITS = {"ns": 1e-9, "ms": 1e-3, "seconds": 1.0}
+
+
+def _shown(row: Combined) -> str:
+    """A counter's or gauge's value, a distribution's mean with its number of observations."""
+    if row.type == control.Sample.HISTOGRAM:
+        mean = _time(row, row.sum / row.count) if row.count else "-"
+        return f"{mean} (mean of {row.count:,})"
+    if _unit(row.name) == "bytes":
+        return format_bytes(int(row.value))
+    return _time(row, row.value) or "-"
+
+
+def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
+    return {
+        "topology": topology,
+        "interval_s": reply.interval_s,
+        "apart_s": reply.apart_s,
+        "processes": [
+            {
+                "process": report.process,
+                "component": report.component,
+                "task_id": report.task_id,
+                "container": report.container,
+                "pid": report.pid,
+                "metrics": [
+                    {
+                        "name": sample.name,
+                        "label": sample.label,
+                        "type": control.Sample.Type.Name(sample.type).lower(),
+                        **(
+                            {
+                                "count": sample.count,
+                                "sum": sample.sum,
+                                "buckets": [
+                                    {"le": bucket.le if bucket.le != float("inf") else "+Inf", "count": bucket.count}
+                                    for bucket in sample.buckets
+                                ],
+                            }
+                            if sample.type == control.Sample.HISTOGRAM
+                            else {"value": sample.value}
+                        ),
+                    }
+                    for sample in report.samples
+                ],
+            }
+            for report in reply.reports
+        ],
+    }

@@ -1,0 +1,46 @@
+"""The logical, packing or physical plan of a topology."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.output import print_json, say
+from heronpy.cli.render import logical as render_logical
+from heronpy.cli.render import packing as render_packing
+from heronpy.cli.render import physical as render_physical
+
+P = TypeVar("P", bound=Message)
+
+
+def show_plan(target: Target, topology: str, which: str, form: str, as_json: bool, common: Common) -> None:
+    """One of the plans of a topology."""
+    session = Session(target, common)
+    session.find(topology)
+    form = "json" if as_json else form
+    if which == "logical":
+        _print(session.topology(topology), render_logical.as_json, render_logical.show, form)
+    elif which == "packing":
+        _print(session.packing_plan(topology), render_packing.as_json, render_packing.show, form)
+    else:
+        physical = session.physical_plan(topology)
+        if physical is None:
+            raise exits.Failure(
+                f"topology '{topology}' has no physical plan yet; see 'heron status {target} {topology}' for what it"
+                " waits for"
+            )
+        _print(physical, render_physical.as_json, render_physical.show, form)
+
+
+def _print(plan: P, as_json: Callable[[P], dict[str, Any]], show: Callable[[P, bool], None], form: str) -> None:
+    if form == "json":
+        print_json(as_json(plan))
+    elif form == "raw":
+        say(str(plan).rstrip())
+    else:
+        show(plan, form == "colored_table")

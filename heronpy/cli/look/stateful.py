@@ -1,0 +1,104 @@
+"""What `heron status` and `heron top` say of an EFFECTIVELY_ONCE topology: its checkpoints and its restores."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.output import counted
+from heronpy.cli.render.checkpoints import master_json, record_json
+from heronpy.common.errors import HeronError
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import control_pb2 as control
+
+ASK_S = 1.0
+#: A checkpoint that takes longer than this is late.
+LATE_S = 2.0
+
+
+def ask(session: Session, status: control.StatusReply) -> control.CheckpointsReply | None:
+    """What the topology master says of checkpoints; None without such a topology, or without an answer."""
+    if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
+        return None
+    try:
+        reply: control.CheckpointsReply = session.ask(status.topology, control.GetCheckpoints(), ASK_S)
+        return reply
+    except (HeronError, exits.Failure):
+        return None  # the status stands without it
+
+
+def lines(reply: control.CheckpointsReply, now: float) -> list[str]:
+    """A sentence each: the last checkpoint, what is under way, what is being restored and why, what failed last."""
+    found = [_last(reply, now)]
+    if reply.pending:
+        found.append(
+            f"checkpoint {reply.pending} under way for {format_duration(reply.pending_s)},"
+            f" {counted(reply.pending_tasks, 'task')} to come"
+        )
+    restoring = [region for region in reply.regions if not region.started]
+    why = f": {reply.last_restore}" if reply.last_restore else ""
+    for region in restoring:
+        start = f"checkpoint {region.checkpoint}" if region.checkpoint else "empty state"
+        if reply.restores:
+            found.append(f"restoring {', '.join(region.components)} from {start} (attempt {region.attempt}){why}")
+        else:
+            found.append(f"starting {', '.join(region.components)} from {start}")
+    if reply.restores and not restoring:
+        took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
+        found.append(f"restored {reply.restores} times, last{why or ' without a known cause'}{took}")
+    if reply.last_failure:
+        found.append(f"{reply.aborted + reply.failed} checkpoints did not complete, last: {reply.last_failure}")
+    return found
+
+
+def _last(reply: control.CheckpointsReply, now: float) -> str:
+    if not reply.complete:
+        return "no checkpoint yet"
+    last = max(reply.complete, key=lambda record: record.checkpoint)
+    age = format_duration(max(now - last.taken_at, 0.0))
+    return (
+        f"last checkpoint {last.checkpoint}, {age} ago: {format_bytes(last.total_bytes)},"
+        f" {format_bytes(last.uploaded_bytes)} of it written, in {format_duration(last.duration_s)}"
+        + (", DAMAGED" if last.damaged else "")
+    )
+
+
+def current_lines(session: Session, status: control.StatusReply) -> list[str]:
+    """The same for a topology that is asked now."""
+    reply = ask(session, status)
+    if reply is None:
+        return []
+    waits_for = barrier_text(reply, status)
+    unaligned = waits_for and session.launch_of(session.find(status.topology)).settings["checkpoint"]["unaligned"]
+    return lines(reply, time.time()) + ([waits_for] if waits_for and not unaligned else [])
+
+
+def barrier_text(reply: control.CheckpointsReply, status: control.StatusReply) -> str:
+    """What an aligned checkpoint waits for that is late or never completes; empty when no queue is long."""
+    late = reply.pending and reply.pending_s >= LATE_S
+    if not late and (reply.complete or not (reply.aborted + reply.failed)):
+        return ""
+    queued = Counter[str]()
+    for task in status.tasks:
+        queued[task.component] += task.in_queue_tuples
+    component, tuples = max(queued.items(), key=lambda item: item[1], default=("", 0))
+    if not tuples:
+        return ""
+    return (
+        f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier;"
+        " with heron.checkpoint.unaligned they would not"
+    )
+
+
+def as_json(session: Session, status: control.StatusReply) -> dict[str, Any]:
+    """The documented part of `heron status --json` and `heron top --json`."""
+    reply = ask(session, status)
+    checkpoints = None
+    if reply is not None:
+        last = max(reply.complete, key=lambda record: record.checkpoint, default=None)
+        checkpoints = {"last": record_json(last) if last is not None else None, **master_json(reply)}
+    return {"mode": reliability_mode(status.plan.topology), "checkpoints": checkpoints}

@@ -1,0 +1,164 @@
+"""The state of a topology, as `heron status` shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.look import stateful
+from heronpy.cli.look.topologies import STARTING
+from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
+from heronpy.cli.render import summary
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import plan_pb2 as plans
+
+
+def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
+    """A topology's state, by default of the only one; a Failure when it has failed or nothing of it runs."""
+    session = Session(target, common)
+    topology = topology or _only_topology(session)
+    record = session.find(topology)
+    waits_for = session.starting(record) if session.tmaster_location(topology) is None else ""
+    if waits_for:
+        _show_starting(record, waits_for, as_json)
+        return
+    status = session.status(topology)
+    if as_json:
+        print_json(status_json(session, record, status))
+    else:
+        _show_status(session, record, status)
+    if summary.lifecycle_name(status) == "FAILED":
+        raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
+
+
+def _only_topology(session: Session) -> str:
+    """The topology that is meant when none is named; a Failure where that is not clear."""
+    names = session.names()
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise exits.Failure(f"no topology runs in {session.target}", exits.NOT_FOUND)
+    raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
+
+
+def _show_starting(record: plans.ExecutionState, waits_for: str, as_json: bool) -> None:
+    """The state of a topology of which only its submit knows something."""
+    if as_json:
+        print_json(
+            {
+                "topology": record.topology,
+                "topology_id": record.topology_id,
+                "lifecycle": STARTING,
+                "cause": waits_for,
+                **_record_json(record),
+                "components": [],
+                "tasks": [],
+                "containers": [],
+            }
+        )
+        return
+    say(f"Topology '{clean(record.topology)}' in {record.cluster}/{record.role}/{record.environ}")
+    say(f"  state      {STARTING}: {waits_for}")
+    say(f"  submitted  {moment(record.submitted_at)}")
+
+
+def _record_json(record: plans.ExecutionState) -> dict[str, Any]:
+    """Who submitted it, when, and where it lives."""
+    return {
+        **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
+        "log_dir": f"{record.working_dir}/log-files",
+    }
+
+
+def status_json(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> dict[str, Any]:
+    """The documented shape of `heron status --json`."""
+    return {
+        **summary.as_json(status, summary.components(status)),
+        **_record_json(record),
+        "tasks": [
+            {
+                **picked(task, "task_id", "instance_id", "component", "pid", "epoch", "error"),
+                "state": summary.task_state_name(task.state),
+            }
+            for task in status.tasks
+        ],
+        "containers": [
+            {
+                **picked(executor, "container", "host", "pid", "metrics_port"),
+                "processes": [
+                    {
+                        **picked(
+                            process, "name", "pid", "restarts", "exit_reason", "exit_detail", "rss_bytes", "cpu_s"
+                        ),
+                        "state": summary.process_state_name(process.state),
+                    }
+                    for process in executor.processes
+                ],
+            }
+            for executor in status.executors
+        ],
+        **stateful.as_json(session, status),
+    }
+
+
+def _show_status(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> None:
+    name = clean(status.topology)
+    say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
+    say(f"  state      {clean(summary.state_text(status))}")
+    say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
+    down = summary.down_tasks(status)
+    say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")
+    say(f"  mode       {clean(reliability_mode(status.plan.topology))}")
+    for text in stateful.current_lines(session, status):
+        say(f"             {clean(text)}")
+    say(f"  tuples     {summary.totals_text(status)}")
+    if status.discarded_tuples:
+        again = reliability_mode(status.plan.topology) != "ATMOST_ONCE"
+        what = "tuples at most, which the spouts send again" if again else "tuples"
+        say(f"  discarded  {status.discarded_tuples:,} {what}")
+    if status.exceptions:
+        say(f"  exceptions {status.exceptions:,} of user code; see 'heron exceptions {session.target} {name}'")
+    for culprit in status.culprits:
+        say(f"  {clean(summary.culprit_text(culprit))}")
+    _show_containers(status)
+    silent = [task for task in down if task.state not in summary.UP]  # the others' processes are listed below
+    if silent:
+        rows = [
+            (task.instance_id or task.component, summary.task_state_name(task.state), task.error or None)
+            for task in silent
+        ]
+        print_table(("task not up", "state", "error"), rows)
+    troubled = summary.troubled_processes(status.executors)
+    if troubled:
+        processes = [
+            (
+                process.name,
+                summary.process_state_name(process.state),
+                str(process.restarts),
+                ": ".join(filter(None, (process.exit_reason.replace("_", " "), process.exit_detail))) or None,
+            )
+            for process in troubled
+        ]
+        print_table(("process", "state", "restarts", "last exit"), processes, right=("restarts",))
+    say(f"See also: heron top {session.target} {name}, heron logs {session.target} {name}")
+
+
+def _show_containers(status: control.StatusReply) -> None:
+    rows = [
+        (
+            str(executor.container),
+            executor.host,
+            str(executor.pid),
+            len(executor.processes),
+            sum(process.restarts for process in executor.processes),
+            format_bytes(memory) if (memory := sum(process.rss_bytes for process in executor.processes)) else None,
+        )
+        for executor in sorted(status.executors, key=lambda executor: executor.container)
+    ]
+    if rows:
+        columns = ("container", "host", "executor pid", "processes", "restarts", "memory")
+        print_table(columns, rows, right=("container", *columns[2:]))

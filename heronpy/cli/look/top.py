@@ -1,0 +1,193 @@
+"""`heron top`: the components of a topology, live; and the waiting of `heron submit --wait`.
+
+On a terminal the table is redrawn in place. Elsewhere snapshots are printed one after another, so
+that the output can be kept or piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.look import stateful
+from heronpy.cli.output import clean, console, say, table
+from heronpy.cli.render import summary
+from heronpy.cli.render.summary import ComponentRow
+from heronpy.common.units import format_duration
+from heronpy.proto import control_pb2 as control
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.table import Table
+
+
+LIVE_INTERVAL_S = 0.5
+END_LOOK_S = 0.2
+RATE_OVER_S = 2.5
+#: Columns that the full table needs.
+WIDE = 150
+#: A topology master may be restarted; longer silence ends the watch.
+SILENCE_MAX_S = 30.0
+
+
+def watch(
+    target: Target, topology: str, interval_s: float, iterations: int | None, as_json: bool, common: Common
+) -> None:
+    """Look at the components once per interval, until Ctrl-C or a number of looks."""
+    session = Session(target, common)
+    session.status(topology)
+    looks = samples(session, topology, interval_s, iterations)
+    try:
+        if as_json:
+            _print_json_lines(session, looks)
+        elif sys.stdout.isatty():
+            live(session, looks)
+        else:
+            for status, rows in looks:
+                say(header(status, stateful.current_lines(session, status)))
+                console().print(component_table(rows))
+    except KeyboardInterrupt:
+        say()
+
+
+def samples(
+    session: Session,
+    topology: str,
+    interval_s: float,
+    count: int | None = None,
+    ended: Callable[[control.StatusReply], bool] | None = None,
+) -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+    """Statuses with their rows, one per interval; sooner when `ended` says that there is no later one.
+
+    The first comes after a short time, which its rates are taken over. A Failure when the topology is gone.
+    """
+    began = time.monotonic()
+    #: Tasks report once a second, so a rate over less than some seconds would jump up and down.
+    history: deque[tuple[control.StatusReply | None, float]] = deque([(session.poll(topology), began)])
+    next_at, heard_at = began + min(interval_s, LIVE_INTERVAL_S), began
+    done = 0
+    while count is None or done < count:
+        pause = max(next_at - time.monotonic(), 0.0)
+        time.sleep(pause if ended is None else min(pause, END_LOOK_S))
+        status, now = session.poll(topology), time.monotonic()
+        if status is None:
+            session.find(topology)
+            if now - heard_at > SILENCE_MAX_S or session.scheduler_location(topology) is None:
+                session.status(topology)  # raises with the reason, unless it has just come back
+            time.sleep(END_LOOK_S)
+            continue
+        heard_at = now
+        if now < next_at and not (ended is not None and ended(status)):
+            continue
+        while len(history) > 1 and now - history[1][1] >= RATE_OVER_S:
+            history.popleft()
+        before, before_at = history[0]
+        same = before is not None and before.topology_id == status.topology_id
+        yield status, summary.components(status, before if same else None, now - before_at)
+        history.append((status, now))
+        next_at = now + interval_s
+        done += 1
+
+
+def header(status: control.StatusReply, checkpoints: Sequence[str] = ()) -> str:
+    """What stands above the table: the topology, its checkpoints, what holds it back and what is down."""
+    lines = [
+        f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
+        f"  plan version {status.plan_version}"
+    ]
+    lines += summary.trouble_texts(status)
+    lines += [clean(text) for text in checkpoints]
+    lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    lines += [clean(text) for text in summary.down_texts(status)]
+    return "\n".join(lines)
+
+
+COLUMNS = (
+    ("component", "component"),
+    ("kind", ""),
+    ("up", "up"),
+    ("emitted", "emit"),
+    ("executed", "exec"),
+    ("acked", "ack"),
+    ("failed", "fail"),
+    ("emit/s", "emit/s"),
+    ("exec/s", "exec/s"),
+    ("in queue", "in"),
+    ("out queue", "out"),
+    ("pending", "pend"),
+    ("backpressure", "slow"),
+)
+"""Headers of wide and of narrow tables; "" leaves the column out of narrow ones."""
+
+
+def short(count: float) -> str:
+    """A count in at most five characters: 950, 12.3k, 1.86M."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 999.5 or unit == "T":
+            break
+        count /= 1000
+    digits = 0 if not unit or count >= 99.95 else 1 if count >= 9.995 else 2
+    return f"{count:.{digits}f}{unit}"
+
+
+def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
+    """The table of components; a narrow one fits 80 columns."""
+    number = short if narrow else "{:,.0f}".format
+    cells = []
+    for row in rows:
+        spout, bolt = row.is_spout, not row.is_spout
+        cells.append(
+            (
+                row.name,
+                "spout" if spout else "bolt",
+                f"{row.up}/{row.tasks}",
+                number(row.emitted),
+                number(row.executed) if bolt else None,
+                number(row.acked),
+                number(row.failed),
+                number(row.emitted_per_s),
+                number(row.executed_per_s) if bolt else None,
+                number(row.in_queue_tuples) if bolt else None,
+                number(row.out_queue_tuples),
+                number(row.pending) if spout else None,
+                ("yes" if narrow else "causes it") if row.backpressure else "",
+            )
+        )
+    if not narrow:
+        columns = [wide for wide, _ in COLUMNS]
+        return table(columns, cells, right=columns[2:-1])
+    kept = [index for index, (_, name) in enumerate(COLUMNS) if name]
+    columns = [COLUMNS[index][1] for index in kept]
+    tight = table(columns, [[line[index] for index in kept] for line in cells], right=columns[1:-1])
+    tight.padding = (0, 0, 0, 0)
+    return tight
+
+
+def _screen(status: control.StatusReply, rows: list[ComponentRow], narrow: bool, checkpoints: Sequence[str]) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(header(status, checkpoints), style="bold"), component_table(rows, narrow))
+
+
+def live(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+    from rich.live import Live
+
+    screen = console()
+    with Live(console=screen, auto_refresh=False) as live:
+        for status, rows in looks:
+            checkpoints = stateful.current_lines(session, status)
+            live.update(_screen(status, rows, screen.width < WIDE, checkpoints), refresh=True)
+
+
+def _print_json_lines(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+    for status, rows in looks:
+        click.echo(json.dumps({**summary.as_json(status, rows), **stateful.as_json(session, status)}))

@@ -1,0 +1,66 @@
+"""The topologies of a cluster, as `heron list` shows them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
+from heronpy.cli.render import summary
+from heronpy.proto import plan_pb2 as plans
+
+ASK_S = 1.0
+ASKED_AT_ONCE = 16
+DEAD = "DEAD"
+STARTING = "STARTING"
+NO_MASTER = "NO MASTER"
+NO_ANSWER = "NO ANSWER"
+
+
+def list_topologies(target: Target, as_json: bool, common: Common) -> None:
+    """The topologies of a cluster, of a role or of an environ, as a table or JSON."""
+    session = Session(target, common)
+    records = session.topologies()
+    with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:
+        found = list(pool.map(lambda record: _row(session, record), records))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say(f"No topology runs in {session.target}")
+        return
+    rows = [
+        (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
+        for row in found
+    ]
+    print_table(("topology", "state", "role", "environ", "tasks", "submitted"), rows, right=("tasks",))
+    for row in found:
+        if row["text"] != row["state"]:
+            say(f"'{clean(row['name'])}' is {clean(row['text'])}")
+        if row["state"] == DEAD:
+            where = f"{session.target} {clean(row['name'])}"
+            say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
+
+
+def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
+    status, cause = session.poll(record.topology, ASK_S), ""
+    if status is not None:
+        state, cause = summary.lifecycle_name(status), status.cause
+    elif cause := session.starting(record):
+        state = STARTING
+    elif session.tmaster_location(record.topology) is not None:
+        state = NO_ANSWER
+    else:
+        state = NO_MASTER if session.scheduler_location(record.topology) is not None else DEAD
+    return {
+        "name": record.topology,
+        "id": record.topology_id,
+        **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
+        "state": state,
+        "cause": cause,
+        "text": summary.state_text(status) if status is not None else f"{state}: {cause}" if cause else state,
+        "tasks": len(status.tasks) if status is not None else None,
+        "uptime_s": round(status.uptime_s, 3) if status is not None else None,
+    }

@@ -1,0 +1,1 @@
+"""Verbs that run topologies of their own and judge them."""

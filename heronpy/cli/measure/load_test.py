@@ -1,0 +1,90 @@
+"""`heron load-test`: runs a profile of load, prints what came of it, writes JSON and an HTML page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.interrupts import interruptible
+from heronpy.cli.output import console, print_table, say
+from heronpy.common.folders import make_output
+from heronpy.loadtest import page, profiles, results, tables
+from heronpy.loadtest.checkpoint_state import run_checkpoint_state
+from heronpy.loadtest.cluster import cluster
+from heronpy.loadtest.control_plane import run_control_plane
+from heronpy.loadtest.costs import run_costs
+from heronpy.loadtest.profiles import Load
+from heronpy.loadtest.run import run_profile
+from heronpy.loadtest.startup import run_startup
+
+
+def list_profiles() -> None:
+    """The profiles with their defaults."""
+    rows: list[tuple[object, ...]] = []
+    for name in profiles.names():
+        load = profiles.load(name)
+        rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
+        rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
+    about = "large state of one task: how long it is held up, what is uploaded"
+    rows.append(("checkpoint", about, None, None, None, None))
+    rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
+    rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
+    rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
+    print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
+
+
+def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+    """Submit, restart, kill and idle tasks."""
+    return _measure(lambda where: run_startup(where, tasks, containers, repeat, say), against, out, target)
+
+
+def checkpoint(
+    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Any
+) -> int:
+    """Checkpoints of one task's large state."""
+    return _measure(lambda where: run_checkpoint_state(keys, value_bytes, store, repeat, say), against, out, target)
+
+
+def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+    """A topology too large for one machine, simulated."""
+    return _measure(lambda where: run_control_plane(containers, tasks, repeat, say), against, out, target)
+
+
+def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+    """What metrics, logging, encryption and guarantees cost."""
+    return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
+
+
+def profile(
+    load: Load, parameters: tuple[str, ...], repeat: int, against: Path | None, out: Path, target: Any, **changes: Any
+) -> int:
+    """A profile with what the command line changes of it."""
+    wanted = profiles.changed(load, changes, list(parameters))
+    return _measure(lambda where: run_profile(where, wanted, repeat, say), against, out, target)
+
+
+def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Any) -> int:
+    """Run, print, write; 1 when a check failed."""
+    before = results.read(against) if against is not None else None
+    with interruptible(), cluster(str(target) if target is not None else None) as where:
+        result = measure(where)
+    tables.print_result(console(), result, before)
+    stem = re.sub(r"[^0-9T]", "", result["date"].partition("+")[0])
+    path = out / f"{result['profile']}-{stem}.json"
+    make_output(out)
+    _write(path, result, page.render(result, before))
+    if not result["ok"]:
+        failed = [check["name"] for run in result["runs"] for check in run["checks"] if not check["ok"]]
+        raise exits.Failure(f"load test '{result['profile']}' failed: {', '.join(dict.fromkeys(failed))}; see above")
+    return exits.OK
+
+
+def _write(path: Path, result: dict[str, Any], html: str) -> None:
+    path.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    page = path.with_suffix(".html")
+    page.write_text(html, encoding="utf-8")
+    say(f"  wrote {path} and {page.name}")

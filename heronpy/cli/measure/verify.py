@@ -1,0 +1,162 @@
+"""`heron verify`: does faults to a topology whose every tuple is known, and judges what arrived."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.interrupts import interruptible
+from heronpy.cli.output import counted, print_json, print_table, say, warn
+from heronpy.common.folders import make_output
+from heronpy.common.units import format_duration
+from heronpy.loadtest.cluster import cluster
+from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
+from heronpy.verify.records import write_end
+from heronpy.verify.run import Run, verify_run
+from heronpy.verify.scenarios import Scenario, find, scenarios, together
+from heronpy.verify.stream import InputSpec
+from heronpy.verify.tables import COLUMNS, failures, markdown, row
+
+
+def list_faults() -> None:
+    """The faults, as a table."""
+    rows = [(one.name, one.about, one.times, ", ".join(one.modes)) for one in scenarios().values()]
+    print_table(("fault", "what it does", "times in full", "modes"), rows)
+
+
+def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Any, **flags: Any) -> int:
+    """A run per fault, or one with all of them, each judged."""
+    chosen = [one for one in find(faults) if mode in one.modes]
+    if not chosen:
+        raise exits.Failure(f"{', '.join(faults)} is not defined for {mode}; see 'heron verify list'", exits.USAGE)
+    if as_one:
+        chosen = [together(chosen)]
+    documents: list[dict[str, Any]] = []
+    with interruptible(), cluster(str(target) if target is not None else None) as where:
+        for scenario in chosen:
+            wanted = _run_of(mode, scenario, **flags)
+            documents.append(verify_run(where, wanted, scenario, len(documents) + 1, warn))
+    if as_json:
+        print_json(documents)
+    else:
+        print_table(COLUMNS, [row(one) for one in documents])
+    return _end([(one["fault"], failures(one)) for one in documents])
+
+
+def _run_of(
+    mode: str, scenario: Scenario, *, rate: float, keys: int, payload_bytes: int, distinct: int, work_ms: float,
+    seed: int, tasks: int, times: int | None, full: bool, baseline_s: float | None, settings: tuple[str, ...],
+    **flags: Any,
+) -> Run:  # fmt: skip
+    """The run that the flags describe."""
+    pairs = dict(_pair(text) for text in settings)
+    source = InputSpec(
+        seed=seed, partitions=tasks, keys=keys, payload_bytes=payload_bytes, rate=rate, distinct=distinct,
+        work_ms=work_ms,
+    )  # fmt: skip
+    made = Run(
+        mode=mode,
+        tasks=tasks,
+        faults=times or (scenario.times if full else 1),
+        short=not full,
+        baseline_s=_baseline(baseline_s, full),
+        # What stands still for minutes in full is not stuck.
+        stall_max_s=900.0 if full else 60.0,
+        input=source,
+        settings=pairs,
+        **flags,
+    )
+    return made.check()
+
+
+def _baseline(given: float | None, full: bool) -> float:
+    return given if given is not None else (60.0 if full else 3.0)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise exits.Failure(f"--set {text} must be KEY=VALUE", exits.USAGE)
+    return key, value
+
+
+def _end(found: list[tuple[str, list[str]]]) -> int:
+    """Say what was wrong; 1 when something was."""
+    wrong = [(name, lines) for name, lines in found if lines]
+    for name, lines in wrong:
+        for line in lines:
+            warn(f"  {name}: {line}")
+    if wrong:
+        names = ", ".join(name for name, _ in wrong)
+        raise exits.Failure(f"{counted(len(wrong), 'run')} did not keep what the mode promises: {names}")
+    return exits.OK
+
+
+def end(folder: Path) -> int:
+    """Tell a source without a count that its input ends."""
+    spec = read_endless(folder)
+    write_end(folder, spec.partitions, spec.rate)
+    say(f"  the input of {folder} ends in a moment")
+    return exits.OK
+
+
+def check(folder: Path, mode: str | None, loss_max: int, unordered: bool, as_json: bool, **values: Any) -> int:
+    """Judge records."""
+    spec, noted = _noted(read_spec(folder), values, unordered)
+    verdict = verify(folder, spec, mode or noted, Limits(loss_max=loss_max, stall_max_s=float("inf")))
+    if as_json:
+        print_json(verdict.as_json())
+    else:
+        _print_verdict(verdict)
+    return _end([(str(folder), [f"{check.name}: {check.text}" for check in verdict.checks if not check.ok])])
+
+
+def _noted(found: tuple[InputSpec, str], values: dict[str, Any], unordered: bool) -> tuple[InputSpec, str]:
+    """What the source has noted, with what the command line says instead."""
+    changes = {name: value for name, value in values.items() if value is not None}
+    if unordered:
+        changes["ordered"] = False
+    return replace(found[0], **changes).check(), found[1]
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    rows = [("records", "", f"{verdict.arrived:,} for {verdict.expected:,} tuples, {verdict.mode}")]
+    rows += [(check.name, "ok" if check.ok else "FAILED", check.text) for check in verdict.checks]
+    print_table(("number", "", "found"), rows)
+
+
+def report(
+    runs: int, modes: tuple[str, ...], faults: tuple[str, ...], out: Path, data: Path | None, target: Any, **flags: Any
+) -> int:
+    """Run faults several times, and write what they did as a table after each run."""
+    planned = [(one, mode) for one in find(faults) for mode in modes or one.usual if mode in one.modes]
+    baseline = _baseline(flags["baseline_s"], flags["full"])
+    total = runs * sum(baseline + one.seconds(flags["full"], flags["times"]) for one, _ in planned)
+    say(f"{counted(runs * len(planned), 'run')}, about {format_duration(total)} in all")
+    documents: list[dict[str, Any]] = json.loads(data.read_text(encoding="utf-8")) if data and data.exists() else []
+    before = len(documents)
+    make_output(out.parent)
+    seed = flags.pop("seed")
+    for scenario, mode in planned:
+        for number in range(runs):
+            wanted = _run_of(mode, scenario, seed=seed + number, **flags)
+            with interruptible(), cluster(str(target) if target is not None else None) as where:
+                documents.append(verify_run(where, wanted, scenario, len(documents) + 1, warn))
+            say(_progress(documents[-1]))
+            # A long report that is cut short leaves what it has.
+            out.write_text(markdown(documents), encoding="utf-8")
+            if data is not None:
+                data.write_text(json.dumps(documents, indent=1), encoding="utf-8")
+    say(f"  wrote {out}")
+    return _end([(f"{one['fault']} {one['verdict']['mode']}", failures(one)) for one in documents[before:]])
+
+
+def _progress(document: dict[str, Any]) -> str:
+    """One line about a run: the five numbers and the recovery time."""
+    cells = dict(zip(COLUMNS, map(str, row(document)), strict=True))
+    return f"{cells.pop('ok'):6} {cells.pop('fault')} {cells.pop('mode')}: " + ", ".join(
+        f"{name} {value}" for name, value in cells.items()
+    )

@@ -1,0 +1,44 @@
+"""Words that are no verbs, and what they may stand for."""
+
+from __future__ import annotations
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.known import known_clusters
+
+#: Words of other tools, and what they are here.
+MEANT = {
+    "ps": "heron list",
+    "ls": "heron list",
+    "describe": "heron status' or 'heron plan",
+    "info": "heron status",
+    "explain": "heron plan",
+    "scale": "heron update --component-parallelism",
+    "rescale": "heron update --component-parallelism",
+    "run": "heron submit",
+    "deploy": "heron submit",
+    "start": "heron submit' or 'heron activate",
+    "cancel": "heron stop",
+    "delete": "heron kill",
+    "rm": "heron kill",
+    "pause": "heron deactivate",
+    "resume": "heron activate",
+    "tail": "heron logs -f",
+    "log": "heron logs",
+    "errors": "heron exceptions",
+    "savepoint": "heron checkpoints savepoint",
+    "restore": "heron submit --restore' or 'heron checkpoints restore",
+    "rebalance": "heron update",
+}
+
+
+def no_such_verb(word: str, known: list[str]) -> exits.Failure:
+    """The Failure for a word that is no verb: with the verb that it may stand for."""
+    meant = MEANT.get(word.lower())
+    if meant is not None:
+        hint = f"; use '{meant}'"
+    else:
+        cluster = exits.near(word.partition("/")[0], known_clusters())
+        verbs = "; run 'heron --help' to see all verbs"
+        first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
+        hint = exits.nearest(word, known, first if cluster else verbs)
+    return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)

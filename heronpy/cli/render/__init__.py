@@ -1,0 +1,1 @@
+"""Plans, states and checkpoints as tables, sentences and JSON."""

@@ -1,0 +1,234 @@
+"""Checkpoints as tables, sentences and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.ckpt.catalogue import Found
+from heronpy.ckpt.compatibility import component_states
+from heronpy.cli.output import clean, counted, moment, picked, print_table, say
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import control_pb2 as control
+from heronpy.storage.checkpoints import files_of
+
+
+@dataclass(slots=True)
+class Row:
+    """One complete checkpoint."""
+
+    checkpoint: int
+    location: str
+    kind: str
+    taken_at: float = 0.0
+    total_bytes: int = 0
+    uploaded_bytes: int = 0
+    duration_s: float = 0.0
+    topology_id: str = ""
+    unaligned: bool = False
+    tasks: int = 0
+    current: bool = False
+    """Of the run that is there now."""
+    in_use: bool = False
+    """A restore would start from it now, or the topology has started from it."""
+    damage: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in self.__slots__}, "damaged": bool(self.damage)}
+
+
+def kind_name(kind: int) -> str:
+    return "savepoint" if kind == ckpt.SAVEPOINT else "checkpoint"
+
+
+def figures(record: ckpt.CheckpointRecord) -> str:
+    """Size and time of a complete checkpoint."""
+    return (
+        f"{format_bytes(record.total_bytes)} of state, {format_bytes(record.uploaded_bytes)} of it written,"
+        f" in {format_duration(record.duration_s)}"
+    )
+
+
+def record_json(record: ckpt.CheckpointRecord) -> dict[str, Any]:
+    return {
+        **picked(record, "checkpoint", "location", "taken_at", "total_bytes", "uploaded_bytes", "damaged"),
+        "kind": kind_name(record.kind),
+        "duration_s": round(record.duration_s, 6),
+        "damage": [record.damage] if record.damage else [],
+    }
+
+
+# ---- heron checkpoints list -----------------------------------------------------------------
+
+
+def list_json(topology: str, running: bool, rows: list[Row], reply: control.CheckpointsReply | None) -> dict[str, Any]:
+    """The documented shape of `heron checkpoints list --json`."""
+    return {
+        "topology": topology,
+        "running": running,
+        "checkpoints": [row.as_json() for row in rows],
+        "master": master_json(reply) if reply is not None else None,
+    }
+
+
+def master_json(reply: control.CheckpointsReply) -> dict[str, Any]:
+    """What a topology master says of its checkpoints, without their list."""
+    pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks}
+    return {
+        "pending": pending if reply.pending else None,
+        **picked(reply, "completed", "aborted", "failed", "last_failure", "restores", "last_restore"),
+        "last_restore_s": round(reply.last_restore_s, 6),
+        "regions": [
+            {
+                "components": list(region.components),
+                **picked(region, "attempt", "checkpoint", "location", "started"),
+            }
+            for region in reply.regions
+        ],
+    }
+
+
+def show_list(topology: str, mode: str, rows: list[Row], reply: control.CheckpointsReply | None) -> None:
+    if rows:
+        cells = [
+            (
+                str(row.checkpoint),
+                row.kind,
+                moment(row.taken_at),
+                format_bytes(row.total_bytes),
+                format_bytes(row.uploaded_bytes),
+                format_duration(row.duration_s),
+                "DAMAGED" if row.damage else "in use" if row.in_use else "" if row.current else "earlier run",
+                row.location,
+            )
+            for row in rows
+        ]
+        columns = ("id", "kind", "taken", "state", "written", "took", "", "location")
+        print_table(columns, cells, right=("id", "state", "written", "took"))
+    else:
+        why = f"; it is {mode} and takes none" if mode not in ("", "EFFECTIVELY_ONCE") else ""
+        say(f"No checkpoint of '{topology}' is complete{why}")
+    for row in rows:
+        if row.damage:
+            more = f" and {len(row.damage) - 1} more files" if len(row.damage) > 1 else ""
+            say(f"{row.kind} {row.checkpoint} is damaged: {clean(row.damage[0])}{more}")
+    if reply is None:
+        return
+    if reply.pending:
+        say(
+            f"checkpoint {reply.pending} is under way for {format_duration(reply.pending_s)};"
+            f" {counted(reply.pending_tasks, 'task')} to come"
+        )
+    say(
+        f"since the topology master started: {reply.completed:,} completed, {reply.aborted:,} aborted,"
+        f" {reply.failed:,} failed, {reply.restores:,} restores"
+    )
+    if reply.last_failure:
+        say(f"last failure: {clean(reply.last_failure)}")
+    if reply.last_restore:
+        say(f"last restore: {clean(reply.last_restore)}, took {format_duration(reply.last_restore_s)}")
+
+
+# ---- heron checkpoints show -----------------------------------------------------------------
+
+
+def show_json(found: Found, metadata: ckpt.Metadata) -> dict[str, Any]:
+    """The documented shape of `heron checkpoints show --json`."""
+    return {
+        **picked(found, "checkpoint", "kind", "location", "total_bytes", "uploaded_bytes"),
+        **picked(metadata, "topology", "topology_id", "taken_at", "unaligned", "key_groups", "plan_version", "release"),
+        "duration_s": round(metadata.duration_s, 6),
+        "parallelism": dict(metadata.parallelism),
+        "tasks": [_task_json(task) for task in metadata.tasks],
+        "files": [{"path": path, "bytes": size, "sha256": digest} for path, size, digest in file_set(found, metadata)],
+    }
+
+
+def file_set(found: Found, metadata: ckpt.Metadata) -> list[tuple[str, int, str]]:
+    """Every file of a checkpoint with its size and hash, the metadata last: a copy of exactly these can be restored."""
+    files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
+    path = f"chk-{metadata.checkpoint}/metadata"
+    return [*files, (path, (found.folder / path).stat().st_size, "")]
+
+
+def _task_json(task: ckpt.TaskSnapshot) -> dict[str, Any]:
+    return {
+        **picked(task, "task_id", "component", "component_index", "channel_tuples", "total_bytes", "uploaded_bytes"),
+        **picked(task, "finished", "emitted", "executed"),
+        "plain_state": task.stateful,
+        "keyed": [{"name": keyed.name, "keys": keyed.keys, "segments": len(keyed.segments)} for keyed in task.keyed],
+        "align_s": round(task.align_s, 6),
+        "sync_s": round(task.sync_s, 6),
+        "async_s": round(task.async_s, 6),
+    }
+
+
+def show_one(found: Found, metadata: ckpt.Metadata, files: bool) -> None:
+    way = "unaligned" if metadata.unaligned else "aligned"
+    say(f"{found.kind.capitalize()} {metadata.checkpoint} of '{clean(metadata.topology)}'")
+    say(f"  location   {found.location}")
+    say(f"  taken      {moment(metadata.taken_at)} in {format_duration(metadata.duration_s)}, {way}")
+    say(f"  state      {format_bytes(found.total_bytes)}, {format_bytes(found.uploaded_bytes)} of it written for it")
+    say(f"  written by {clean(metadata.topology_id)}, heron {clean(metadata.release)}")
+    say(f"  key groups {metadata.key_groups}")
+    rows = [
+        (
+            name,
+            state.tasks,
+            "yes" if state.plain else "",
+            ", ".join(state.keyed) or None,
+            state.keys,
+            state.channel_tuples or None,
+            format_bytes(state.total_bytes),
+            format_bytes(state.uploaded_bytes),
+        )
+        for name, state in component_states(metadata).items()
+    ]
+    columns = ("component", "tasks", "plain state", "keyed state", "keys", "under way", "state", "written")
+    print_table(columns, rows, right=("tasks", "keys", "under way", "state", "written"))
+    tasks = [
+        (
+            str(task.task_id),
+            task.component,
+            format_bytes(task.total_bytes),
+            format_bytes(task.uploaded_bytes),
+            format_duration(task.align_s),
+            format_duration(task.sync_s),
+            format_duration(task.async_s),
+        )
+        for task in metadata.tasks
+    ]
+    times = ("state", "written", "aligning", "held up", "writing")
+    print_table(("task", "component", *times), tasks, right=("task", *times))
+    if files:
+        sizes = [(path, size, digest[:16] or None) for path, size, digest in file_set(found, metadata)]
+        print_table(("file", "bytes", "sha256"), sizes, right=("bytes",))
+        say(f"Files are in {found.folder}")
+
+
+# ---- heron checkpoints verify ---------------------------------------------------------------
+
+
+def verified_json(found: Found, wrong: list[str]) -> dict[str, Any]:
+    files = len(files_of(found.metadata)) + 1 if found.metadata is not None else 1
+    return {
+        **picked(found, "checkpoint", "kind", "location"),
+        "files": files,
+        "damaged": bool(wrong),
+        "damage": wrong,
+    }
+
+
+def show_verified(checked: Sequence[tuple[Found, list[str]]]) -> None:
+    rows = []
+    for found, wrong in checked:
+        refs = files_of(found.metadata) if found.metadata is not None else []
+        size = format_bytes(sum(ref.bytes for ref in refs))
+        state = "DAMAGED" if wrong else "ok"
+        rows.append((str(found.checkpoint), found.kind, len(refs) + 1, size, state, found.location))
+    print_table(("id", "kind", "files", "size", "", "location"), rows, right=("id", "files", "size"))
+    for found, wrong in checked:
+        for text in wrong:
+            say(f"{found.kind} {found.checkpoint}: {clean(text)}")

@@ -1,0 +1,85 @@
+"""Exceptions of user code as people look for them: one group per type and line, over all tasks (pure).
+
+A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one whole traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.api.user_code import is_runtime_frame
+from heronpy.proto import control_pb2 as control
+
+MESSAGES_MAX = 3
+_FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
+#: Frames of Python and of installed packages, which no user changes.
+_INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
+
+
+@dataclass(slots=True)
+class Group:
+    """Exceptions of one type that were raised at one line, while starting or later."""
+
+    type: str
+    where: str
+    """`file:line in function` of the user's code; "" when no traceback says it."""
+    startup: bool
+    newest: control.ExceptionReport
+    count: int = 0
+    first_at: float = 0.0
+    last_at: float = 0.0
+    tasks: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """The first line of each different message, the newest first."""
+
+    def add(self, report: control.ExceptionReport) -> None:
+        """Count one report in."""
+        self.count += max(1, report.count)
+        self.first_at = min(self.first_at or report.first_at, report.first_at)
+        if report.last_at > self.last_at:
+            self.last_at, self.newest = report.last_at, report
+        task = report.instance_id or report.process
+        if task not in self.tasks:
+            self.tasks.append(task)
+        message = next(iter(report.message.splitlines()), "")
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented shape of a group."""
+        return {
+            "type": self.type,
+            "where": self.where,
+            "startup": self.startup,
+            "count": self.count,
+            "first_at": self.first_at,
+            "last_at": self.last_at,
+            "tasks": self.tasks,
+            "messages": self.messages,
+            "traceback": self.newest.traceback,
+        }
+
+
+def groups_of(reports: Iterable[control.ExceptionReport]) -> list[Group]:
+    """The groups, the one seen last first."""
+    found: dict[tuple[str, str, bool], Group] = {}
+    for report in sorted(reports, key=lambda report: -report.last_at):
+        where = user_line(report.traceback)
+        # Without a line it is the end of a process, which says nothing of other components.
+        key = (report.type, where or f" {report.component}", report.startup)
+        group = found.setdefault(key, Group(report.type, where, report.startup, report))
+        group.add(report)
+    return list(found.values())
+
+
+def user_line(traceback: str) -> str:
+    """`file:line in function` of the innermost frame of the user's code, or else of any frame."""
+    frames = list(_FRAME.finditer(traceback))
+    theirs = [frame for frame in frames if not (_INSTALLED.search(frame["file"]) or is_runtime_frame(frame["file"]))]
+    last = next(reversed(theirs or frames), None)
+    if last is None:
+        return ""
+    return f"{last['file']}:{last['line']}" + (f" in {last['function']}" if last["function"] else "")

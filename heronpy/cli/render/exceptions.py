@@ -1,0 +1,35 @@
+"""Exceptions of user code in words."""
+
+from __future__ import annotations
+
+from heronpy.cli.output import clean, clean_block, listed, moment
+from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
+from heronpy.proto import control_pb2 as control
+
+
+def group_text(group: Group) -> str:
+    """One group for people: what, where, how often, which tasks, and the newest traceback whole."""
+    times = "once" if group.count == 1 else f"{group.count:,} times"
+    where = f" at {clean(group.where)}" if group.where else ""
+    phase = " while it started" if group.startup else ""
+    lines = [f"{clean(group.type)}{where}{phase}: {times}"]
+    lines.append(f"  tasks     {clean(listed(sorted(group.tasks)))}")
+    when = moment(group.last_at) if group.count == 1 else f"{moment(group.first_at)} to {moment(group.last_at)}"
+    lines.append(f"  seen      {when}")
+    others = [clean(message[:200]) for message in group.messages[1 : MESSAGES_MAX + 1]]
+    if others:
+        left = len(group.messages) - 1 - len(others)
+        lines += [f"  {'also' if number == 0 else '':<9} {message}" for number, message in enumerate(others)]
+        lines += [f"            and {left:,} more messages"] if left else []
+    body = group.newest.traceback or f"{group.type}: {group.newest.message}"
+    return "\n".join(lines) + f"\n{clean_block(body).rstrip()}"
+
+
+def exception_text(item: control.ExceptionReport) -> str:
+    """One exception for people, with its traceback whole."""
+    where = clean(item.instance_id or item.process)
+    times = "once" if item.count <= 1 else f"{item.count:,} times, first {moment(item.first_at)}, last"
+    phase = " while it started" if item.startup else ""
+    head = f"{where}: {clean(item.type)}{phase}, {times} {moment(item.last_at)}"
+    body = item.traceback or f"{item.type}: {item.message}"
+    return f"{head}\n{clean_block(body).rstrip()}"

@@ -1,0 +1,83 @@
+"""The packing plan as a table or as JSON (the shape of Heron's tracker)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.cli.output import clean, console, counted, table
+from heronpy.common.units import format_bytes
+from heronpy.proto import plan_pb2 as plans
+
+
+def as_json(plan: plans.PackingPlan) -> dict[str, Any]:
+    """Containers with their instances and resources."""
+    return {
+        "id": plan.id,
+        "version": plan.version,
+        "container_plans": [
+            {
+                "id": container.id,
+                "instances": [
+                    {
+                        "component_name": instance.component,
+                        "task_id": instance.task_id,
+                        "component_index": instance.component_index,
+                        "instance_resources": _resource(instance.resource),
+                    }
+                    for instance in container.instances
+                ],
+                "required_resources": _resource(container.required),
+            }
+            for container in plan.containers
+        ],
+    }
+
+
+def _resource(resource: plans.Resource) -> dict[str, float]:
+    return {"cpu": resource.cpu, "ram": resource.ram_bytes, "disk": resource.disk_bytes}
+
+
+def _cpu(count: float) -> str | None:
+    """None where the topology asks for nothing."""
+    return f"{count:g}" if count else None
+
+
+def _bytes(count: int) -> str | None:
+    return format_bytes(count) if count else None
+
+
+def show(plan: plans.PackingPlan, coloured: bool = False) -> None:
+    """Print the plan as a table, an instance per row, the container's sum first."""
+    from rich.text import Text
+
+    rows: list[list[object]] = []
+    for container in plan.containers:
+        total = container.required
+        style = "bold yellow" if coloured else ""
+        rows.append(
+            [
+                Text(str(container.id), style=style),
+                Text(counted(len(container.instances), "task"), style=style),
+                None,
+                _cpu(total.cpu),
+                _bytes(total.ram_bytes),
+                _bytes(total.disk_bytes),
+            ]
+        )
+        for instance in container.instances:
+            need = instance.resource
+            rows.append(
+                [
+                    "",
+                    Text(f"  {clean(instance.component)}", style="cyan" if coloured else ""),
+                    instance.task_id,
+                    _cpu(need.cpu),
+                    _bytes(need.ram_bytes),
+                    _bytes(need.disk_bytes),
+                ]
+            )
+    columns = ("container", "component", "task", "cpu", "ram", "disk")
+    tasks = sum(len(container.instances) for container in plan.containers)
+    amount = f"{counted(tasks, 'task')} in {counted(len(plan.containers), 'container')}"
+    title = f"Packing plan, version {plan.version}: {amount}"
+    console(coloured).print(table(columns, rows, title, right=columns[2:]))

@@ -1,0 +1,245 @@
+"""A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
+
+All numbers of a view are of one reply, whose counters are of one moment. Counters are totals over all processes of a
+task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.cli.output import clean, clean_block, counted, listed, picked
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.plan.component_config import reliability_mode
+from heronpy.proto import control_pb2 as control
+
+DOWN_SHOWN = 5
+UP = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
+
+
+def lifecycle_name(status: control.StatusReply) -> str:
+    """RUNNING, PAUSED, ..."""
+    return control.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
+
+
+def state_text(status: control.StatusReply) -> str:
+    """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may hold what users wrote."""
+    name = lifecycle_name(status)
+    lost = losses_text(status.totals)
+    if status.lifecycle == control.LIFE_FINISHED and lost:
+        name = f"{name} WITH LOSSES: {lost}"
+        return f"{name}; {status.cause}" if status.cause else name
+    return f"{name}: {status.cause}" if status.cause else name
+
+
+def losses_text(totals: control.TupleTotals) -> str:
+    """How many tuples are missing from the result: `12`, `at least 12`, `an unknown number`; empty when none are."""
+    count = totals.dead_letters + totals.lost
+    if not totals.lost_at_least:
+        return f"{count:,}" if count else ""
+    return f"at least {count:,}" if count else "an unknown number"
+
+
+def given_up_text(totals: control.TupleTotals) -> str:
+    """How the missing tuples were given up: `2 dead letters, at least 3 lost`."""
+    lost = f"{'at least ' if totals.lost_at_least else ''}{totals.lost:,} lost"
+    return f"{counted(totals.dead_letters, 'dead letter')}, {lost}"
+
+
+def totals_text(status: control.StatusReply) -> str:
+    """What became of all tuples, in one line."""
+    totals = status.totals
+    replayed = f"replayed {totals.replayed:,}" + (" (may be counted twice)" if totals.replayed else "")
+    if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE" and totals.restores:
+        times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
+        replayed = f"restored {times} (what was replayed counts once)"
+    return (
+        f"acked {totals.acked:,}, failed {totals.failed:,}, {replayed}, dead letters {totals.dead_letters:,},"
+        f" lost {'at least ' if totals.lost_at_least else ''}{totals.lost:,}"
+    )
+
+
+def trouble_texts(status: control.StatusReply) -> list[str]:
+    """The totals when something of them should worry, for views that are short otherwise."""
+    totals = status.totals
+    worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
+    return [totals_text(status)] if worries else []
+
+
+def task_state_name(state: int) -> str:
+    return control.TaskState.Name(control.TaskState.ValueType(state)).removeprefix("TASK_")
+
+
+def process_state_name(state: int) -> str:
+    return control.ProcessState.Name(control.ProcessState.ValueType(state)).removeprefix("PROC_")
+
+
+@dataclass(slots=True)
+class ComponentRow:
+    """Sums over the tasks of one component."""
+
+    name: str
+    is_spout: bool
+    tasks: int = 0
+    up: int = 0
+    emitted: int = 0
+    executed: int = 0
+    acked: int = 0
+    failed: int = 0
+    emitted_per_s: float = 0.0
+    executed_per_s: float = 0.0
+    in_queue_tuples: int = 0
+    in_queue_bytes: int = 0
+    out_queue_tuples: int = 0
+    pending: int = 0
+    loop_age_s: float = 0.0
+    backpressure: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {field: getattr(self, field) for field in self.__slots__}
+
+
+def components(
+    status: control.StatusReply, before: control.StatusReply | None = None, elapsed_s: float = 0.0
+) -> list[ComponentRow]:
+    """A row per component in the topology's order; rates since the reply `before`."""
+    topology = status.plan.topology
+    rows = {spout.comp.name: ComponentRow(spout.comp.name, True) for spout in topology.spouts}
+    rows.update({bolt.comp.name: ComponentRow(bolt.comp.name, False) for bolt in topology.bolts})
+    earlier = {task.task_id: task for task in before.tasks} if before is not None else {}
+    down = {task.task_id for task in down_tasks(status)}
+    for task in status.tasks:
+        row = rows.setdefault(task.component, ComponentRow(task.component, False))
+        row.tasks += 1
+        row.up += task.task_id not in down
+        row.emitted += task.emitted
+        row.executed += task.executed
+        row.acked += task.acked
+        row.failed += task.failed
+        row.in_queue_tuples += task.in_queue_tuples
+        row.in_queue_bytes += task.in_queue_bytes
+        row.out_queue_tuples += task.out_queue_tuples
+        row.pending += task.pending
+        row.loop_age_s = max(row.loop_age_s, task.loop_age_s)
+        old = earlier.get(task.task_id)
+        if old is not None and elapsed_s > 0:
+            row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
+            row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
+    for culprit in status.culprits:
+        if culprit.component in rows:
+            rows[culprit.component].backpressure = True
+    return list(rows.values())
+
+
+def culprit_text(culprit: control.Culprit) -> str:
+    """Who holds the topology back, as one sentence."""
+    if culprit.task_id:
+        who = f"{culprit.instance_id or culprit.component} is too slow"
+    else:
+        who = f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'} is too slow"
+    return (
+        f"backpressure: {who} ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
+        f" announced by {culprit.stmgr_id})"
+    )
+
+
+def down_tasks(status: control.StatusReply) -> list[control.TaskStatus]:
+    """Tasks that do not work now; an ended process is known before its silence is noticed."""
+    ended = {
+        process.name
+        for executor in status.executors
+        for process in executor.processes
+        if process.task_id and process.state in (control.PROC_BACKOFF, control.PROC_FAILED)
+    }
+    return [task for task in status.tasks if task.state not in UP or task.instance_id in ended]
+
+
+def down_texts(status: control.StatusReply) -> list[str]:
+    """A sentence for each process that ended and waits for its restart, the first few, unless the cause says it."""
+    if status.lifecycle == control.LIFE_DEGRADED:
+        return []
+    found = []
+    for executor in status.executors:
+        for process in executor.processes:
+            if process.state == control.PROC_BACKOFF:
+                why = ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part)
+                found.append(f"{process.name} is down, restart {process.restarts}: {why}".rstrip(": "))
+    return found[:DOWN_SHOWN]
+
+
+def troubled_processes(executors: Iterable[control.RegisterExecutor]) -> list[control.ProcessRecord]:
+    """Processes that are not running or were restarted."""
+    return [
+        process
+        for executor in executors
+        for process in executor.processes
+        if process.state != control.PROC_RUNNING or process.restarts
+    ]
+
+
+def as_json(status: control.StatusReply, rows: list[ComponentRow]) -> dict[str, Any]:
+    """The documented shape of `heron top --json` and the core of `heron status --json`."""
+    return {
+        **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
+        "lifecycle": lifecycle_name(status),
+        "uptime_s": round(status.uptime_s, 3),
+        "totals": picked(
+            status.totals, "acked", "failed", "replayed", "dead_letters", "lost", "lost_at_least", "restores"
+        ),
+        "components": [row.as_json() for row in rows],
+        "backpressure": [
+            picked(culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s")
+            for culprit in status.culprits
+        ],
+    }
+
+
+def failed(status: control.StatusReply) -> bool:
+    return status.lifecycle == control.LIFE_FAILED or bool(status.startup_exceptions)
+
+
+def ready(status: control.StatusReply) -> bool:
+    """Whether every task has initialised; a bounded topology may be past RUNNING already."""
+    return status.lifecycle in (
+        control.LIFE_RUNNING,
+        control.LIFE_DEGRADED,
+        control.LIFE_PAUSED,
+        control.LIFE_FINISHING,
+        control.LIFE_FINISHED,
+    )
+
+
+def task_name(task: control.TaskStatus) -> str:
+    return task.instance_id or f"{task.component} (task {task.task_id})"
+
+
+def missing(status: control.StatusReply | None, tasks: int) -> str:
+    """What is not there yet, as part of a sentence."""
+    if status is None:
+        return "the topology master has not answered yet"
+    waiting = [task_name(task) for task in status.tasks if task.state not in UP]
+    unknown = tasks - len(status.tasks)
+    parts = []
+    if waiting:
+        parts.append(f"{len(waiting)} of {tasks} tasks not ready: {listed(waiting)}")
+    if unknown > 0:
+        parts.append(f"{unknown} of {tasks} tasks not heard of")
+    if status.cause:
+        parts.append(status.cause)
+    return clean("; ".join(parts) or "the topology master has not declared it running")
+
+
+def failure_report(status: control.StatusReply) -> str:
+    """Tracebacks of the tasks that failed, whole; tasks that failed alike share one."""
+    alike: dict[str, list[str]] = {}
+    for report in status.startup_exceptions:
+        text = clean_block(report.traceback or report.message).rstrip()
+        alike.setdefault(text, []).append(clean(report.instance_id or report.process))
+    blocks = [f"{listed(names)} failed to start:\n{text}" for text, names in alike.items()]
+    if not blocks:
+        for task in status.tasks:
+            if task.state == control.TASK_FAILED:
+                blocks.append(f"{clean(task_name(task))}: {clean_block(task.error)}")
+    return "\n\n".join(blocks)

@@ -1,0 +1,191 @@
+"""`heron submit`: from a user's program to a running topology, or to nothing at all."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.interrupts import interruptible, uninterrupted
+from heronpy.cli.output import command, print_json, say, warn, warning
+from heronpy.cli.render import logical as render_logical
+from heronpy.cli.render import packing as render_packing
+from heronpy.cli.render import summary
+from heronpy.cli.submit import submission
+from heronpy.cli.submit.loader import load
+from heronpy.cli.submit.model import Planned, Started
+from heronpy.cli.submit.program import understand
+from heronpy.cli.submit.restoring import choose
+from heronpy.cli.submit.waiting import until_running
+from heronpy.cli.submit.watching import watch_until_finished
+from heronpy.proto import control_pb2 as control
+from heronpy.proto import topology_pb2 as api
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """The flags of `heron submit`, by the names that they have there."""
+
+    program: str
+    words: tuple[str, ...]
+    deploy_deactivated: bool
+    detach: bool
+    wait: bool
+    kill_on_interrupt: bool
+    timeout_s: float
+    restore: str | None
+    allow_dropped_state: bool
+    dry_run_format: str | None
+    """How the plans are printed instead of starting anything; None: start it."""
+
+
+def submit(target: Target, common: Common, options: SubmitOptions) -> None:
+    """Start a topology, or print its plans; whatever ends it early undoes what was done."""
+    session = Session(target, common)
+    session.check_cluster()
+    with interruptible():
+        deadline = time.monotonic() + options.timeout_s
+        with _scratch_folder() as scratch:
+            planned, started = _prepare(session, options, scratch)
+        if started is None:
+            _print_plans(planned, options.dry_run_format or "table")
+            return
+        with _taken_down_on_failure(session, started):
+            if not options.detach:
+                _wait(session, planned, started, max(deadline - time.monotonic(), 1.0))
+            _say_launched(session, planned, started, options)
+            last = _watch(session, planned.topology.name, options) if options.wait else None
+        if last is not None:
+            _take_down(session, started)
+            _say_how_it_ended(session, planned.topology.name, last)
+
+
+def _wait(session: Session, planned: Planned, started: Started, timeout_s: float) -> None:
+    try:
+        until_running(session, started, planned.tasks, timeout_s)
+    except KeyboardInterrupt:
+        name = planned.topology.name
+        warn(f"interrupted: topology '{name}' had not started; removing it, so that nothing is left")
+        raise
+
+
+def _say_launched(session: Session, planned: Planned, started: Started, options: SubmitOptions) -> None:
+    name = planned.topology.name
+    say(f"Successfully launched topology '{name}'" + (" (its tasks are still starting)" if options.detach else ""))
+    say(f"  logs:   {started.spec.log_dir}")
+    say(f"  status: {command('heron', 'status', session.target, name)}")
+    if planned.restore is not None:
+        say(f"  state:  of checkpoint {planned.restore.checkpoint}, {planned.restore.location}")
+        for component in planned.restore.starting_empty:
+            say(f"          component '{component}' is new and starts empty")
+
+
+def _watch(session: Session, name: str, options: SubmitOptions) -> control.StatusReply:
+    """The last status of a topology that has finished; an interrupt ends only the waiting, unless it is to kill."""
+    try:
+        return watch_until_finished(session, name)
+    except KeyboardInterrupt:
+        if options.kill_on_interrupt:
+            warn(f"interrupted: removing topology '{name}'")
+            raise
+        _say_detached(session, name)
+        raise click.exceptions.Exit(exits.INTERRUPTED) from None
+
+
+def _say_how_it_ended(session: Session, name: str, last: control.StatusReply) -> None:
+    """The end of --wait: what became of all tuples; a Failure when some are missing from the result."""
+    say(f"  tuples: {summary.totals_text(last)}")
+    lost = summary.losses_text(last.totals)
+    if not lost:
+        say(f"Topology '{name}' has finished and is removed")
+        return
+    say(f"Topology '{name}' FINISHED WITH LOSSES: {lost}; it is removed")
+    where = f"; 'heron dead-letters {session.target} {name}' shows those given up" if last.totals.dead_letters else ""
+    raise exits.Failure(
+        f"topology '{name}' gave up tuples ({summary.given_up_text(last.totals)}): its results are not complete{where}",
+        exits.LOSSES,
+    )
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A temporary folder; a second Ctrl-C does not keep it from being removed."""
+    folder = Path(tempfile.mkdtemp(prefix="heron-submit-"))
+    try:
+        yield folder
+    finally:
+        with uninterrupted():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[Planned, Started | None]:
+    """Load, check and start; what was started is None for a dry run."""
+    what = understand(options.program, options.words, scratch)
+    # A plan that a program reads must stand alone on stdout.
+    output = sys.stderr.fileno() if options.dry_run_format in ("json", "raw") else None
+    paused = options.deploy_deactivated
+    loaded = load(what, session.target, paused, scratch, options.timeout_s, output)
+    loaded.topology.state = api.PAUSED if paused else api.RUNNING
+    planned = submission.plan(session, loaded.topology)
+    if options.restore is not None:
+        planned.restore = choose(planned, options.restore, options.allow_dropped_state)
+    if options.dry_run_format is not None:
+        return planned, None
+    submission.check_host(planned)
+    say(f"Launching topology: '{planned.topology.name}'")
+    return planned, submission.start(session, planned, loaded)
+
+
+def _print_plans(planned: Planned, form: str) -> None:
+    if form == "json":
+        print_json(
+            {
+                "logical_plan": render_logical.as_json(planned.topology),
+                "packing_plan": render_packing.as_json(planned.packing_plan),
+                "restore": planned.restore.location if planned.restore is not None else None,
+            }
+        )
+    elif form == "raw":
+        say(f"{planned.topology}\n{planned.packing_plan}".rstrip())
+    else:
+        start = f" from {planned.restore.location}" if planned.restore is not None else ""
+        say(f"Topology '{planned.topology.name}' would be launched{start} as follows; nothing was started.\n")
+        render_logical.show(planned.topology, coloured=form == "colored_table")
+        render_packing.show(planned.packing_plan, coloured=form == "colored_table")
+
+
+@contextmanager
+def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
+    """A submit that fails, is late or is interrupted leaves nothing behind; but who only waited can go."""
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise  # the topology runs on
+    except BaseException:
+        with uninterrupted():
+            _take_down(session, started)
+        raise
+
+
+def _say_detached(session: Session, name: str) -> None:
+    """How to come back to a topology that runs on, in words and commands."""
+    warn(f"interrupted: topology '{name}' runs on, and stays when it has finished")
+    for what, verb in (("look:  ", "status"), ("watch: ", "top"), ("end:   ", "kill")):
+        warn(f"  {what} {command('heron', verb, session.target, name)}")
+
+
+def _take_down(session: Session, started: Started) -> None:
+    remains = submission.take_down(session, started)
+    if remains:
+        again = command("heron", "kill", session.target, started.record.topology)
+        warning(f"not removed: {', '.join(remains)}; run: {again}")

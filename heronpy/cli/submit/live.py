@@ -1,0 +1,40 @@
+"""The steps of `heronpy.submit`: from a topology of this process to a running one, or to nothing at all."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.interrupts import uninterrupted
+from heronpy.cli.submit import submission
+from heronpy.cli.submit.live_code import package_of
+from heronpy.cli.submit.loader import rename
+from heronpy.cli.submit.model import Started
+from heronpy.cli.submit.restoring import choose
+from heronpy.cli.submit.waiting import until_running
+from heronpy.proto import topology_pb2 as api
+
+
+def start(session: Session, message: api.Topology, name: str | None, restore: str | None, timeout_s: float) -> Started:
+    """Start a topology and wait until every task has initialised; what fails or is interrupted leaves nothing."""
+    deadline = time.monotonic() + timeout_s
+    session.check_cluster()
+    if name is not None:
+        rename(message, name)
+    with tempfile.TemporaryDirectory(prefix="heron-submit-", ignore_cleanup_errors=True) as scratch:
+        loaded = package_of(message, Path(scratch) / "package")
+        planned = submission.plan(session, loaded.topology)
+        if restore is not None:
+            planned.restore = choose(planned, restore, allow_dropped=False)
+        submission.check_host(planned)
+        started = submission.start(session, planned, loaded)
+    try:
+        until_running(session, started, planned.tasks, max(deadline - time.monotonic(), 1.0))
+    except BaseException:
+        with uninterrupted():
+            submission.take_down(session, started)
+        started.scheduler.wait(submission.CLEAN_UP_S)
+        raise
+    return started

@@ -1,0 +1,164 @@
+"""The package of a topology whose classes live in this process: a notebook, a script, a Python prompt.
+
+Tasks are processes of their own and need the classes again. Those of imported modules are taken as files, as
+`heron submit` does; those of a script that runs as `__main__` by taking the script; those that were
+typed into a notebook have no file, so they travel by value (cloudpickle), with what they refer to.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from heronpy.cli.submit import package_files
+from heronpy.cli.submit.model import Loaded
+from heronpy.common.errors import PackageError, TopologyError
+from heronpy.proto import components_of
+from heronpy.proto import topology_pb2 as api
+
+#: Neither is a name that a module of the user would have.
+SESSION_FILE = "heron_session_main.py"
+_VALUES_FILE = "heron_session_main.pickle"
+_SESSION_SOURCE = f'''\
+"""What was defined in the session that submitted this topology; it is loaded as `__main__`."""
+
+import os
+import pickle
+
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{_VALUES_FILE}"), "rb") as _file:
+    globals().update(pickle.load(_file))
+'''
+_BY_NAME = re.compile(rb"__main__\b")
+
+
+def package_of(topology: api.Topology, folder: Path) -> Loaded:
+    """The topology with the files that its tasks need, written below `folder`, which is empty."""
+    paths = [part.comp.class_name for part in components_of(topology)]
+    for path in paths:
+        if "<locals>" in path:
+            raise TopologyError(
+                f"Class {path} is defined inside a function, where no task can find it; move it to the top level."
+            )
+    roots = _roots({path.rpartition(".")[0] for path in paths if not path.startswith("__main__.")})
+    main_file, source = None, ""
+    if _BY_NAME.search(topology.SerializeToString()):
+        script = _script()
+        if script is not None:
+            roots.setdefault(script.parent, []).append(script)
+            main_file, source = script.name, str(script.parent)
+        else:
+            wanted = {path.split(".")[1] for path in paths if path.startswith("__main__.")}
+            _write_session(wanted, topology.SerializeToString(), folder)
+            main_file = SESSION_FILE
+            roots.setdefault(Path.cwd(), [])
+    for root, files in roots.items():
+        _copy(root, [*files, *_loaded_from(root)], folder)
+    if not source and len(roots) == 1:
+        source = str(next(iter(roots)))
+    return Loaded(topology, folder if folder.is_dir() else None, main_file, source)
+
+
+def _roots(modules: set[str]) -> dict[Path, list[Path]]:
+    """The folders that these modules were imported from; those that are installed are not among them."""
+    roots: dict[Path, list[Path]] = {}
+    for name in sorted(modules):
+        # A nested class has the outer one's name before its own.
+        while name and name not in sys.modules:
+            name = name.rpartition(".")[0]
+        module = sys.modules.get(name)
+        root = _root_of(module) if module is not None else None
+        if root is not None and not package_files.is_installed(root, Path(str(module and module.__file__))):
+            roots.setdefault(root, [])
+    return roots
+
+
+def _root_of(module: ModuleType) -> Path | None:
+    """The folder of sys.path that a module lies in; None for one without a file."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return None
+    path, depth = Path(os.path.abspath(file)), module.__name__.count(".")
+    return path.parents[depth + 1 if path.name == "__init__.py" and len(path.parents) > depth + 1 else depth]
+
+
+def _loaded_from(root: Path) -> list[Path]:
+    """Files of the modules that were imported from a folder."""
+    modules = [module for name, module in list(sys.modules.items()) if name not in ("__main__", "__mp_main__")]
+    return [Path(os.path.abspath(str(module.__file__))) for module in modules if _root_of(module) == root]
+
+
+def _copy(root: Path, files: list[Path], folder: Path) -> None:
+    """Copy files of one root; PackageError when another root had something of the same name."""
+    before = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    tops = {path.relative_to(root).parts[0] for path in files if not package_files.is_installed(root, path)}
+    twice = sorted(tops & before)
+    if twice:
+        raise PackageError(f"'{twice[0]}' of {root} is also in another folder of this topology's code; rename one.")
+    package_files.copy_needed(root, files, folder)
+
+
+def _script() -> Path | None:
+    """The file that runs as `__main__`; None in a notebook or at a prompt."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    path = Path(os.path.abspath(file)) if isinstance(file, str) else None
+    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+
+
+class _Recorder(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles, and remembers which classes and functions of `__main__` it met."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self.met: dict[str, Any] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type | FunctionType) and obj.__module__ == "__main__" and obj.__qualname__.isidentifier():
+            self.met[obj.__qualname__] = obj
+        return super().reducer_override(obj)
+
+
+def _write_session(wanted: set[str], definition: bytes, folder: Path) -> None:
+    """The file that tasks load as `__main__`, and the values that it defines there."""
+    main = vars(sys.modules["__main__"])
+    missing = sorted(wanted - main.keys())
+    if missing:
+        raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again.")
+    # What pickles of the definition, such as a custom grouping, name is needed by that name, too.
+    values = {name: main[name] for name in wanted | _named(main, definition)}
+    values.update(_met(values))
+    folder.mkdir(mode=0o700)
+    (folder / SESSION_FILE).write_text(_SESSION_SOURCE, encoding="utf-8")
+    (folder / _VALUES_FILE).write_bytes(cloudpickle.dumps(values))
+
+
+def _named(main: dict[str, Any], definition: bytes) -> set[str]:
+    own = {
+        name
+        for name, value in main.items()
+        if isinstance(value, type | FunctionType) and getattr(value, "__module__", "") == "__main__"
+    }
+    return {name for name in own if re.search(rb"\b" + re.escape(name.encode()) + rb"\b", definition)}
+
+
+def _met(values: dict[str, Any]) -> dict[str, Any]:
+    """The classes and functions of `__main__` that these refer to: their objects are found by name."""
+    main, met = vars(sys.modules["__main__"]), {}
+    for name, value in values.items():
+        recorder = _Recorder(io.BytesIO())
+        try:
+            recorder.dump(value)
+        except Exception as error:
+            raise PackageError(
+                f"'{name}' cannot be taken to the tasks, because something that it refers to cannot be pickled"
+                f" ({type(error).__name__}: {' '.join(str(error).split())}); create that in initialize(),"
+                " or put the class into a module."
+            ) from error
+        met.update(recorder.met)
+    return {name: value for name, value in met.items() if main.get(name) is value}

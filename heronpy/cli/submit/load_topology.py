@@ -1,0 +1,253 @@
+"""The child process of `heron submit` that runs the user's program and leaves its topology as a .defn file.
+
+It runs as `python -m heronpy.cli.submit.load_topology request.json`. The program runs as `__main__`, or a
+class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
+written. What was written and which files of the user were loaded goes to `report.json` beside the
+request. A traceback of the user's code is printed whole and without frames of the runtime; exit
+code 3 means that the report says what is wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from heronpy.api import arguments
+
+SENTENCE = 3
+
+
+#: What heronpy.api raises when it refuses what the program describes.
+_REFUSALS = (ValueError, TypeError, RuntimeError)
+
+
+class Unusable(Exception):
+    """The program yields no topology that can be used; the text is for people."""
+
+
+class Failed(Exception):
+    """The program ended with an error of its own; the text says how, as the end of a sentence."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    path = Path((sys.argv[1:] if argv is None else argv)[0])
+    request = json.loads(path.read_text(encoding="utf-8"))
+    report = path.with_name("report.json")
+    # First, as in a task: a .pex may bring other releases of heronpy and of the libraries that it needs.
+    importlib.import_module("heronpy.api.user_code")
+    sys.path[0:0] = request["sys_path"]
+    arguments.use([request["program"], *request["args"]], request["name_argument"])
+    try:
+        _run(request)
+    except (Unusable, Failed) as error:
+        kind = "sentence" if isinstance(error, Unusable) else "failed"
+        report.write_text(json.dumps({kind: str(error)}), encoding="utf-8")
+        return SENTENCE
+    content = {
+        "main_file": _main_file(),
+        "files": _loaded_files(request["root"]),
+        "warnings": _spouts_that_start_over(Path(request["out"])),
+    }
+    report.write_text(json.dumps(content), encoding="utf-8")
+    sys.stdout.flush()
+    return 0
+
+
+def _run(request: dict[str, Any]) -> None:
+    if request["kind"] == "class":
+        _guarded(lambda: _write_class(request["module"], request["class"]))
+        return
+    if request["kind"] == "module":
+        _guarded(lambda: _run_module(request["module"], request["class"]))
+    else:
+        _guarded(lambda: _run_file(Path(request["program"]), request["source"]))
+    if (request["class"] and request["kind"] == "file") or not _written(request):
+        _guarded(lambda: _write_main_classes(request))
+
+
+def _guarded(step: Callable[[], None]) -> None:
+    """Run the user's code; Unusable or Failed when it does not end well."""
+    try:
+        step()
+    except (Unusable, Failed):
+        raise
+    except SystemExit as leave:
+        if leave.code in (None, 0):
+            return
+        if isinstance(leave.code, int):
+            raise Failed(f"ended with exit code {leave.code}") from None
+        raise Failed(f"ended: {leave.code}") from None
+    except BaseException as error:
+        _explain(error)
+
+
+def _explain(error: BaseException) -> NoReturn:
+    """Raises Unusable for what heronpy refused, else prints the traceback and raises Failed."""
+    from heronpy.api.user_code import is_runtime_frame, user_traceback
+    from heronpy.common.log_format import escape
+
+    frames = traceback.extract_tb(error.__traceback__)
+    text = " ".join(str(error).split())
+    if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
+        # heronpy said what is wrong with the topology: its own frames would only hide where.
+        users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
+        if users:
+            where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
+            raise Unusable(where + text) from None
+    sys.stdout.flush()
+    sys.stderr.write(escape(user_traceback(error)))
+    raise Failed(f"raised {type(error).__name__}" + (f": {text}" if text else "")) from None
+
+
+def _new_main(path: str) -> types.ModuleType:
+    module = types.ModuleType("__main__")
+    module.__file__ = path
+    module.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    sys.modules["__main__"] = module
+    return module
+
+
+def _run_file(program: Path, source: str) -> None:
+    """Run a file as `python file` does."""
+    module = _new_main(source)
+    code = compile(Path(source).read_bytes(), source, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+def _run_module(name: str, function: str) -> None:
+    """Run a module as `python -m name` does, or call its function, as a .pex names its entry point."""
+    if function:
+        importlib.import_module(name)
+        target: Any = sys.modules[name]
+        for part in function.split("."):
+            target = getattr(target, part)
+        sys.exit(target())
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        name += ".__main__"
+        spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None or spec.loader is None:
+        raise Unusable(f"module {name} of the package cannot be found; name one with module:Class")
+    module = _new_main(spec.origin)
+    module.__spec__ = spec
+    module.__package__ = spec.parent
+    code = compile(Path(spec.origin).read_bytes(), spec.origin, "exec", dont_inherit=True)
+    exec(code, module.__dict__)
+
+
+def _written(request: dict[str, Any]) -> bool:
+    return any(Path(request["out"]).glob("*.defn"))
+
+
+def _topology_base() -> Any:
+    """heronpy's Topology, or None when the program never imported it."""
+    module = sys.modules.get("heronpy.api.topology")
+    return getattr(module, "Topology", None)
+
+
+def _write_class(module_name: str, class_name: str) -> None:
+    module = importlib.import_module(module_name)
+    found: Any = module
+    for part in class_name.split("."):
+        if not hasattr(found, part):
+            raise Unusable(f"module {module_name} has no class '{part}'{_classes_of(module)}")
+        found = getattr(found, part)
+    base = _topology_base()
+    if base is None or not (isinstance(found, type) and issubclass(found, base)):
+        raise Unusable(f"'{class_name}' of module {module_name} is no Topology{_classes_of(module)}")
+    found.write()  # type: ignore[attr-defined]
+
+
+def _classes_of(module: types.ModuleType) -> str:
+    names = [cls.__name__ for cls in _topologies_in(module)]
+    return f"; it defines {', '.join(names)}" if names else "; subclass heronpy.api.topology.Topology in it"
+
+
+def _topologies_in(module: types.ModuleType) -> list[Any]:
+    if _topology_base() is None:
+        return []
+    from heronpy.api.user_code import find_topologies
+
+    return list(find_topologies(module))
+
+
+def _write_main_classes(request: dict[str, Any]) -> None:
+    """Write the chosen Topology subclass of the program, or all that it defines."""
+    main = sys.modules["__main__"]
+    classes = _topologies_in(main)
+    chosen = request["class"] if request["kind"] == "file" else ""
+    if chosen:
+        classes = [cls for cls in classes if cls.__name__ == chosen]
+        if not classes:
+            raise Unusable(f"'{chosen}' of {request['program']} is no Topology{_classes_of(main)}")
+        for stale in Path(request["out"]).glob("*.defn"):
+            stale.unlink()
+    if not classes:
+        raise Unusable(
+            f"{request['program']} builds no topology; call build_and_submit() of a TopologyBuilder,"
+            " or define a subclass of heronpy.api.topology.Topology"
+        )
+    for cls in classes:
+        cls.write()
+
+
+def _spouts_that_start_over(out: Path) -> list[str]:
+    """A sentence for each spout of an EFFECTIVELY_ONCE topology that keeps no position."""
+    from google.protobuf.message import DecodeError
+
+    from heronpy.api.state.stateful_component import StatefulComponent
+    from heronpy.plan.component_config import reliability_mode
+    from heronpy.proto import topology_pb2 as api
+
+    found = []
+    for path in sorted(out.glob("*.defn")):
+        try:
+            topology = api.Topology.FromString(path.read_bytes())
+        except DecodeError:
+            continue  # The parent says so.
+        if reliability_mode(topology) != "EFFECTIVELY_ONCE":
+            continue
+        for spout in topology.spouts:
+            cls = _class_at(spout.comp.class_name)
+            if cls is not None and not issubclass(cls, StatefulComponent):
+                found.append(
+                    f"spout '{spout.comp.name}' is no StatefulComponent: after a failure it starts over, and its"
+                    " tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
+                )
+    return found
+
+
+def _class_at(class_path: str) -> type | None:
+    """The class of a component; None when only the tasks can load it."""
+    module, _, name = class_path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def _main_file() -> str | None:
+    """The file that ran as `__main__`, when one did."""
+    main = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    return os.path.abspath(path) if path and os.path.abspath(path) != os.path.abspath(__file__) else None
+
+
+def _loaded_files(root: str) -> list[str]:
+    """Files under the root that the program imported."""
+    found = set()
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if isinstance(path, str) and os.path.abspath(path).startswith(root + os.sep):
+            found.add(os.path.abspath(path))
+    return sorted(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,192 @@
+"""Runs the user's program in a child process and reads the topology that it built.
+
+Nothing of the user's code runs in the CLI itself. Everything the child leaves is below a temporary
+folder that the caller owns. The child shares the terminal, so its output and traceback appear as
+they are; only when it ends well is there a topology.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+import heronpy
+from heronpy.cli import exits
+from heronpy.cli.cluster.target import Target, unix_user
+from heronpy.cli.output import warning
+from heronpy.cli.submit import package_files
+from heronpy.cli.submit.model import Loaded
+from heronpy.cli.submit.program import Program
+from heronpy.common.absolute import absolute
+from heronpy.common.ids import topology_name_problem
+from heronpy.proto import topology_pb2 as api
+
+SENTENCE = 3  # exit code of load_topology when its report says what is wrong
+
+
+def child_environment(extra: dict[str, str]) -> dict[str, str]:
+    """This process's environment, with heronpy importable also from another folder."""
+    home = str(Path(heronpy.__file__).absolute().parent.parent)
+    inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    installed = "site-packages" in home or "dist-packages" in home
+    path = [*inherited] if installed or home in inherited else [home, *inherited]
+    environment = {**os.environ, **extra}
+    if environment.get("HERON_HOME"):
+        environment["HERON_HOME"] = str(absolute(environment["HERON_HOME"]))  # others run in other folders
+    if path:
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+    return environment
+
+
+def load(
+    program: Program, target: Target, paused: bool, scratch: Path, timeout_s: float, output: int | None = None
+) -> Loaded:
+    """Run the program; a Failure when it fails, builds nothing, or builds several topologies.
+
+    What it prints goes to this process's stdout, or to the descriptor `output`.
+    """
+    out = scratch / "definitions"
+    out.mkdir()
+    _write_request(program, scratch, out)
+    options = {
+        "cmdline.topologydefn.tmpdirectory": str(out),
+        "cmdline.topology.initial.state": "PAUSED" if paused else "RUNNING",
+        "cmdline.topology.cluster": target.cluster,
+        "cmdline.topology.role": target.role_or_user,
+        "cmdline.topology.environment": target.environ_or_default,
+        "cmdline.topology.file_name": program.shown,
+        "cmdline.topology.class_name": program.class_name or "-",
+        "cmdline.topology.submit_user": unix_user(),
+    }
+    packed = ",".join(f"{key}={value}".replace(" ", "%%%%") for key, value in options.items())
+    _run_child(program, scratch, child_environment({"HERON_OPTIONS": packed}), timeout_s, output)
+    report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
+    topology = _the_topology(program, out)
+    for text in report["warnings"]:
+        warning(text)
+    package = _package(program, report, scratch)
+    source = str(program.archive or program.root) if package is not None else ""
+    return Loaded(
+        topology,
+        package,
+        _main_file(program, topology, report, package),
+        source=source,
+        is_folder=program.needs_whole_root and program.archive is None,
+        argv=(program.shown, *program.args),
+        argv_names_topology=program.name_argument,
+    )
+
+
+def _write_request(program: Program, scratch: Path, out: Path) -> None:
+    request: dict[str, Any] = {
+        "kind": program.kind,
+        "root": str(program.root),
+        "sys_path": [str(program.root)],
+        "program": program.shown,
+        "source": str(program.source or ""),
+        "module": program.module,
+        "class": program.class_name,
+        "args": list(program.args),
+        "name_argument": program.name_argument,
+        "out": str(out),
+    }
+    (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+
+def _run_child(
+    program: Program, scratch: Path, environment: dict[str, str], timeout_s: float, output: int | None
+) -> None:
+    # -P: the current folder is not on sys.path unless the program lies there.
+    argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology", str(scratch / "request.json")]
+    started = time.monotonic()
+    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=output)
+    try:
+        code = child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        raise exits.Failure(
+            f"{program.shown} has not built its topology after {time.monotonic() - started:.0f} s;"
+            " let it end after building, or raise --timeout",
+            exits.TIMED_OUT,
+        ) from None
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    if code == 0:
+        return
+    if code == SENTENCE:
+        report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
+        if "sentence" in report:
+            raise exits.Failure(report["sentence"], exits.USAGE)
+        raise exits.Failure(f"{program.shown} {report['failed'].rstrip('.')}; no topology was started")
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    raise exits.Failure(f"{program.shown} {how}; no topology was started")
+
+
+def _the_topology(program: Program, out: Path) -> api.Topology:
+    """The topology that was written, with the name that the user asked for."""
+    found = []
+    for path in sorted(out.glob("*.defn")):
+        try:
+            found.append(api.Topology.FromString(path.read_bytes()))
+        except DecodeError:
+            raise exits.Failure(f"{program.shown} wrote {path.name}, which is no topology", exits.USAGE) from None
+    if not found:
+        raise exits.Failure(
+            f"{program.shown} ended without building a topology; call build_and_submit() or define a Topology class",
+            exits.USAGE,
+        )
+    if len(found) > 1:
+        found = [topology for topology in found if topology.name == program.name]
+        if len(found) != 1:
+            names = ", ".join(sorted(path.stem for path in out.glob("*.defn")))
+            raise exits.Failure(
+                f"{program.shown} builds several topologies ({names}); name one of them after {program.shown}",
+                exits.USAGE,
+            )
+    topology = found[0]
+    if program.name is not None:
+        rename(topology, program.name)
+    problem = topology_name_problem(topology.name)
+    if problem:
+        raise exits.Failure(f"topology name '{topology.name}' {problem}; choose another name", exits.USAGE)
+    return topology
+
+
+def rename(topology: api.Topology, name: str) -> None:
+    """Give a topology another name, also where its id and configuration repeat it."""
+    old, topology.name = topology.name, name
+    if topology.id.startswith(old):
+        topology.id = name + topology.id[len(old) :]
+    for item in topology.topology_config.kvs:
+        if item.key == "topology.name":
+            item.value = name
+
+
+def _package(program: Program, report: dict[str, Any], scratch: Path) -> Path | None:
+    if program.needs_whole_root:
+        return program.archive or program.root
+    package = scratch / "package"
+    files = [Path(path) for path in report["files"]]
+    if program.source is not None:
+        files.append(program.source)
+    package_files.copy_needed(program.root, files, package)
+    return package if package.is_dir() else None
+
+
+def _main_file(program: Program, topology: api.Topology, report: dict[str, Any], package: Path | None) -> str | None:
+    """Path in the package of the file that tasks must load as `__main__`; None when none needs it."""
+    ran = report["main_file"]
+    if ran is None or package is None or not Path(ran).is_relative_to(program.root):
+        return None
+    if not re.search(rb"__main__\b", topology.SerializeToString()):
+        return None
+    return str(Path(ran).relative_to(program.root))

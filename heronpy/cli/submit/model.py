@@ -1,0 +1,68 @@
+"""What the steps of a submit hand to each other."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronpy.common.settings import Resolved
+from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.logical import LogicalPlan
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A topology and the files that its tasks need."""
+
+    topology: api.Topology
+    package: Path | None
+    """Folder or archive to store; None when everything is installed."""
+    main_file: str | None
+    """Path in the package of the file that ran as `__main__` and whose classes the topology uses."""
+    source: str = ""
+    """Folder or archive that the package was made of."""
+    is_folder: bool = False
+    """Whether the user submitted a folder; tasks of anything else also get the package as one archive."""
+    argv: tuple[str, ...] = ()
+    """The program and its arguments."""
+    argv_names_topology: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A checkpoint that a topology may start from."""
+
+    location: str
+    checkpoint: int
+    starting_empty: tuple[str, ...] = ()
+    """Components that the checkpoint does not know."""
+
+
+@dataclass(slots=True)
+class Planned:
+    """A topology that has passed every check that needs no side effect."""
+
+    topology: api.Topology
+    logical: LogicalPlan
+    packing_plan: plans.PackingPlan
+    resolved: Resolved
+    needs_spark: bool
+    restore: Restore | None = None
+    """What it starts from; None: empty."""
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return sum(len(container.instances) for container in self.packing_plan.containers)
+
+
+@dataclass(slots=True)
+class Started:
+    """A topology whose scheduler runs."""
+
+    record: plans.ExecutionState
+    spec: LaunchSpec
+    scheduler: subprocess.Popen[bytes]

@@ -1,0 +1,134 @@
+"""What `heron submit --restore` starts from: chosen and checked before anything starts.
+
+`latest`, an id or a path becomes the location of one whole checkpoint that fits the topology, or one
+sentence that says why not. A damaged checkpoint is never chosen in silence: `latest` names it and takes
+the one before, an id or a path that names a damaged one is refused.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from heronpy.ckpt import catalogue, compatibility
+from heronpy.ckpt.catalogue import Found
+from heronpy.cli import exits
+from heronpy.cli.checkpoints.places import by_id
+from heronpy.cli.output import clean, warning
+from heronpy.cli.submit.model import Planned, Restore
+from heronpy.common.errors import TopologyError
+from heronpy.common.rooms import CheckpointSettings
+from heronpy.plan.component_config import START_CLEAN_KEY, config_of, reliability_mode
+from heronpy.proto import topology_pb2 as api
+from heronpy.storage.checkpoints import check_trusted
+
+LATEST = "latest"
+
+
+def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None:
+    """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither may be."""
+    topology, settings = planned.topology, CheckpointSettings(**planned.resolved.settings["checkpoint"])
+    _refuse_conflicts(topology)
+    found = _latest(topology.name, settings) if wanted == LATEST else _named(topology.name, settings, wanted)
+    if found is None:
+        return None
+    assert found.metadata is not None  # whole, so it could be read
+    check_trusted(found.location)
+    parallelism = {component.name: component.parallelism for component in planned.logical.definitions}
+    wrong = compatibility.problems(found.metadata, parallelism, settings.key_groups, allow_dropped)
+    if wrong:
+        raise TopologyError("\n".join(wrong))
+    fresh = compatibility.starting_empty(found.metadata, parallelism)
+    return Restore(found.location, found.checkpoint, tuple(fresh))
+
+
+def _refuse_conflicts(topology: api.Topology) -> None:
+    mode = reliability_mode(topology)
+    if mode != "EFFECTIVELY_ONCE":
+        raise TopologyError(
+            f"topology '{topology.name}' is {mode} and has no checkpoints; leave out --restore,"
+            " or set topology.reliability.mode to EFFECTIVELY_ONCE"
+        )
+    if config_of(topology).get(START_CLEAN_KEY) is True:
+        raise TopologyError(
+            f"topology '{topology.name}' sets '{START_CLEAN_KEY}' and is submitted with --restore,"
+            " which contradict each other; leave out one of them"
+        )
+
+
+def _latest(name: str, settings: CheckpointSettings) -> Found | None:
+    """The newest whole checkpoint, from the replica when the stores have none; what is passed over is named."""
+    everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
+    for found in everything:
+        wrong = catalogue.missing_files(found)
+        if not wrong:
+            return found
+        warning(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
+        twin = _whole_twin(found, copies)
+        if twin is not None:
+            warning(f"taking its copy from the replica {clean(settings.replica)} instead")
+            return twin
+    for found in copies:
+        wrong = catalogue.missing_files(found)
+        if not wrong:
+            has = "only damaged checkpoints" if everything else "no checkpoint"
+            warning(
+                f"{clean(_listed(settings))} holds {has} of '{name}';"
+                f" taking {clean(found.name)} of the replica, the newest that is whole there"
+            )
+            return found
+        warning(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
+    if settings.allow_empty:
+        warning(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
+        return None
+    if everything or copies:
+        raise exits.Failure(
+            f"every checkpoint of '{name}' is damaged; give --restore the path of a copy, or leave it out to start"
+            " empty"
+        )
+    also = f" nor in the replica {settings.replica}" if settings.replica else ""
+    raise exits.Failure(
+        f"there is no checkpoint of '{name}' in {_listed(settings)}{also}; leave out --restore to start empty, or"
+        " give it a path",
+        exits.NOT_FOUND,
+    )
+
+
+def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
+    """The checkpoints of a topology in the configured replica, newest first; none where none is configured."""
+    return catalogue.of_topology([Path(settings.replica).expanduser()], name) if settings.replica else []
+
+
+def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
+    """The copy of one checkpoint when it is there and whole."""
+    key = (found.folder.name, found.checkpoint)
+    twins = (copy for copy in copies if (copy.folder.name, copy.checkpoint) == key)
+    return next((copy for copy in twins if not catalogue.missing_files(copy)), None)
+
+
+def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
+    """The checkpoint with this id or at this path; a Failure when it is absent or damaged."""
+    if wanted.isascii() and wanted.isdigit():
+        everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
+        here = any(found.checkpoint == int(wanted) for found in everything)
+        if not here and any(copy.checkpoint == int(wanted) for copy in copies):
+            warning(
+                f"{clean(_listed(settings))} holds no checkpoint {wanted} of '{name}';"
+                f" taking it from the replica {clean(settings.replica)}"
+            )
+            everything = copies
+        found = by_id(everything, int(wanted), name)
+    else:
+        listed = catalogue.at_path(Path(wanted), name)
+        if not listed:
+            raise exits.Failure(
+                f"'{wanted}' holds no checkpoint; give a folder chk-<id>, or the folder that has them", exits.NOT_FOUND
+            )
+        found = listed[0]
+    wrong = catalogue.missing_files(found)
+    if wrong:
+        raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+    return found
+
+
+def _listed(settings: CheckpointSettings) -> str:
+    return ", ".join(map(str, catalogue.roots_of([settings])))

@@ -1,0 +1,325 @@
+"""The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
+
+Order: everything that can refuse comes first and touches nothing (validate, settings, pack,
+resources, Spark); then the package is cached; then, under the lock of the topology's operations, the execution state
+reserves the name, the launch file and plans are written and the scheduler is started. Until the
+scheduler's location is published the CLI owns what it made; from then on `takedown.take_down` does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+from heronpy.cli import exits, output
+from heronpy.cli.change import takedown
+from heronpy.cli.cluster.known import heron_home
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import unix_user
+from heronpy.cli.interrupts import uninterrupted
+from heronpy.cli.release import release
+from heronpy.cli.submit import resources
+from heronpy.cli.submit.loader import child_environment
+from heronpy.cli.submit.model import Loaded, Planned, Started
+from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
+from heronpy.common.folders import make_folders, open_private
+from heronpy.common.rooms import CheckpointSettings, PackingSettings, SecuritySettings
+from heronpy.common.settings import settings_for
+from heronpy.connectors.spark import check_spark, needs_spark
+from heronpy.executor.limits import lift_files
+from heronpy.net import curve, private, transport
+from heronpy.packing import pack
+from heronpy.plan.component_config import (
+    add_our_names,
+    config_of,
+    keys_without_effect,
+    reliability_mode,
+    unsupported_problems,
+)
+from heronpy.plan.launch import LaunchSpec
+from heronpy.plan.logical import LogicalPlan
+from heronpy.plan.validation import key_group_problems, validate, warnings
+from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import components_of
+from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import topology_pb2 as api
+from heronpy.statemgr import paths
+from heronpy.storage.archives import archive_in
+from heronpy.storage.packages import PackageStore
+from heronpy.storage.roots import check_folders
+from heronpy.storage.stores import check_stores
+
+SCHEDULER_START_S = 20.0
+CLEAN_UP_S = 15.0
+LOG_TAIL_LINES = 30
+
+
+def plan(session: Session, topology: api.Topology) -> Planned:
+    """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
+    add_our_names(topology)
+    logical = LogicalPlan.from_topology(topology)
+    validate(logical)
+    for text in warnings(logical):
+        output.warning(f"{text[:1].lower()}{text[1:]}")
+    _check_support(topology)
+    configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
+    resolved = session.resolve(config_of(topology), configs)
+    for text in resolved.ignored:
+        output.warning(text)
+    session.pin_stores(resolved)
+    if reliability_mode(topology) == "EFFECTIVELY_ONCE":
+        found = key_group_problems(logical, resolved.settings["checkpoint"]["key_groups"])
+        if found:
+            raise TopologyError("\n".join(found))
+        check_stores(CheckpointSettings(**resolved.settings["checkpoint"]))
+    else:
+        resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process that would
+    transport.check(SecuritySettings(**resolved.settings["security"]))
+    settings = PackingSettings(**resolved.settings["packing"])
+    return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)))
+
+
+def _check_support(topology: api.Topology) -> None:
+    """Say once what this release does not do, and what has no effect: never pretend."""
+    owners = [(f"topology '{topology.name}'", config_of(topology))]
+    owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
+    for owner, config in owners:
+        for problem in unsupported_problems(config, owner):
+            output.warning(problem)
+    mode = reliability_mode(topology)
+    ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
+    if ignored:
+        output.warning(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
+
+
+def check_host(planned: Planned) -> None:
+    """Refuse what this host cannot hold."""
+    limits = resources.limits_of_host()
+    resources.check(planned.packing_plan, limits)
+    executor = planned.resolved.settings["executor"]
+    resources.check_ports(planned.packing_plan, executor["metrics_host"], executor["metrics_port"])
+    lift_files()  # the processes of the topology inherit it
+    if planned.needs_spark:
+        check_spark()
+
+
+def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
+    """Make the topology's state and start its scheduler; undoes everything when that fails."""
+    topology, state = planned.topology, session.state
+    with session.operation(topology.name), _undone_on_failure() as undo, _marked(session, topology.name):
+        # Under the lock nothing else submits or kills it, so what is found here is final.
+        refuse_taken(session, topology.name)
+        package_dir = _store(loaded)
+        spec = _launch_spec(session, planned, loaded, package_dir)
+        record = _execution_state(spec)
+        try:
+            state.create(paths.execution_state(topology.name), record.SerializeToString())
+        except NodeExistsError:
+            refuse_taken(session, topology.name)
+            raise
+        # Registered before the first step that could leave something behind.
+        undo.callback(takedown.remove_state, session, record)
+        check_folders(spec)
+        make_folders(spec.log_dir)
+        make_private(Path(spec.sockets_dir))
+        undo.callback(takedown.remove_sockets, session, record)
+        _make_keys(spec)
+        spec.save(record.launch_file)
+        for path, message in (
+            (paths.topology(topology.name), topology),
+            (paths.packing_plan(topology.name), planned.packing_plan),
+        ):
+            # Nodes of an earlier topology of this name, whose removal was cut short, are stale now.
+            state.set(path, message.SerializeToString())
+        _write_checkpoint_log(session, planned)
+        # Registered first: an interrupt may come between the start of the process and its handle.
+        undo.callback(takedown.kill_leftovers, record.launch_file)
+        scheduler = _spawn_scheduler(spec, record.launch_file)
+        _wait_scheduler(session, record, spec, scheduler)
+    return Started(record, spec, scheduler)
+
+
+@contextmanager
+def _marked(session: Session, name: str) -> Iterator[None]:
+    """Tell others that a submit is under way: without a scheduler the topology would look dead."""
+    with closing(session.open_state()) as state:  # its ephemerals end with it
+        state.create(paths.submission(name), b"", ephemeral=True)
+        yield
+
+
+@contextmanager
+def _undone_on_failure() -> Iterator[ExitStack]:
+    """An ExitStack that is unwound when the block fails, whatever comes in between."""
+    undo = ExitStack()
+    try:
+        yield undo
+    except BaseException:
+        with uninterrupted():
+            undo.close()
+        raise
+
+
+def take_down(session: Session, started: Started) -> list[str]:
+    """Remove a topology that was started here, unless it was killed and its name taken; what could not be removed."""
+    name = started.record.topology
+    record = session.record(name)
+    if record is not None and record.topology_id != started.record.topology_id:
+        return []
+    with session.operation(name):
+        outcome = takedown.take_down(session, started.record, CLEAN_UP_S)
+    started.scheduler.poll()
+    return outcome.remains
+
+
+def refuse_taken(session: Session, name: str) -> None:
+    """A Failure (exit code 4) when a topology of that name exists; to be asked under the operation's lock."""
+    record = session.record(name)
+    if record is None:
+        return
+    cluster = session.target.cluster
+    if session.scheduler_location(name) is None:
+        raise exits.Failure(
+            f"topology '{name}' in cluster {cluster} is dead but not removed; submit again after"
+            f" {output.command('heron', 'kill', cluster, name)}",
+            exits.EXISTS,
+        )
+    raise exits.Failure(
+        f"topology '{name}' is already running in cluster {cluster}; kill it first or choose another name",
+        exits.EXISTS,
+    )
+
+
+def make_private(folder: Path) -> None:
+    """Create the sockets folder, refusing one that another user planted in the shared temporary folder."""
+    for part in (folder.parent, folder):
+        try:
+            private.make_private(part)
+        except ConfigError:
+            raise exits.Failure(
+                f"{part} does not belong to you alone; remove it or set TMPDIR to a folder of yours"
+            ) from None
+
+
+def _make_keys(spec: LaunchSpec) -> None:
+    """New keys for each submit; none where nothing listens on the network."""
+    curve.remove(spec.working_dir)
+    if transport.choose(settings_for(spec, "security")) is transport.Transport.TCP:
+        curve.generate(spec.working_dir)
+
+
+def _write_checkpoint_log(session: Session, planned: Planned) -> None:
+    """What the topology master finds when it first looks: where to start from, and ids that go on from there."""
+    node, restore = paths.checkpoints(planned.topology.name), planned.restore
+    if restore is None:
+        with suppress(NoNodeError):  # one of an earlier topology of this name, whose removal was cut short
+            session.state.delete(node)
+        return
+    log = ckpt.CheckpointLog(
+        topology_id=planned.topology.id, next_checkpoint=restore.checkpoint + 1, restore_from=restore.location
+    )
+    session.state.set(node, log.SerializeToString())
+
+
+def _store(loaded: Loaded) -> Path | None:
+    if loaded.package is None:
+        return None
+    return Path(PackageStore(heron_home() / "packages").add(loaded.package, archived=not loaded.is_folder).dir)
+
+
+def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir: Path | None) -> LaunchSpec:
+    target, topology, resolved = session.target, planned.topology, planned.resolved
+    kind, root = session.state_place(resolved)
+    home = heron_home() / "topologies" / target.cluster / target.role_or_user / topology.name
+    main_file = str(package_dir / loaded.main_file) if package_dir and loaded.main_file else None
+    return LaunchSpec(
+        topology=topology.name,
+        topology_id=topology.id,
+        cluster=target.cluster,
+        role=target.role_or_user,
+        environ=target.environ_or_default,
+        submission_user=unix_user(),
+        release=release(),
+        working_dir=str(home),
+        sockets_dir=str(takedown.sockets_dir(topology.id)),
+        state_root=root,
+        state_type=kind,
+        package_dir=str(package_dir) if package_dir else None,
+        package_archive=str(archive_in(package_dir)) if package_dir and not loaded.is_folder else None,
+        main_file=main_file,
+        python=sys.executable,
+        needs_spark=planned.needs_spark,
+        settings=resolved.settings,
+        origins=resolved.origins,
+        component_settings=resolved.component_settings,
+        source=loaded.source,
+        argv=list(loaded.argv),
+        argv_names_topology=loaded.argv_names_topology,
+    )
+
+
+def _execution_state(spec: LaunchSpec) -> plans.ExecutionState:
+    return plans.ExecutionState(
+        topology=spec.topology,
+        topology_id=spec.topology_id,
+        cluster=spec.cluster,
+        role=spec.role,
+        environ=spec.environ,
+        submission_user=spec.submission_user,
+        submitted_at=time.time(),
+        release=spec.release,
+        working_dir=spec.working_dir,
+        launch_file=str(Path(spec.working_dir) / "launch.json"),
+    )
+
+
+def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[bytes]:
+    """Start the scheduler as a daemon: own session, own log, no terminal."""
+    argv = [spec.python, "-P", "-m", "heronpy.scheduler", "--launch", launch_file]
+    with open(open_private(spec.log_dir / "scheduler.log", os.O_WRONLY | os.O_APPEND), "ab") as log:
+        return subprocess.Popen(
+            argv,
+            env=child_environment({takedown.LAUNCH_VARIABLE: launch_file}),
+            cwd=spec.working_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _wait_scheduler(
+    session: Session, record: plans.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
+) -> None:
+    deadline = time.monotonic() + SCHEDULER_START_S
+    pause = 0.01
+    while session.scheduler_location(record.topology) is None:
+        if scheduler.poll() is not None:
+            raise scheduler_died(spec, scheduler)
+        if time.monotonic() > deadline:
+            raise exits.Failure(
+                f"the scheduler of '{record.topology}' has not started within {SCHEDULER_START_S:g} s;"
+                f" see {spec.log_dir / 'scheduler.log'}",
+                exits.TIMED_OUT,
+            )
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.1)
+
+
+def scheduler_died(spec: LaunchSpec, scheduler: subprocess.Popen[bytes]) -> exits.Failure:
+    """The Failure for a scheduler that ended, with the end of its log."""
+    path = spec.log_dir / "scheduler.log"
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(path.stat().st_size - 16384, 0))
+            lines = file.read().decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+    except OSError:
+        lines = []
+    return exits.Failure(
+        f"the scheduler of '{spec.topology}' ended with code {scheduler.returncode}; its log is {path}",
+        report="\n".join(lines),
+    )

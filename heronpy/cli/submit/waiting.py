@@ -1,0 +1,117 @@
+"""Waiting until a submitted topology runs: quickly at first, because a small one is up within a few 100 ms."""
+
+from __future__ import annotations
+
+import time
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.output import clean
+from heronpy.cli.render import summary
+from heronpy.cli.render.exceptions import exception_text
+from heronpy.cli.render.progress import Progress
+from heronpy.cli.render.summary import failed, failure_report, missing, ready
+from heronpy.cli.submit.model import Started
+from heronpy.cli.submit.submission import scheduler_died
+from heronpy.common.errors import HeronError
+from heronpy.proto import control_pb2 as control
+
+TRACEBACK_WAIT_S = 3.0
+EXCEPTIONS_SHOWN = 5
+#: How often the scheduler is asked whether a container has failed for good.
+CONTAINERS_LOOK_S = 1.0
+
+
+def exceptions_report(session: Session, name: str, status: control.StatusReply) -> str:
+    """Tracebacks that explain a failure, as far as the topology master can still tell."""
+    report = failure_report(status)
+    if status.startup_exceptions:
+        return report
+    try:
+        reply = session.ask(name, control.GetExceptions(), 2.0)
+    except (HeronError, exits.Failure):
+        return report
+    return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
+
+
+def failure(session: Session, name: str, status: control.StatusReply) -> exits.Failure:
+    cause = status.cause
+    if not cause and status.startup_exceptions:
+        first = status.startup_exceptions[0]
+        where = first.instance_id or first.process
+        said = first.message.strip().splitlines()[:1]
+        cause = f"{where} failed: {': '.join([first.type or 'an exception', *said])}"
+    report = exceptions_report(session, name, status)
+    return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
+
+
+def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control.StatusReply:
+    """The first status that is ready; a Failure when the topology fails, vanishes or is late.
+
+    The time in which it is WAITING does not count: what it waits for has a limit of its own, after which the
+    topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`).
+    """
+    name, deadline = started.record.topology, time.monotonic() + timeout_s
+    pause, status, progress = 0.01, None, Progress()
+    look_at = time.monotonic() + CONTAINERS_LOOK_S
+    try:
+        while True:
+            latest = session.poll(name)
+            status = latest or status
+            if latest is not None and failed(latest):
+                raise failure(session, name, _with_tracebacks(session, name, latest))
+            if latest is not None and ready(latest):
+                return latest
+            if latest is None:
+                _refuse_gone(session, started)
+            if time.monotonic() > look_at:
+                _refuse_failed_container(session, name)
+                look_at = time.monotonic() + CONTAINERS_LOOK_S
+            now = time.monotonic()
+            if latest is not None and latest.lifecycle == control.LIFE_WAITING:
+                deadline = max(deadline, now + timeout_s)
+                progress.show_waiting(f"WAITING: {clean(latest.cause)}", now)
+            elif now > deadline:
+                raise exits.Failure(
+                    f"topology '{name}' was not running after {timeout_s:g} s: {missing(status, tasks)}",
+                    exits.TIMED_OUT,
+                )
+            else:
+                progress.show(_progress_text(status, tasks))
+            time.sleep(pause)
+            pause = min(pause * 1.3, 0.1)
+    finally:
+        progress.clear()
+
+
+def _progress_text(status: control.StatusReply | None, tasks: int) -> str:
+    if status is None or status.lifecycle == control.LIFE_STARTING:
+        return f"STARTING: {missing(status, tasks)}"
+    return clean(summary.state_text(status))
+
+
+def _with_tracebacks(session: Session, name: str, status: control.StatusReply) -> control.StatusReply:
+    """The status again once it holds why tasks cannot start: that takes another way than their state."""
+    deadline = time.monotonic() + TRACEBACK_WAIT_S
+    while not status.startup_exceptions and any(task.state == control.TASK_FAILED for task in status.tasks):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+        status = session.poll(name) or status
+    return status
+
+
+def _refuse_failed_container(session: Session, name: str) -> None:
+    """What the topology master cannot tell: a container that cannot start, perhaps its own."""
+    container = session.failed_container(name)
+    if container is not None:
+        why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".rstrip(": ")
+        raise exits.Failure(f"topology '{name}' failed: {container.name} failed: {clean(why)}")
+
+
+def _refuse_gone(session: Session, started: Started) -> None:
+    record = session.record(started.record.topology)
+    if record is None or record.topology_id != started.record.topology_id:
+        raise exits.Failure(f"topology '{started.record.topology}' was killed while it was starting")
+    if started.scheduler.poll() is not None:
+        raise scheduler_died(started.spec, started.scheduler)

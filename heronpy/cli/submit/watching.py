@@ -1,0 +1,61 @@
+"""The waiting of `heron submit --wait`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.look.top import LIVE_INTERVAL_S, live, samples
+from heronpy.cli.output import clean, say
+from heronpy.cli.render import summary
+from heronpy.cli.render.summary import ComponentRow
+from heronpy.cli.submit.waiting import exceptions_report
+from heronpy.common.units import format_duration
+from heronpy.proto import control_pb2 as control
+
+LINE_INTERVAL_S = 2.0
+
+
+def watch_until_finished(session: Session, topology: str) -> control.StatusReply:
+    """Show a bounded topology until it has finished; the last status, or a Failure with its exceptions."""
+    terminal = sys.stdout.isatty()
+    last: list[control.StatusReply] = []
+
+    def over(status: control.StatusReply) -> bool:
+        return summary.failed(status) or summary.lifecycle_name(status) == "FINISHED"
+
+    def until_end() -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+        interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
+        for status, rows in samples(session, topology, interval_s, ended=over):
+            last[:] = [status]
+            yield status, rows
+            if summary.failed(status):
+                raise exits.Failure(
+                    f"topology '{topology}' failed: {status.cause or 'see its logs'}",
+                    report=exceptions_report(session, topology, status),
+                )
+            if over(status):
+                return
+
+    if terminal:
+        live(session, until_end())
+    else:
+        for status, rows in until_end():
+            say(_line(status, rows))
+    return last[0]
+
+
+def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
+    """One line per look for outputs that are not terminals."""
+    parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
+    for row in rows:
+        counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"
+        rate = row.emitted_per_s if row.is_spout else row.executed_per_s
+        failed = f", {row.failed:,} failed" if row.failed else ""
+        parts.append(f"{clean(row.name)} {counts} ({rate:,.0f}/s){failed}")
+    parts += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
+    parts += [clean(text) for text in summary.down_texts(status)]
+    parts += summary.trouble_texts(status)
+    return " | ".join(parts)

@@ -1,0 +1,164 @@
+"""`heron checkpoints`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import (
+    TopologyName,
+    common_flags,
+    json_flag,
+    target_argument,
+    timeout_flag,
+    topology_argument,
+)
+from heronpy.cli.flags.reading import Reading, reading_target
+from heronpy.common.errors import ConfigError
+from heronpy.common.units import parse_duration_s
+
+
+class TopologyOrPath(TopologyName):
+    """A topology's name, or a path, which has a '/' or begins with '.' or '~'."""
+
+    name = "topology|path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value)
+        return Path(text) if "/" in text or text[:1] in (".", "~") else super().convert(value, param, ctx)
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A time such as 90s, 12h or 7d, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return parse_duration_s(value)
+        except ConfigError:
+            self.fail(f"'{value}' is no time; for example '90s', '12h' or '7d'", param, ctx)
+
+
+_timeout = timeout_flag(None, "Seconds to wait; by default as long as the checkpoint itself may take.")
+
+
+@click.group("checkpoints")
+def checkpoints_command() -> None:
+    """List, take, restore, check and delete checkpoints of EFFECTIVELY_ONCE topologies.
+
+    They are found for running topologies and for topologies that were killed.
+    """
+
+
+@checkpoints_command.command("list", cls=Reading)
+@reading_target
+@topology_argument
+@click.option("--store", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR",
+              help="List those in this store or replica instead.")  # fmt: skip
+@json_flag
+@common_flags
+def list_command(**flags: Any) -> None:
+    """List the complete checkpoints of a topology and the one under way, the newest first.
+
+    Checkpoints of earlier runs of the topology are listed, too.
+    """
+    from heronpy.cli.checkpoints.commands import show_list
+
+    show_list(**flags)
+
+
+@checkpoints_command.command("show", cls=Reading)
+@reading_target
+@topology_argument
+@click.argument("checkpoint", metavar="ID|PATH", shell_complete=complete.checkpoints)
+@click.option("--files", is_flag=True, help="List every file that the checkpoint needs; they are all it needs.")
+@json_flag
+@common_flags
+def show_command(**flags: Any) -> None:
+    """Show what a checkpoint consists of: state by component and task, figures and files."""
+    from heronpy.cli.checkpoints.commands import show
+
+    show(**flags)
+
+
+@checkpoints_command.command("savepoint")
+@target_argument
+@topology_argument
+@_timeout
+@json_flag
+@common_flags
+def savepoint_command(**flags: Any) -> None:
+    """Take a savepoint and wait until it is complete; it is kept until it is deleted."""
+    from heronpy.cli.checkpoints.commands import take
+
+    take(savepoint=True, **flags)
+
+
+@checkpoints_command.command("trigger")
+@target_argument
+@topology_argument
+@_timeout
+@json_flag
+@common_flags
+def trigger_command(**flags: Any) -> None:
+    """Take a checkpoint now, besides those taken at intervals, and wait until it is complete."""
+    from heronpy.cli.checkpoints.commands import take
+
+    take(savepoint=False, **flags)
+
+
+@checkpoints_command.command("restore")
+@target_argument
+@topology_argument
+@click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest one.",
+              shell_complete=complete.checkpoints)  # fmt: skip
+@timeout_flag(90.0, "Seconds to wait until every task goes on.")
+@common_flags
+def restore_command(**flags: Any) -> None:
+    """Rewind a running topology to one of its checkpoints and wait until every task goes on from there.
+
+    What two-phase sinks have committed since is out already and is committed once more.
+    """
+    from heronpy.cli.checkpoints.commands import restore
+
+    restore(**flags)
+
+
+@checkpoints_command.command("delete")
+@target_argument
+@topology_argument
+@click.argument("checkpoint", required=False, metavar="[ID|PATH]", shell_complete=complete.checkpoints)
+@click.option("--all", "everything", is_flag=True, help="Delete all of them, savepoints, too.")
+@click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
+@json_flag
+@common_flags
+def delete_command(checkpoint: str | None, everything: bool, older_than: float | None, **flags: Any) -> None:
+    """Delete checkpoints and the files that no other checkpoint needs.
+
+    One that a running topology would be restored from is refused; --all and --older-than leave it.
+    """
+    if (checkpoint is not None) + everything + (older_than is not None) != 1:
+        raise click.UsageError("give the id or path of a checkpoint, or --all, or --older-than")
+    from heronpy.cli.checkpoints.commands import delete
+
+    delete(checkpoint=checkpoint, older_than=older_than, **flags)
+
+
+@checkpoints_command.command("verify", cls=Reading)
+@reading_target
+@click.argument("source", type=TopologyOrPath(), metavar="TOPOLOGY|PATH", shell_complete=complete.topologies)
+@click.argument("checkpoint", required=False, metavar="[ID]")
+@json_flag
+@common_flags
+def verify_command(**flags: Any) -> None:
+    """Read every file of checkpoints and compare it with its checksum; of all of them, or of one.
+
+    Exit code 1 when a checkpoint is damaged.
+    """
+    from heronpy.cli.checkpoints.commands import verify
+
+    verify(**flags)

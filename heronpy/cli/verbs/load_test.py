@@ -1,0 +1,156 @@
+"""`heron load-test`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.flags.arguments import cluster_flag
+from heronpy.loadtest import profiles
+
+DEFAULT_OUT = "out/load-test"
+
+
+def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags of everything that measures."""
+    for option in reversed(
+        (
+            click.option("--repeat", type=click.IntRange(1, 100), default=1, show_default=True, metavar="N",
+                         help="Run N times; medians and ranges are reported."),
+            click.option("--against", type=click.Path(path_type=Path), metavar="FILE",
+                         help="Compare with the JSON of an earlier run."),
+            click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
+                         metavar="DIR", help="Folder for the JSON and the HTML page."),
+            cluster_flag("Run in this cluster of yours, on this host, instead of one made for the test."),
+        )
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+class Profiles(click.Group):
+    """`list`, `startup`, and a command per profile."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*profiles.names(), *sorted(self.commands)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        return own if own is not None or cmd_name not in profiles.names() else _profile_command(profiles.load(cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and self.get_command(ctx, args[0]) is None:
+            hint = exits.nearest(args[0], self.list_commands(ctx), "; run 'heron load-test list' to see all")
+            raise exits.Failure(f"there is no load profile '{args[0]}'{hint}", exits.USAGE)
+        return super().resolve_command(ctx, args)
+
+
+@click.group("load-test", cls=Profiles)
+def load_test_command() -> None:
+    """Measure this machine with a real topology: rates, latencies, CPU, memory, exact counts.
+
+    \b
+    heron load-test list
+    heron load-test word_count --mode ATLEAST_ONCE --containers 2 --repeat 5
+    heron load-test passthrough --rate 1000 --against out/load-test/passthrough-earlier.json
+    heron load-test startup --tasks 200
+
+    A load test runs in a cluster of its own (a temporary HERON_HOME), which is gone afterwards.
+    """
+
+
+@load_test_command.command("list")
+def list_command(**flags: Any) -> None:
+    """List the profiles with their defaults."""
+    from heronpy.cli.measure.load_test import list_profiles
+
+    list_profiles(**flags)
+
+
+@load_test_command.command("startup")
+@click.option("--tasks", type=click.IntRange(2, 5000), default=10, show_default=True, help="Idle tasks to measure.")
+@click.option("--containers", type=click.IntRange(min=1), help="Containers of the idle tasks (default: one per 50).")
+@_output_flags
+def startup_command(**flags: Any) -> int:
+    """Measure submit, restart, kill and idle tasks."""
+    from heronpy.cli.measure.load_test import startup
+
+    return startup(**flags)
+
+
+@load_test_command.command("checkpoint")
+@click.option("--keys", type=click.IntRange(100, 100_000_000), default=1_000_000, show_default=True)
+@click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
+              help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
+@click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Folder to write to (default: that of temporary files).")  # fmt: skip
+@_output_flags
+def checkpoint_command(**flags: Any) -> int:
+    """Measure checkpoints of one task's large state: the pause, full and incremental uploads, the restore."""
+    from heronpy.cli.measure.load_test import checkpoint
+
+    return checkpoint(**flags)
+
+
+@load_test_command.command("control-plane")
+@click.option("--containers", type=click.IntRange(1, 100_000), default=1000, show_default=True)
+@click.option("--tasks", type=click.IntRange(2, 1_000_000), default=10_000, show_default=True)
+@_output_flags
+def control_plane_command(**flags: Any) -> int:
+    """Pack and register a topology too large for one machine, simulated."""
+    from heronpy.cli.measure.load_test import control_plane
+
+    return control_plane(**flags)
+
+
+@load_test_command.command("costs")
+@click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True)
+@click.option("--duration", "duration_s", type=click.FloatRange(min=1), default=8.0, show_default=True, metavar="S",
+              help="Seconds to emit, for each variant.")  # fmt: skip
+@_output_flags
+def costs_command(**flags: Any) -> int:
+    """Measure what metrics, logging, encryption and guarantees cost on the word count."""
+    from heronpy.cli.measure.load_test import costs
+
+    return costs(**flags)
+
+
+def _profile_command(load: profiles.Load) -> click.Command:
+    """The command of one profile: its defaults are those of the YAML file."""
+
+    def run(**flags: Any) -> int:
+        if flags["duration_s"] is not None and flags["tuples"] is not None:
+            raise click.UsageError("give --duration or --tuples, not both")
+        from heronpy.cli.measure.load_test import profile
+
+        return profile(load, **flags)
+
+    words = ", ".join(f"{key}={value}" for key, value in load.parameters.items())
+    options = [
+        click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
+        click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
+        click.option("--rate", type=click.FloatRange(min=0), metavar="N",
+                     help=f"Tuples a second of each spout task; 0 is as fast as it can.  [default: {load.rate:g}]"),
+        click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
+                     help=f"Seconds to emit.  [default: {load.duration_s:g}]"),
+        click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Emit this number of tuples instead."),
+        click.option("--payload", "payload_bytes", type=click.IntRange(min=0), metavar="BYTES",
+                     help=f"Size of the payload.  [default: {load.payload_bytes}]"),
+        click.option("--warmup", "warmup_s", type=click.FloatRange(min=0), metavar="S",
+                     help=f"Seconds that the steady figures leave out.  [default: {load.warmup_s:g}]"),
+        click.option("--max-spout-pending", type=click.IntRange(min=1), metavar="N",
+                     help=f"Tuples not acked yet, per spout task.  [default: {load.max_spout_pending}]"),
+        click.option("--set", "parameters", multiple=True, metavar="KEY=VALUE",
+                     help=f"A parameter ({words}) or a setting such as heron.instance.batch_tuples; repeatable."),
+    ]  # fmt: skip
+    command: Any = _output_flags(run)
+    for option in reversed(options):
+        command = option(command)
+    made: click.Command = click.command(load.name, help=f"{load.about[:1].upper()}{load.about[1:]}.")(command)
+    return made

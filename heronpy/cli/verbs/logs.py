@@ -1,0 +1,44 @@
+"""`heron logs`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import common_flags, topology_argument
+from heronpy.cli.flags.reading import Reading, reading_target
+
+
+@click.command("logs", cls=Reading)
+@reading_target
+@topology_argument
+@click.argument("what", nargs=-1, metavar="[INSTANCE|PROCESS|COMPONENT]...",
+                shell_complete=complete.logged)  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on; Ctrl-C ends it.")
+@click.option("--since", metavar="TIME", help="Only what is newer: an age such as 5m, or an ISO time.")
+@click.option("--level", metavar="LEVEL", help="Only this level and above: DEBUG, INFO, WARNING, ERROR, CRITICAL.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the last N records (with --follow: 10 unless --since is given).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per record.")
+@common_flags
+def logs_command(**flags: Any) -> None:
+    """Show the logs of a topology, or of the named instances, processes and components.
+
+    Logs of earlier topologies of the same name are shown with --since only.
+
+    \b
+    heron logs local word_count                        everything
+    heron logs local word_count count --level ERROR    tasks of the component 'count'
+    heron logs local word_count container_1_count_2 -f
+    heron logs local word_count tmaster scheduler --since 5m
+    """
+    from heronpy.cli.look.logs import show_logs
+
+    show_logs(**flags)

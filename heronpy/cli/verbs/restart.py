@@ -1,0 +1,34 @@
+"""`heron restart`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_flag, topology_argument
+
+
+@click.command("restart", context_settings={"ignore_unknown_options": True})
+@target_argument
+@topology_argument
+@click.argument("what", required=False, metavar="[CONTAINER|COMPONENT|INSTANCE]",
+                shell_complete=complete.restartable)  # fmt: skip
+@click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Restart the task with this id only.",
+              shell_complete=complete.tasks)  # fmt: skip
+@click.option("--component", metavar="NAME", help="Restart all tasks of this component only.",
+              shell_complete=complete.components)  # fmt: skip
+@timeout_flag(90.0, "Seconds to wait until it is done.")
+@common_flags
+def restart_command(what: str | None, task: int | None, component: str | None, **flags: Any) -> None:
+    """Restart a topology, one container (its number), all tasks of a component (its name) or one task (its id).
+
+    -1 stands for all containers, as no argument does; container 0 holds the topology master. The tasks of a
+    component restart at once, and their stream managers keep what was on its way to them.
+    """
+    if sum(one is not None for one in (what, task, component)) > 1:
+        raise click.UsageError("name a container, component or instance, or give --task or --component, not two")
+    from heronpy.cli.change.lifecycle import restart
+
+    restart(what=what, task=task, component=component, **flags)

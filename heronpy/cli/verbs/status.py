@@ -1,0 +1,26 @@
+"""`heron status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags.arguments import common_flags, json_flag, optional_topology_argument
+from heronpy.cli.flags.reading import Reading, reading_target
+
+
+@click.command("status", cls=Reading)
+@reading_target
+@optional_topology_argument
+@json_flag
+@common_flags
+def status_command(**flags: Any) -> None:
+    """Show a topology's state: what does not run, what holds it back, what was restarted.
+
+    Without TOPOLOGY it is the one that runs, where only one does.
+    Exit code 1 when the topology has failed or nothing of it runs.
+    """
+    from heronpy.cli.look.status import show_status
+
+    show_status(**flags)

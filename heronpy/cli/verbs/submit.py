@@ -1,0 +1,77 @@
+"""`heron submit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.flags import complete
+from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, timeout_flag
+
+
+@click.command("submit", context_settings={"ignore_unknown_options": True})
+@target_argument
+@click.argument("program", metavar="PROGRAM")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
+@click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
+@click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
+@click.option("--wait", is_flag=True, help="Stay until a bounded topology has finished, then remove it.")
+@click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the waiting.")
+@timeout_flag(
+    60.0, "Seconds that it may take until every task runs; what its sinks wait for then has a limit of its own."
+)
+@click.option(
+    "--restore",
+    metavar="latest|ID|PATH",
+    shell_complete=complete.restores,
+    help="Start from a checkpoint of an earlier run: the newest one, the one of this id, or the one at this path.",
+)
+@click.option(
+    "--allow-dropped-state", is_flag=True, help="With --restore: forget the state of components that are gone."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
+@click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
+@common_flags
+def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format: str, **flags: Any) -> None:
+    """Start a topology and wait until every task has initialised.
+
+    PROGRAM is a .py file, a folder with __main__.py, a .zip, .pex or .tar.gz of one, or module:Class.
+    It runs in a process of its own and builds the topology.
+
+    \b
+    heron submit local topo.py                     run topo.py, or use its Topology class
+    heron submit local topo.py Name [ARGS]...      choose a class, or give the topology this name
+    heron submit local topo.py - [ARGS]...         run topo.py with ARGS as they are
+    heron submit local topo.pex - Name             run the main program of a .pex
+    heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
+    heron submit local package.module:Class        use a class of an installed module
+
+    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to go on from. A PATH is the
+    folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
+
+    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C ends the waiting of --wait alone.
+
+    Flags that heron does not know go to PROGRAM; so does everything after '--'.
+    """
+    if flags["detach"] and flags["wait"]:
+        raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
+    if flags["kill_on_interrupt"] and not flags["wait"]:
+        raise click.UsageError("--kill-on-interrupt says what Ctrl-C does while --wait waits; give --wait, too")
+    if flags["allow_dropped_state"] and flags["restore"] is None:
+        raise click.UsageError("--allow-dropped-state says what --restore may do; give --restore, too")
+    _refuse_early_option(flags["program"])
+    from heronpy.cli.submit.command import SubmitOptions, submit
+
+    submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags))
+
+
+def _refuse_early_option(program: str) -> None:
+    """Unknown flags belong to the user's program only behind it; before it they are mistakes."""
+    if program.startswith("-") and program != "-":
+        ctx = click.get_current_context()
+        known = [option for param in ctx.command.params for option in param.opts if option.startswith("--")]
+        hint = exits.nearest(program.partition("=")[0], known, "; flags of the program come after it")
+        raise click.UsageError(f"no such option: {program}{hint}", ctx)
