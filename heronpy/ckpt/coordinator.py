@@ -1,10 +1,10 @@
-"""When checkpoints are taken, what they wait for, and which of them can be restored.
+"""Decides when checkpoints are taken, what they wait for, and which of them can be restored.
 
-Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (F23): a
-number is reserved in the log before anybody hears of it and is never used twice; one checkpoint runs at a
-time; an answer counts only from the process and attempt that the checkpoint began with, once per task; a
-checkpoint is complete when its metadata is written, and is in the log before anybody is told; every
-checkpoint that began ends as completed, aborted or failed, and is counted.
+Pure: each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
+reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
+counts only from the process and attempt that the checkpoint began with, once per task; a checkpoint is
+complete when its metadata is written, and is in the log before it is announced; every checkpoint that began
+ends as completed, aborted or failed, and is counted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 
-#: Of the format of the metadata.
+#: Version of the metadata format.
 METADATA_VERSION = 1
-#: Checkpoints that somebody asked for and that wait for their turn.
+#: Maximum of requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
-#: A checkpoint that did not complete is tried again after this, when somebody still wants one.
+#: Pause before a checkpoint that did not complete is retried, if it is still wanted.
 RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """A task of a checkpoint, as it was when that began."""
+    """A task of a checkpoint, as it was when the checkpoint began."""
 
     component: str
     epoch: int
@@ -40,7 +40,7 @@ class Incarnation:
 
 @dataclass(frozen=True, slots=True)
 class SaveLog:
-    """The log has changed; store it before what comes behind."""
+    """The log has changed; store it before performing the effects that follow."""
 
     log: ckpt.CheckpointLog
 
@@ -82,24 +82,24 @@ class Prune:
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Of somebody who waits for the end of it; 0: nobody does.
+    #: Token of the requester that waits for the end; 0: none.
     token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A checkpoint that was asked for is complete, or is not, and why."""
+    """A requested checkpoint is complete, or failed and why."""
 
     token: int
     record: ckpt.CheckpointRecord | None
     error: str = ""
-    #: It was cut short by a restore: the next one has every chance.
+    #: A restore cut it short: a retry will probably succeed.
     again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Tell the people who read the log."""
+    """Write a line to the process log."""
 
     text: str
     warning: bool = False
@@ -109,14 +109,14 @@ Effect = SaveLog | Trigger | WriteMetadata | Announce | Abort | Prune | Answer |
 
 
 class Roster(Protocol):
-    """Who takes part in a checkpoint now; None while a region is not running."""
+    """The tasks that take part in a checkpoint now; None while a region is not running."""
 
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
 
 @dataclass(slots=True)
 class Pending:
-    """The checkpoint under way."""
+    """The checkpoint in progress."""
 
     checkpoint: int
     savepoint: bool
@@ -139,7 +139,7 @@ class _Request:
 
 
 class Coordinator:
-    """See the module. After each call take the effects and perform them in order."""
+    """See the module. After each call, take the effects and perform them in order."""
 
     def __init__(
         self,
@@ -149,17 +149,17 @@ class Coordinator:
     ) -> None:
         self._settings = settings
         self.log = log
-        #: Fills in what does not come from the tasks.
+        #: Fills in the fields that do not come from the tasks.
         self._describe = describe
         self.pending: Pending | None = None
         self._requests: list[_Request] = []
-        #: When the next periodic checkpoint is due, and when the next one may begin at all.
+        #: When the next periodic checkpoint is due, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
-        #: Whether checkpoints are taken that nobody asked for.
+        #: Whether periodic checkpoints are taken.
         self.periodic = True
         self.effects: list[Effect] = []
         self.completed = self.aborted = self.failed = 0
-        #: Answers of tasks that did not count.
+        #: Number of ignored answers of tasks.
         self.late_answers = 0
         self.last_failure = ""
         #: The number of the last checkpoint that this coordinator completed; 0: none yet.
@@ -170,19 +170,19 @@ class Coordinator:
     # ---- beginning --------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Time begins: the first checkpoint is due after an interval."""
+        """Start the clock: the first checkpoint is due after one interval."""
         self._due, self._not_before = now + self._settings.interval_s, now
 
     @property
     def deadline(self) -> float:
-        """When `advance` should be called at the latest, if nothing else happens."""
+        """The latest time for the next call of `advance`, if nothing else happens."""
         if self.pending is not None:
             return self.expiry if self.pending.writing else min(self.expiry, self.pending.deadline)
         return min(self.expiry, self._next_start())
 
     @property
     def expiry(self) -> float:
-        """When the first of those who asked has waited long enough."""
+        """When the first request expires."""
         return min((r.expires for r in self._requests), default=float("inf"))
 
     def _next_start(self) -> float:
@@ -191,7 +191,7 @@ class Coordinator:
         return max(self._due, self._not_before) if self.periodic else float("inf")
 
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> str:
-        """Somebody wants a checkpoint soon; returns why that cannot be, or an empty string."""
+        """Request a checkpoint soon; returns why it is refused, or an empty string."""
         if len(self._requests) >= REQUESTS_MAX:
             return "too many checkpoints were asked for; try again when one is done"
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
@@ -201,7 +201,7 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Give up what takes too long, begin what is due."""
+        """Give up a checkpoint that takes too long, begin one that is due."""
         self._expire(now)
         pending = self.pending
         if pending is not None:
@@ -215,7 +215,7 @@ class Coordinator:
             self._begin(members, now)
 
     def _expire(self, now: float) -> None:
-        """Whoever asked learns in time that nothing came of it."""
+        """Answer requests that have expired."""
         for request in [r for r in self._requests if now >= r.expires]:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
@@ -242,7 +242,7 @@ class Coordinator:
     # ---- answers ----------------------------------------------------------------------------
 
     def answered(self, message: control.TaskCheckpoint, now: float) -> bool:
-        """A task has saved its state, or declines; False when the answer does not count."""
+        """A task has saved its state, or declined; False when the answer is ignored."""
         pending = self.pending
         member = pending.roster.get(message.task_id) if pending is not None else None
         if (
@@ -287,7 +287,7 @@ class Coordinator:
         """The metadata is on disk at `location`, or is not, and why."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
-            # Given up in the meantime: nobody may find it.
+            # Given up meanwhile: it must not be found.
             if not error:
                 self.effects.append(Prune((metadata.checkpoint,), self._kept()))
             return
@@ -308,7 +308,7 @@ class Coordinator:
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
         )
-        # From now on this topology stands on files of its own.
+        # From now on this topology has its own files.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()
@@ -318,7 +318,7 @@ class Coordinator:
             self.effects.append(Prune(tuple(delete), self._kept()))
 
     def _retire(self) -> list[int]:
-        """Take checkpoints beyond those that are kept out of the log; savepoints stay."""
+        """Remove checkpoints beyond the retained ones from the log; savepoints stay."""
         gone = to_drop(self.log.complete, self._settings.retained)
         self._drop(set(gone))
         return gone
@@ -335,7 +335,7 @@ class Coordinator:
     # ---- giving up --------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
-        """The checkpoint under way will not complete."""
+        """The checkpoint in progress will not complete."""
         if self.pending is not None:
             self._give_up(why, now, failed=False, again=again)
 
@@ -362,14 +362,14 @@ class Coordinator:
     # ---- restoring --------------------------------------------------------------------------
 
     def newest(self) -> ckpt.CheckpointRecord | None:
-        """What a restore should start from; None when there is nothing sound."""
+        """The checkpoint that a restore should start from; None when none is undamaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> str:
-        """From now on this one is the newest: what came after it belongs to a past that is given up.
+        """Make this checkpoint the newest: later ones are dropped.
 
-        Returns why that cannot be, or an empty string. Damage is forgotten: a store that was away is back, or
-        the next restore finds it again.
+        Returns why it is refused, or an empty string. Recorded damage is forgotten: an unreachable store may be
+        back, and otherwise the next restore finds the damage again.
         """
         if self._record(checkpoint) is None:
             return f"there is no complete checkpoint {checkpoint}; see heron checkpoints list"
@@ -388,7 +388,7 @@ class Coordinator:
             if self._record(number) is None:
                 return f"there is no complete checkpoint {number}; see heron checkpoints list"
         if doomed and len(doomed) == len(self.log.complete):
-            # Without a record the topology would pass for one that never had state, and start empty (F23).
+            # Without a record the topology would look as if it never had state, and start empty (F23).
             return "the last checkpoint of a running topology is not deleted; kill the topology first"
         self._drop(doomed)
         self._save()
@@ -406,7 +406,7 @@ class Coordinator:
                 self._save()
 
     def reserve_attempt(self) -> int:
-        """The number of the next attempt, nobody else's."""
+        """The unique number of the next attempt."""
         attempt = max(1, self.log.next_attempt)
         self.log.next_attempt = attempt + 1
         self._save()

@@ -1,7 +1,7 @@
-"""Which components of a topology are restored together.
+"""Finds the components of a topology that are restored together.
 
-Pure. A region is a weakly connected component of the graph of streams: whoever feeds, or is fed by, a
-component that goes back to a checkpoint must go back with it. Regions never overlap, and their union is
+Pure. A region is a weakly connected component of the graph of streams: a component that goes back to a
+checkpoint takes everything upstream and downstream of it along. Regions never overlap, and their union is
 the topology.
 """
 

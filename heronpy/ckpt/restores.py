@@ -1,12 +1,12 @@
-"""The regions of a topology and their attempts: who must be there before one starts, and when one has
+"""The regions of a topology and their attempts: which tasks must be ready before one starts, and when one has
 lost something.
 
-Pure. An attempt of a region starts when every one of its tasks has restored for it, and runs as long as
+Pure. An attempt of a region starts when all of its tasks have restored for it, and runs as long as
 each task is the process that restored and no frame is lost; else the region goes back with a new attempt.
 Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started
-region knows the process of every task; a region that is not started goes on being restored, whoever dies
-meanwhile. Where a process ended, its executor, which knows the reason, paces its restarts and decides whether
-they go on. Restores that no ended process explains wait for each other, and too many are a failure.
+region knows the process of every task; a region that has not started keeps restoring, even if processes die
+meanwhile. If a process ended, its executor, which knows the reason, paces its restarts and decides whether
+to continue. Restores without an ended process are spaced out, and too many are a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.common.rooms import CheckpointSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 
-#: Restores that need not wait, then the pause, which doubles.
+#: Number of restores without a pause, then the pause, which doubles.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
@@ -29,18 +29,18 @@ PAUSE_MAX_S = 10.0
 class Cause(Enum):
     """Why a region goes back."""
 
-    WANTED = "somebody or the plan wants it"
+    WANTED = "a user or the plan asked for it"
     ENDED = "a process ended and was replaced"
-    LOSS = "frames are lost, and nobody has ended"
+    LOSS = "frames are lost, and no process has ended"
 
 
 @dataclass(slots=True)
 class Region:
-    """One region and its present attempt."""
+    """One region and its current attempt."""
 
     components: frozenset[str]
     record: plan.RegionRecord
-    #: Task to the container it belongs to.
+    #: Task -> its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt.
     missing: set[int] = field(default_factory=set)
@@ -51,12 +51,12 @@ class Region:
     since: float = 0.0
     #: It does not start before.
     start_at: float = float("-inf")
-    #: When it was restored without a complete checkpoint since, and without an ended process as the reason.
+    #: Times of restores since the last complete checkpoint that no ended process caused.
     history: deque[float] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Its name for users."""
         names = sorted(self.components)
         return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -71,7 +71,7 @@ class Region:
 
 
 class Regions:
-    """See the module. Deciding what a restore starts from is not its business."""
+    """See the module. It does not decide which checkpoint a restore starts from."""
 
     def __init__(self, settings: CheckpointSettings) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class Regions:
         self._of: dict[str, Region] = {}
 
     def use(self, regions: list[Region]) -> None:
-        """From now on these are the regions."""
+        """Replace the regions."""
         self.regions = regions
         self._of = {component: region for region in regions for component in region.components}
 
@@ -87,7 +87,7 @@ class Regions:
         return self._of.get(component)
 
     def of_attempt(self, attempt: int, component: str) -> Region | None:
-        """The region of a component, when this is its present attempt."""
+        """The region of a component if this is its current attempt."""
         region = self._of.get(component)
         return region if region is not None and region.record.attempt == attempt else None
 
@@ -98,7 +98,7 @@ class Regions:
     # ---- what tasks say ---------------------------------------------------------------------
 
     def look(self, component: str, status: control.TaskStatus) -> str:
-        """Judge what is known of a task; returns why its region must be restored, or nothing."""
+        """Check the status of a task; returns why its region must be restored, or an empty string."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return ""
@@ -116,7 +116,7 @@ class Regions:
         return ""
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> str:
-        """Judge the incarnation of a stream manager; returns why the region must be restored."""
+        """Check the incarnation of a stream manager; returns why the region must be restored."""
         known = region.stmgrs.get(name) if region.started else None
         if known is not None and epoch != known:
             return f"{name} ended and was replaced"
@@ -169,12 +169,12 @@ class Regions:
         return ""
 
     def forgive(self) -> None:
-        """A checkpoint is complete, or people repaired something: the restores so far do not count."""
+        """Forget past restores: a checkpoint is complete, or a user has intervened."""
         for region in self.regions:
             region.history.clear()
 
     def deadline(self) -> float:
-        """When a region that waits could start."""
+        """When a waiting region could start."""
         waiting = [r.start_at for r in self.regions if not r.started and not r.missing]
         return min(waiting, default=float("inf"))
 
@@ -187,4 +187,4 @@ class Regions:
             assert region.missing <= region.places.keys()
             if record.started:
                 assert record.epochs.keys() == region.places.keys(), "an unknown process in a started region"
-            assert bool(record.checkpoint) <= bool(record.location), "a checkpoint that lies nowhere"
+            assert bool(record.checkpoint) <= bool(record.location), "a checkpoint without a location"
