@@ -118,7 +118,7 @@ def decide_restart(
     now: float,
     transient: bool = False,
 ) -> Decision:
-    """Decide on one exit; updates the history. `transient`: a possibly temporary exception of user code that has run."""
+    """Decide on one exit; updates the history. `transient`: user code that has run raised, maybe temporarily."""
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
     if reason is ExitReason.REWOUND:
