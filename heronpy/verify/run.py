@@ -78,7 +78,7 @@ class Run:
 
 
 def with_scenario(run: Run, scenario: Scenario) -> Run:
-    """The run as the scenario needs it; its input ends when it is told to."""
+    """The run as the scenario needs it; its input ends on request."""
     source = replace(run.input, **scenario.input, count=0)
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
