@@ -79,7 +79,7 @@ def problems(
             )
         elif state.channel_tuples:
             found.append(
-                f"component '{component}' has {state.channel_tuples} tuples under way to {before} tasks in"
+                f"component '{component}' has {state.channel_tuples} tuples in flight to {before} tasks in"
                 f" checkpoint {number} and cannot be restored with {tasks};"
                 " keep its parallelism, or restore a savepoint"
             )

@@ -193,7 +193,7 @@ class Coordinator:
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> str:
         """Request a checkpoint soon; returns why it is refused, or an empty string."""
         if len(self._requests) >= REQUESTS_MAX:
-            return "too many checkpoints were asked for; try again when one is done"
+            return "too many checkpoints are waiting; try again when one is done"
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
         return ""
 
@@ -220,7 +220,7 @@ class Coordinator:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
             if self.pending is not None:
-                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still under way"
+                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still in progress"
             self.effects.append(Answer(request.token, None, why))
 
     def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:

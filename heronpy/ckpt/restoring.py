@@ -53,7 +53,7 @@ class Loader:
             )
         if any(task.channel_file.path for task in self._tasks):
             raise TopologyError(
-                f"component {owner.component} has tuples under way to {before} tasks in checkpoint {self._number} and"
+                f"component {owner.component} has tuples in flight to {before} tasks in checkpoint {self._number} and"
                 f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint."
             )
 

@@ -1,9 +1,9 @@
 """Segments: immutable pieces of keyed state, as bytes. Pure.
 
 A base segment holds all keys of a range of key groups; a delta segment holds the keys that changed since
-the previous segments, deletions included. Content: format, kind, number of entries, then per entry its key group,
-a byte that marks a deletion, and its expiry, then all keys, then all values; in the value codec of heronpy/wire,
-so that every value comes back unchanged.
+the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
+all entries, a byte per entry that marks a deletion, the expiries, the keys, the values; in the value codec of
+heronpy/wire, so that every value comes back unchanged.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     ]
     named = {name for look in seen.statuses for name in look.culprits}
     right = bool(named) and all("_slow_" in name for name in named)
-    found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'nobody'}"))
+    found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'no task'}"))
     if not load.rate:
         found.append(_resumed(sink, reports.spouts[0], capacity))
     announced = episodes(seen.statuses)

@@ -232,8 +232,8 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
-    # Stacks may be asked for at any time: until somebody prints them, that must not end the process. (And a
-    # registration that was inherited keeps the next one from installing its handler again.)
+    # Stacks may be requested at any time: until a handler prints them, the signal must not end the process. (And an
+    # inherited registration keeps the next one from installing its handler again.)
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)

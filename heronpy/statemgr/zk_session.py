@@ -209,7 +209,7 @@ class Session:
         if state == KazooState.SUSPENDED:
             self._suspended = True
             log.warning(
-                "lost the connection to ZooKeeper at %s; reconnecting, and going on as before until its session"
+                "lost the connection to ZooKeeper at %s; reconnecting, and continuing normally until its session"
                 " of %g s has ended",
                 self.hosts,
                 self._timeout_s,

@@ -127,7 +127,7 @@ def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
     """
     status = os.fstat(descriptor)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise DamagedFileError(path, "is no file")
+        raise DamagedFileError(path, "is not a file")
     if not sticky and status.st_uid not in (os.geteuid(), 0):
         raise DamagedFileError(
             path, f"belongs to another user (uid {status.st_uid}), so it is not restored; copy it as your own"

@@ -247,7 +247,7 @@ class CheckpointStore:
         """The path of a file; one that leaves the topology's folder is refused."""
         if not _PATH.fullmatch(ref.path):
             raise DamagedFileError(
-                self.folder / "metadata", f"names the file {ref.path!r}, which is no file of a checkpoint"
+                self.folder / "metadata", f"names the file {ref.path!r}, which is not a file of a checkpoint"
             )
         return self.folder / ref.path
 

@@ -41,7 +41,7 @@ def check_entry(entry: str | os.PathLike[str]) -> None:
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):
-            raise _refusal(entry, "is no folder")
+            raise _refusal(entry, "is not a folder")
         if status.st_mode & _OTHERS:
             raise _refusal(entry, "can be entered by other users")
         for path, found in [("", status), *_walk(Path(entry))]:

@@ -56,7 +56,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
     what = f"heron.checkpoint.stores: store {name!r}"
     unknown = sorted(map(str, fields.keys() - _FIELDS))
     if unknown:
-        raise ConfigError(f"{what} has {unknown[0]!r}, which is none of {', '.join(sorted(_FIELDS))}.")
+        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}.")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'.")
@@ -65,7 +65,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         writers = int(fields.get("writers", settings.store_writers))
         rate = float(parse_bytes(fields.get("rate_bytes", settings.store_rate_bytes)))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} has a value that is no number ({error}).") from None
+        raise ConfigError(f"{what} has a value that is not a number ({error}).") from None
     if not (0 < weight < math.inf) or writers < 0 or rate < 0:
         raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative.")
     root = Path(folder).expanduser().absolute()
