@@ -63,9 +63,9 @@ _INTRODUCTION = """# What faults do
 
 Written by `heron verify report`. A seeded source emits tuples on a schedule; faults are injected into real processes; a
 separate process recomputes everything from the seed. **Loss**: tuples that never arrived, poison not counted.
-**Duplicates**: tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys whose count or
-sum differs from the recomputation. **Order**: tuples that came after a later one of their key. **Recovery**: from a
-fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a fault until the
+**Duplicates**: tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys
+whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
+**Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a fault until the
 victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
 [guarantees.md](guarantees.md).
 """
