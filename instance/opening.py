@@ -69,8 +69,9 @@ class FrameOpener:
         try:
             flat = self._decode(frame.payload, frame.codec)
         except (Exception, SystemExit):
-            flat = self._salvage(frame.payload, frame.codec)
             self.damaged = True
+        if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
+            flat = self._salvage(frame.payload, frame.codec)
         widths = None if kinds is None else [streams[kind][1] for kind in kinds]
         expected = max(1, width) * frame.count if widths is None else sum(w or 1 for w in widths)
         if len(flat) != expected or (widths is not None and len(widths) != frame.count):

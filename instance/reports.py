@@ -23,6 +23,7 @@ def loop_age_s(task: Task) -> float:
 def status_of(task: Task) -> control.TaskStatus:
     """The heartbeat; called by the control thread."""
     p, checkpoints, readiness = task.progress, task.checkpoints, task.readiness
+    counted_at, emitted, executed, acked, failed = counts_of(task)
     return control.TaskStatus(
         task_id=task.task_id,
         component=task.component,
@@ -31,10 +32,10 @@ def status_of(task: Task) -> control.TaskStatus:
         pid=os.getpid(),
         state=task.state,
         plan_version=task.plan_version,
-        emitted=p.emitted,
-        executed=p.executed,
-        acked=p.acked,
-        failed=p.failed,
+        emitted=emitted,
+        executed=executed,
+        acked=acked,
+        failed=failed,
         in_queue_tuples=p.in_tuples,
         in_queue_bytes=p.in_bytes,
         out_queue_tuples=p.out_tuples,
@@ -48,7 +49,17 @@ def status_of(task: Task) -> control.TaskStatus:
         lost_tuples=lost_tuples(task),
         waiting_for=readiness.waiting_for if readiness is not None else "",
         waiting_s=time.monotonic() - readiness.since if readiness is not None else 0.0,
+        counted_at=counted_at,
     )
+
+
+def counts_of(task: Task) -> tuple[float, int, int, int, int]:
+    """The counters of one moment, with that moment: now where the task rests, else when it last counted."""
+    p, now = task.progress, time.time()
+    counted = p.counted
+    # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
+    rests = p.resting and counted[0] <= now
+    return (now, *counted[1:]) if rests and p.counted is counted else counted
 
 
 def lost_tuples(task: Task) -> int:

@@ -64,6 +64,8 @@ class Progress:
     executed: int = 0
     acked: int = 0
     failed: int = 0
+    #: Wall time, emitted, executed, acked, failed: of one moment, replaced as a whole.
+    counted: tuple[float, int, int, int, int] = (0.0, 0, 0, 0, 0)
     in_tuples: int = 0
     in_bytes: int = 0
     out_tuples: int = 0
@@ -377,7 +379,7 @@ class Task:
         A task that wakes from calm, or comes to rest after work, says so at once.
         """
         p, link = self.progress, self.link
-        p.emitted = self.emitter.emitted()
+        self.count()
         p.out_tuples = link.out_tuples() + self.emitter.buffered()
         p.out_bytes = link.out_bytes()
         p.turned_at = now
@@ -391,6 +393,12 @@ class Task:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
 
+    def count(self) -> None:
+        """Take the counters at one moment; called by the task's thread between two calls of user code or within one."""
+        p = self.progress
+        p.emitted = self.emitter.emitted()
+        p.counted = (time.time(), p.emitted, p.executed, p.acked, p.failed)
+
     def sleep(self, timeout_s: float) -> None:
         """Wait for a frame, a message or the time; a task that waits is not hung.
 
@@ -403,6 +411,7 @@ class Task:
             return
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
+        self.count()
         self.progress.resting = True
         self.link.wait(timeout_s)
         self.progress.resting = False

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.command import Heron
 from tests.support.leaks import LeakCheck
+
+# How long an example takes is a matter of the machine, and of no test.
+settings.register_profile("heronpy", deadline=None)
+settings.load_profile("heronpy")
 
 
 @pytest.fixture(autouse=True)

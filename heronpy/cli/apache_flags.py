@@ -1,7 +1,8 @@
 """Flags as Apache Heron's command took them: of JVMs and of its API server, and `true` or `false` behind a flag.
 
 `translate` turns the words of a command into those of this command, so that scripts written for Apache's keep
-running. Only Apache's verbs are touched, and nothing behind `--`, where all words belong to the user's program.
+running. Only Apache's verbs are touched, --service-url apart, which every verb takes; and nothing behind `--`,
+where all words belong to the user's program.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ _WORDS = {"true": True, "false": False}
 def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words without what has no effect here, and a sentence for each flag that was left out."""
     verb = next((word for word in args if not word.startswith("-")), "")
-    if verb not in _VERBS:
-        return list(args), []
+    switches = _SWITCHES if verb in _VERBS else frozenset()
     gone = _OF_SUBMIT if verb == "submit" else _OF_OTHERS
     found: list[str] = []
     warnings: list[str] = []
@@ -40,7 +40,7 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
             return [*found, word, *rest], warnings
         flag, equals, value = word.partition("=")
         is_set = True
-        if flag in _SWITCHES:
+        if flag in switches:
             if equals and value.lower() in _WORDS:
                 word, is_set = flag, _WORDS[value.lower()]
             elif not equals and rest and rest[0].lower() in _WORDS:

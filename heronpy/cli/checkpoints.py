@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import complete, exits
-from heronpy.cli.output import clean, counted, print_json, say, warn
+from heronpy.cli.output import clean, counted, print_json, say, warning
 from heronpy.cli.reading import Reading, reading_target
 from heronpy.cli.target import (
     Common,
@@ -257,7 +257,7 @@ def delete_command(
             chosen = checkpoint_removal.older(view, older_than or 0.0)
         outcome = checkpoint_removal.remove(view, chosen, refuse=checkpoint is not None)
     for kept, why in outcome.kept:
-        warn(f"kept {clean(kept.name)}, because {why}")
+        warning(f"kept {clean(kept.name)}, because {why}")
     if as_json:
         print_json(
             {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -57,6 +58,10 @@ class ClientConfig:
         """The settings among the values, as `--config-property` would have them."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
+    def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
+        """Where each setting among the values is given, but for those that the command line overrides."""
+        return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
+
     def set(self, key: str, value: str) -> list[str]:
         """Remember a value; what the user should know about it."""
         warnings = check(key, value)
@@ -101,7 +106,7 @@ def check(key: str, value: str) -> list[str]:
         raise exits.Failure(f"'{key}' is no key of the client's configuration{hint}", exits.USAGE)
     from heronpy.common import settings
 
-    return settings.resolve("local", [], {}, {}, [f"{key}={value}"]).ignored
+    return settings.resolve("local", [], {}, {}, [f"{key}={value}"], given_in={key: "heron config set"}).ignored
 
 
 def _text(value: object) -> str:

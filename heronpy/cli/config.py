@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heronpy.cli import complete, exits
-from heronpy.cli.output import print_json, print_table, say, warn
+from heronpy.cli.output import print_json, print_table, say, warning
 from heronpy.cli.reading import Reading, reading_target
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument
 
@@ -133,7 +133,7 @@ def set_command(target: Target, key: str, value: str) -> None:
 
     config = ClientConfig(target.cluster)
     for text in config.set(key, value):
-        warn(text)
+        warning(text)
     say(f"Set {key} = {value} for cluster {target.cluster} in {config.path}")
 
 

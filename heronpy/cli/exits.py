@@ -42,11 +42,17 @@ class Failure(Exception):
         self.report = report
 
 
-def nearest(word: str, known: Iterable[str], suffix: str = "") -> str:
-    """`; did you mean 'x'?` for the nearest known word, or the suffix when none is near."""
+def near(word: str, known: Iterable[str]) -> str:
+    """The nearest known word, or nothing when none is near."""
     lowered = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
-    return f"; did you mean '{lowered[found[0]]}'?" if found else suffix
+    return lowered[found[0]] if found else ""
+
+
+def nearest(word: str, known: Iterable[str], suffix: str = "") -> str:
+    """`; did you mean 'x'?` for the nearest known word, or the suffix when none is near."""
+    found = near(word, known)
+    return f"; did you mean '{found}'?" if found else suffix
 
 
 def exit_code_of(error: BaseException) -> int:

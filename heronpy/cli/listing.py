@@ -9,7 +9,7 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.output import clean, moment, print_json, print_table, say
 from heronpy.cli.reading import Reading, reading_target
-from heronpy.cli.target import Common, Target, common_flags, json_flag, topology_argument
+from heronpy.cli.target import Common, Target, common_flags, json_flag, optional_topology_argument
 
 if TYPE_CHECKING:
     from heronpy.cli.session import Session
@@ -45,11 +45,13 @@ def list_command(target: Target, as_json: bool, common: Common) -> None:
         say(f"No topology runs in {session.target}")
         return
     rows = [
-        (row["name"], row["text"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
+        (row["name"], row["state"], row["role"], row["environ"], row["tasks"], moment(row["submitted_at"]))
         for row in found
     ]
     print_table(("topology", "state", "role", "environ", "tasks", "submitted"), rows, right=("tasks",))
     for row in found:
+        if row["text"] != row["state"]:
+            say(f"'{clean(row['name'])}' is {clean(row['text'])}")
         if row["state"] == DEAD:
             where = f"{session.target} {clean(row['name'])}"
             say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
@@ -86,18 +88,20 @@ def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
 
 @click.command("status", cls=Reading)
 @reading_target
-@topology_argument
+@optional_topology_argument
 @json_flag
 @common_flags
-def status_command(target: Target, topology: str, as_json: bool, common: Common) -> None:
+def status_command(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
     """Show a topology's state: what does not run, what holds it back, what was restarted.
 
+    Without TOPOLOGY it is the one that runs, where only one does.
     Exit code 1 when the topology has failed or nothing of it runs.
     """
     from heronpy.cli import stateful, summary
     from heronpy.cli.session import Session
 
     session = Session(target, common)
+    topology = topology or _only_topology(session)
     record = session.find(topology)
     waits_for = session.starting(record) if session.tmaster_location(topology) is None else ""
     if waits_for:
@@ -110,6 +114,16 @@ def status_command(target: Target, topology: str, as_json: bool, common: Common)
         _show_status(session, record, status)
     if summary.lifecycle_name(status) == "FAILED":
         raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
+
+
+def _only_topology(session: Session) -> str:
+    """The topology that is meant when none is named; a Failure where that is not clear."""
+    names = session.names()
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise exits.Failure(f"no topology runs in {session.target}", exits.NOT_FOUND)
+    raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
 
 
 def _show_starting(record: plans.ExecutionState, waits_for: str, as_json: bool) -> None:

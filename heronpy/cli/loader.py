@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.cli import exits, package_files
-from heronpy.cli.output import warn
+from heronpy.cli.output import warning
 from heronpy.cli.program import Program
 from heronpy.cli.target import Target, topology_name_problem, unix_user
 from heronpy.common.absolute import absolute
@@ -88,7 +88,7 @@ def load(
     report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
     topology = _the_topology(program, out)
     for text in report["warnings"]:
-        warn(text)
+        warning(text)
     package = _package(program, report, scratch)
     source = str(program.archive or program.root) if package is not None else ""
     return Loaded(

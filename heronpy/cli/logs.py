@@ -101,10 +101,7 @@ def log_dir(session: Session, topology: str) -> Path:
     record = session.record(topology)
     if record is not None:
         return Path(session.find(topology).working_dir) / "log-files"
-    base = heron_home() / "topologies" / session.target.cluster
-    roles = [session.target.role] if session.target.role else sorted(_folders(base))
-    found = [base / role / topology / "log-files" for role in roles]
-    found = [path for path in found if path.is_dir()]
+    found = session.logs_of_ended(topology)
     if len(found) > 1:
         owners = ", ".join(path.parent.parent.name for path in found)
         raise exits.Failure(
@@ -112,6 +109,8 @@ def log_dir(session: Session, topology: str) -> Path:
             exits.USAGE,
         )
     if not found:
+        base = heron_home() / "topologies" / session.target.cluster
+        roles = [session.target.role] if session.target.role else _folders(base)
         known = {name for role in roles for name in _folders(base / role)}
         hint = exits.nearest(topology, known | set(session.names()), f"; run 'heron list {session.target}'")
         raise exits.Failure(

@@ -80,11 +80,16 @@ MEANT = {
 
 def no_such_verb(word: str, known: list[str]) -> exits.Failure:
     """The Failure for a word that is no verb: with the verb that it may stand for."""
+    from heronpy.cli.session import known_clusters
+
     meant = MEANT.get(word.lower())
     if meant is not None:
         hint = f"; use '{meant}'"
     else:
-        hint = exits.nearest(word, known, "; run 'heron --help' to see all verbs")
+        cluster = exits.near(word.partition("/")[0], known_clusters())
+        verbs = "; run 'heron --help' to see all verbs"
+        first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
+        hint = exits.nearest(word, known, first if cluster else verbs)
     return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
 
 
@@ -152,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, warnings = apache_flags.translate(args)
     verbose = "--verbose" in args
     for text in warnings:
-        click.echo(text, err=True)
+        click.echo(f"warning: {text}", err=True)
     try:
         # _HERON_COMPLETE makes click answer the shell's completion request here.
         result = heron.main(args=args, prog_name="heron", standalone_mode=False)

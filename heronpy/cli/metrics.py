@@ -94,7 +94,7 @@ def metrics_command(
 def _show_short(topology: str, reply: control.MetricsReply, by_instance: bool, over: str) -> bool:
     """The table of first figures; False when no task has reported any."""
     from heronpy.cli.metrics_short import COLUMNS, figures
-    from heronpy.common.units import format_bytes
+    from heronpy.common.units import format_bytes, format_duration
 
     rows = []
     for row in figures(reply.reports, by_instance):
@@ -113,7 +113,8 @@ def _show_short(topology: str, reply: control.MetricsReply, by_instance: bool, o
     if rows:
         columns = ("instance" if by_instance else "component", *COLUMNS)
         print_table(columns, rows, f"Metrics of '{clean(topology)}'{over}", right=COLUMNS)
-        say("'--all' shows every metric")
+        apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
 
 
@@ -242,6 +243,7 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
     return {
         "topology": topology,
         "interval_s": reply.interval_s,
+        "apart_s": reply.apart_s,
         "processes": [
             {
                 "process": report.process,

@@ -34,7 +34,13 @@ def say(text: str = "") -> None:
 
 
 def warn(text: str) -> None:
+    """A line on stderr."""
     click.echo(clean_block(text), err=True)
+
+
+def warning(text: str) -> None:
+    """Something that the user should know; the command goes on."""
+    warn(f"warning: {text}")
 
 
 def command(*words: object) -> str:

@@ -48,7 +48,7 @@ class Reading(click.Command):
 
     def _refuse(self, ctx: click.Context, words: list[str], clusters: list[str]) -> None:
         """A UsageError where a word is missing, and it may be the cluster."""
-        wanted = sum(argument.required for argument in self._arguments())
+        wanted = sum(argument.required or argument.name == "topology" for argument in self._arguments())
         known = ", ".join(clusters)
         if not words:
             raise click.UsageError(f"name a cluster: there are {known}", ctx)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.cli import exits
-from heronpy.cli.output import clean, warn
+from heronpy.cli.output import clean, warning
 
 if TYPE_CHECKING:
     from heronpy.ckpt.catalogue import Found
@@ -81,23 +81,23 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
         wrong = catalogue.missing_files(found)
         if not wrong:
             return found
-        warn(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
+        warning(f"skipped {clean(found.name)}, which is damaged: {clean(wrong[0])}")
         twin = _whole_twin(found, copies)
         if twin is not None:
-            warn(f"taking its copy from the replica {clean(settings.replica)} instead")
+            warning(f"taking its copy from the replica {clean(settings.replica)} instead")
             return twin
     for found in copies:
         wrong = catalogue.missing_files(found)
         if not wrong:
             has = "only damaged checkpoints" if everything else "no checkpoint"
-            warn(
+            warning(
                 f"{clean(_listed(settings))} holds {has} of '{name}';"
                 f" taking {clean(found.name)} of the replica, the newest that is whole there"
             )
             return found
-        warn(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
+        warning(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
     if settings.allow_empty:
-        warn(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
+        warning(f"no checkpoint of '{name}' can be restored; it starts empty, as heron.checkpoint.allow_empty says")
         return None
     if everything or copies:
         raise exits.Failure(
@@ -136,7 +136,7 @@ def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
         everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
         here = any(found.checkpoint == int(wanted) for found in everything)
         if not here and any(copy.checkpoint == int(wanted) for copy in copies):
-            warn(
+            warning(
                 f"{clean(_listed(settings))} holds no checkpoint {wanted} of '{name}';"
                 f" taking it from the replica {clean(settings.replica)}"
             )

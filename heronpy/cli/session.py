@@ -93,7 +93,7 @@ class Session:
         try:
             _ = self.client.values
         except exits.Failure as error:
-            output.warn(f"left out: {error}")
+            output.warning(f"left out: {error}")
             self.client.values = {}
 
     # ---- settings -------------------------------------------------------------------------
@@ -131,11 +131,14 @@ class Session:
         from heronpy.common import settings
 
         given = (topology_config or {}, component_configs or {}, self.overrides)
-        resolved = settings.resolve(self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient)
+        given_in = self.client.given_in(settings.split_overrides(self.common.config_property))
+        resolved = settings.resolve(
+            self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient, given_in=given_in
+        )
         if self._lenient:
             for text in resolved.ignored:
                 if text not in self._told:
-                    output.warn(text)
+                    output.warning(text)
             self._told.update(resolved.ignored)
         return resolved
 
@@ -202,6 +205,8 @@ class Session:
             cluster = self.target.cluster
             known = [*self.names(), *_taken_for_clusters()]
             hint = exits.nearest(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            if self.logs_of_ended(topology):
+                hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
             raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
         if not self._mine(record):
             raise exits.Failure(
@@ -210,6 +215,12 @@ class Session:
                 exits.NOT_FOUND,
             )
         return record
+
+    def logs_of_ended(self, topology: str) -> list[Path]:
+        """The folders of logs that runs of this name have left, one per role."""
+        base, role = heron_home() / "topologies" / self.target.cluster, self.target.role
+        roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
+        return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
 
     def launch_of(self, record: plans.ExecutionState) -> LaunchSpec:
         from heronpy.plan.launch import LaunchSpec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from heronpy.cli import exits
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from heronpy.cli.session import Session
 
 ASK_S = 1.0
+#: A checkpoint that takes longer than this is late.
+LATE_S = 2.0
 
 
 def ask(session: Session, status: control.StatusReply) -> control.CheckpointsReply | None:
@@ -68,7 +71,28 @@ def _last(reply: control.CheckpointsReply, now: float) -> str:
 def current_lines(session: Session, status: control.StatusReply) -> list[str]:
     """The same for a topology that is asked now."""
     reply = ask(session, status)
-    return lines(reply, time.time()) if reply is not None else []
+    if reply is None:
+        return []
+    waits_for = barrier_text(reply, status)
+    unaligned = waits_for and session.launch_of(session.find(status.topology)).settings["checkpoint"]["unaligned"]
+    return lines(reply, time.time()) + ([waits_for] if waits_for and not unaligned else [])
+
+
+def barrier_text(reply: control.CheckpointsReply, status: control.StatusReply) -> str:
+    """What an aligned checkpoint waits for that is late or never completes; empty when no queue is long."""
+    late = reply.pending and reply.pending_s >= LATE_S
+    if not late and (reply.complete or not (reply.aborted + reply.failed)):
+        return ""
+    queued = Counter[str]()
+    for task in status.tasks:
+        queued[task.component] += task.in_queue_tuples
+    component, tuples = max(queued.items(), key=lambda item: item[1], default=("", 0))
+    if not tuples:
+        return ""
+    return (
+        f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier;"
+        " with heron.checkpoint.unaligned they would not"
+    )
 
 
 def as_json(session: Session, status: control.StatusReply) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.output import counted, print_json, say, warn
+from heronpy.cli.output import counted, print_json, say, warning
 from heronpy.cli.target import Common, Target, common_flags, json_flag, target_argument, topology_argument
 from heronpy.common.errors import HeronError
 
@@ -83,7 +83,7 @@ def stop_command(
     except (exits.Failure, HeronError) as error:
         if not force or stop.topology_id == "":
             raise
-        warn(f"{str(error).rstrip('.')}; killing it, as --force says")
+        warning(f"{str(error).rstrip('.')}; killing it, as --force says")
     execution, _, newest = kill.remove(stop.session, topology, KILL_S, stop.topology_id)
     if as_json:
         print_json(
@@ -99,7 +99,7 @@ def stop_command(
         )
         return
     if stop.discarded:
-        warn(f"warning: {counted(stop.discarded, 'tuple')} were discarded while '{topology}' was drained")
+        warning(f"{counted(stop.discarded, 'tuple')} were discarded while '{topology}' was drained")
     say(f"Successfully stopped topology '{topology}'" + ("" if stop.complete else ", not in order"))
     say(f"  logs stay in {execution.working_dir}/log-files")
     if record is not None:

@@ -66,12 +66,12 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     logical = LogicalPlan.from_topology(topology)
     logical.validate()
     for text in logical.warnings():
-        output.warn(f"warning: {text[:1].lower()}{text[1:]}")
+        output.warning(f"{text[:1].lower()}{text[1:]}")
     _check_support(topology)
     configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
     resolved = session.resolve(config_of(topology), configs)
     for text in resolved.ignored:
-        output.warn(text)
+        output.warning(text)
     session.pin_stores(resolved)
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
         found = key_group_problems(logical, resolved.settings["checkpoint"]["key_groups"])
@@ -98,11 +98,11 @@ def _check_support(topology: api.Topology) -> None:
     owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
     for owner, config in owners:
         for problem in unsupported_problems(config, owner):
-            output.warn(f"warning: {problem}")
+            output.warning(problem)
     mode = reliability_mode(topology)
     ignored = sorted(set().union(*(keys_without_effect(config, mode) for _, config in owners)))
     if ignored:
-        output.warn(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
+        output.warning(f"without effect in a topology of mode {mode}: {', '.join(ignored)}")
 
 
 def _needs_spark(topology: api.Topology) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from heronpy.cli import complete, exits
-from heronpy.cli.output import command, say, warn
+from heronpy.cli.output import command, say, warn, warning
 from heronpy.cli.target import Common, Target, common_flags, target_argument
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def submit_command(
 
     An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to go on from. A PATH is the
     folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
+
+    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C ends the waiting of --wait alone.
 
     Flags that heron does not know go to PROGRAM; so does everything after '--'.
     """
@@ -279,7 +281,9 @@ def _taken_down_on_failure(session: Session, started: Started, wait: _Wait) -> I
 
         with cleanup.uninterrupted():
             if isinstance(error, KeyboardInterrupt):
-                warn(f"interrupted: removing topology '{started.record.topology}'")
+                name = started.record.topology
+                early = f"topology '{name}' had not started; removing it, so that nothing is left"
+                warn(f"interrupted: removing topology {name!r}" if wait.began else f"interrupted: {early}")
             _take_down(session, started)
         raise
 
@@ -303,4 +307,4 @@ def _take_down(session: Session, started: Started) -> None:
     started.scheduler.poll()
     if outcome.remains:
         again = command("heron", "kill", session.target, name)
-        warn(f"warning: not removed: {', '.join(outcome.remains)}; run: {again}")
+        warning(f"not removed: {', '.join(outcome.remains)}; run: {again}")

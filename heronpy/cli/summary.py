@@ -1,7 +1,7 @@
 """A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
 
-All numbers of a view are of one reply. Counters are totals over all processes of a task, so a rate is never
-negative: one that a topology master could not take over from its predecessor shows as 0.
+All numbers of a view are of one reply, whose counters are of one moment. Counters are totals over all processes of a
+task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.
 """
 
 from __future__ import annotations
@@ -162,14 +162,15 @@ def down_tasks(status: control.StatusReply) -> list[control.TaskStatus]:
 
 
 def down_texts(status: control.StatusReply) -> list[str]:
-    """A sentence for each process that ended and waits for its restart, the first few."""
+    """A sentence for each process that ended and waits for its restart, the first few, unless the cause says it."""
+    if status.lifecycle == control.LIFE_DEGRADED:
+        return []
     found = []
     for executor in status.executors:
         for process in executor.processes:
             if process.state == control.PROC_BACKOFF:
-                times = "once" if process.restarts == 1 else f"{process.restarts} times"
                 why = ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part)
-                found.append(f"{process.name} ended {times} and is restarted: {why}".rstrip(": "))
+                found.append(f"{process.name} is down, restart {process.restarts}: {why}".rstrip(": "))
     return found[:DOWN_SHOWN]
 
 

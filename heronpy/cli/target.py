@@ -146,4 +146,5 @@ def common_flags(function: F) -> F:
 
 target_argument = click.argument("target", type=TargetType(), metavar="CLUSTER[/ROLE[/ENVIRON]]")
 topology_argument = click.argument("topology", type=TopologyName())
+optional_topology_argument = click.argument("topology", type=TopologyName(), required=False)
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -188,9 +188,11 @@ def resolve(
     component_configs: Mapping[str, Mapping[str, Any]],
     overrides: Sequence[str],
     lenient: bool = False,
+    given_in: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Merge all layers into the settings of one topology, checking each value on the way.
 
+    `given_in` names the place of those of the overrides that are not of the command line.
     With `lenient` a wrong key or value is left out and told in `ignored`: for commands that must work
     whatever the configuration says.
     """
@@ -210,7 +212,7 @@ def resolve(
         for key, value in config.items():
             _apply_component(result, component, key, value)
     for key, value in split_overrides(overrides).items():
-        put(result, key, value, COMMAND_LINE)
+        put(result, key, value, (given_in or {}).get(key, COMMAND_LINE))
         for component, values in result.component_settings.items():
             name = key.removeprefix("heron.instance.")
             if name != key and name in values:

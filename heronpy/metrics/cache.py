@@ -197,7 +197,10 @@ class MetricsCache:
         since = now - interval if interval else None
         reply = control.MetricsReply(interval_s=interval)
         names, instances = set(request.names), set(request.instances)
-        for process in self._select(request.component, instances):
+        selected = list(self._select(request.component, instances))
+        seen = [process.seen for process in selected if process.report.task_id]
+        reply.apart_s = max(seen, default=0.0) - min(seen, default=0.0)
+        for process in selected:
             report = reply.reports.add()
             report.CopyFrom(process.report)
             for sample in self._samples(process, names, since):

@@ -43,7 +43,7 @@ _INSTANCE = (
     Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call of next_tuple."),
     Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
     Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted and neither acked nor failed."),
-    Metric("__execute-count", _C, "", "source", "Tuples given to process."),
+    Metric("__execute-count", _C, "", "source", "Tuples processed, or given up as dead letters."),
     Metric("__execute-latency", _H, "ns", "source", "Time spent in one call of process."),
     Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process."),
     Metric("__out-queue-full-count", _C, "", "", "Times the task paused because its outgoing queue was full."),

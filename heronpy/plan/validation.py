@@ -196,11 +196,10 @@ def _cycle_warnings(plan: LogicalPlan) -> Iterator[str]:
     if path is None or plan.config.get("topology.reliability.mode") == "EFFECTIVELY_ONCE":
         return
     at_least_once = plan.config.get("topology.reliability.mode") == "ATLEAST_ONCE"
-    ends = " within the message timeout, or they are replayed" if at_least_once else ""
-    yield (
-        f"The components {_shown(path)} form a cycle: tuples have to leave it{ends}, and while their queues are long "
-        "only the spouts are held back, so no bolt in the cycle may emit more than it gets for long."
-    )
+    cure = "let each tuple leave it after a limited number of rounds"
+    if at_least_once:
+        cure += " and within topology.message.timeout.secs"
+    yield f"The components {_shown(path)} form a cycle, whose queues can grow without limit: {cure}."
 
 
 def _shown(path: list[str]) -> str:

@@ -118,7 +118,7 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
             yield (
                 f"Tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and {PENDING_KEY} is "
                 f"{pending:g}, so each of its tasks could emit {pending:g} in {hold.seconds:g} s; set it to the "
-                f"tuples that a task emits in that time, {hold.pending} at least."
+                f"tuples that a task emits in that time: at least {hold.pending}, which is {_rate(hold)}."
             )
 
 
@@ -150,6 +150,13 @@ def _acking(plan: LogicalPlan) -> bool:
 
 def _anchors(component: ComponentDef) -> bool:
     return component.class_name.startswith(_STREAMLET_BOLTS)
+
+
+def _rate(hold: Hold) -> str:
+    """How the least number of pending tuples was computed."""
+    if hold.pending == DERIVED_PENDING_MAX:
+        return "the most that is asked for"
+    return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
 
 
 def _too_late(config: Mapping[str, Any], hold: Hold) -> bool:

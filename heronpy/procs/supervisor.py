@@ -79,6 +79,8 @@ class _Process:
     killed: bool = False
     exit_reason: str = ""
     exit_detail: str = ""
+    #: Why its restart was asked for.
+    exit_wish: str = ""
     peak_bytes: int = 0
     #: User code that has run once: an exception at a later start counts like one while running.
     has_run: bool = False
@@ -264,6 +266,7 @@ class Supervisor:
             if process is not None:
                 process.history = RestartHistory()
                 effects.append(Note(f"restarting {name}: {why or 'asked to'}"))
+                process.exit_wish = why or "on request"
                 effects += self._stop(process, _Intent.RESTART, now)
         return [*effects, Changed()] if effects else []
 
@@ -331,7 +334,8 @@ class Supervisor:
     ) -> list[Effect]:
         """The incarnation is gone (or could not be started)."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
-            process.exit_detail = detail
+            asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
+            process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
         process.exit_reason = reason.value
         process.pid, process.deadline = 0, None
         if self._stopping or process.intent > _Intent.MEMORY:

@@ -380,12 +380,14 @@ class MetricsBatch(_message.Message):
     def __init__(self, container: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ...) -> None: ...
 
 class MetricsReply(_message.Message):
-    __slots__ = ["interval_s", "reports"]
+    __slots__ = ["apart_s", "interval_s", "reports"]
+    APART_S_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    apart_s: float
     interval_s: float
     reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
-    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., interval_s: _Optional[float] = ..., apart_s: _Optional[float] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
     __slots__ = ["component", "container", "epoch", "loop_age_s", "not_ready", "pid", "process", "samples", "state", "task_id"]
@@ -739,11 +741,12 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "attempt", "committed", "component", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "attempt", "committed", "component", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_AT_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -768,6 +771,7 @@ class TaskStatus(_message.Message):
     attempt: int
     committed: int
     component: str
+    counted_at: float
     dead_letters: int
     emitted: int
     epoch: int
@@ -788,7 +792,7 @@ class TaskStatus(_message.Message):
     task_id: int
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
     __slots__ = ["retired", "stmgrs", "tasks", "topology_id", "uncounted"]

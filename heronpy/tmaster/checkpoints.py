@@ -99,8 +99,8 @@ class Checkpoints:
             self._desk.send((peer,), control.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control.DataLost, now: float) -> None:
-        noun = "tuple" if message.tuples == 1 else "tuples"
-        why = f"{message.stmgr_id} lost {message.tuples} {noun} for task {message.task_id}: {message.reason}"
+        tuples = "1 tuple, which is" if message.tuples == 1 else f"{message.tuples} tuples, which are"
+        why = f"{message.stmgr_id} dropped {tuples} sent again, for task {message.task_id}: {message.reason}"
         self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
 
     def on_send_failed(self, body: object, now: float) -> None:

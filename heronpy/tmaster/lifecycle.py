@@ -103,7 +103,7 @@ def _exit(process: control.ProcessRecord) -> str:
     reason = process.exit_reason.replace("_", " ") or "it ended"
     detail = process.exit_detail.strip().splitlines()
     if detail:  # it also says how often
-        return f"{reason}: {detail[-1]}"
+        return f"{reason}: {detail[0]}"
     return reason + (f" after {process.restarts} restarts" if process.restarts else "")
 
 
@@ -148,10 +148,15 @@ def _down(desk: Desk, now: float) -> list[str]:
     for component, down in tasks.items():
         resting = {registry.name_of(task) for task in down} & names
         why = _restart(registry, resting, now) if resting else _state_of(registry, down)
-        verb = "is" if len(down) == 1 else "are"
-        sentences.append(f"{len(down)} of {sizes[component]} tasks of {component} {verb} down{why}")
+        sentences.append(f"{_tasks(len(down), sizes[component], component)} down{why}")
         names -= resting
     return sentences + [f"{name} is down{_restart(registry, {name}, now)}" for name in sorted(names)]
+
+
+def _tasks(down: int, all_of_it: int, component: str) -> str:
+    if all_of_it == 1:
+        return f"the only task of {component} is"
+    return f"{down} of {all_of_it} tasks of {component} {'is' if down == 1 else 'are'}"
 
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:
@@ -169,13 +174,14 @@ def _restart(registry: Registry, names: set[str], now: float) -> str:
     if worst.failing_max_s:
         lasts = f"failing for {_span(worst.failing_s)}, given up after {_span(worst.failing_max_s)}"
         return f", restart {worst.restarts_charged}, {soon}, {lasts}{why}"
-    return f", restarted {_times(worst.restarts)}, {soon}{why}"
+    return f", restart {worst.restarts}, {soon}{why}"
 
 
 def _exit_line(process: control.ProcessRecord) -> str:
     """Why it ended last, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
-    return f": {lines[-1][:DETAIL_MAX]}" if lines[-1] else ""
+    # The first line has the exception's name; its message may have several.
+    return f": {lines[0][:DETAIL_MAX]}" if lines[0] else ""
 
 
 def _state_of(registry: Registry, tasks: list[int]) -> str:
@@ -188,7 +194,3 @@ def _span(seconds: float) -> str:
     """Whole seconds, or minutes where there are many."""
     whole = math.ceil(seconds)
     return f"{whole} s" if whole < 120 else f"{round(whole / 60)} min"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

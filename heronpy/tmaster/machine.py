@@ -442,11 +442,13 @@ class TopologyMaster:
             exceptions=desk.exceptions.seen,
             drained=self._is_drained(),
         )
+        # Once nothing moves any more, the last counts of all are of one moment.
+        moment = 0.0 if self.finisher.done or reply.drained else registry.totals.moment(registry.places)
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)
             if status is not None:
                 reply.tasks.append(status)
-                registry.totals.fill(reply.tasks[-1])
+                registry.totals.fill(reply.tasks[-1], moment)
             else:
                 reply.tasks.add(task_id=task, component=place.component, instance_id=place.name)
         reply.stmgrs.extend(entry.beat for _, entry in sorted(registry.stmgrs.items()))

@@ -135,7 +135,7 @@ class Restart:
     def _order(self, container: int, names: list[str]) -> None:
         entry = self._desk.registry.executors.get(container)
         if entry is not None:
-            body = control.RestartProcesses(names=names, reason="asked for by heron restart")
+            body = control.RestartProcesses(names=names, reason="on request, by heron restart")
             self._desk.send((entry.peer,), body)
 
     def _finish(self, text: str) -> None:

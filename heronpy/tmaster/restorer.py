@@ -161,7 +161,9 @@ class Restorer:
         if self._finisher.done:
             # All that there was is in the last checkpoint.
             return
-        self._coordinator.abort(f"{region.name} goes back to the last checkpoint because {why}", now, again=True)
+        checkpoint, _, _ = self._choose()
+        start = f"checkpoint {checkpoint}" if checkpoint else "the start"
+        self._coordinator.abort(f"{region.name} goes back to {start} because {why}", now, again=True)
         self._go_back([region], why, now, cause)
 
     def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:

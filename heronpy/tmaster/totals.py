@@ -3,10 +3,16 @@
 A task and a stream manager count from 0 each time they start. Here the last word of each process is kept and
 added up, so a total is of the topology, not of a process. Invariants: no total ever falls, whatever is reported in
 whatever order; each process counts once, however often it reports.
+
+Tasks report up to seconds apart. A view is therefore cut at one moment that all of them have reported since
+(`moment`): it shows what a task had emitted at its first report from then on, and what it had executed at its last
+report until then. So without losses no component shows more executed than was emitted to it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -15,6 +21,14 @@ from heronpy.proto import control_pb2 as control
 _STMGR = "stmgr-"
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
+#: The first counter grows before the others do, here and downstream.
+_EMITTED = 0
+#: A task that has not reported for this long counts with its last report: it does nothing, or is gone.
+SILENT_S = 3.0
+#: Until this long ago the silence of a task means that it did nothing: what it does is reported by then.
+HEARD_S = 1.5
+#: Reports of one task that are closer than this are kept as one.
+_GAP_S = 0.1
 #: Tasks that were removed by updates and are still kept apart; the counts of older ones are added up.
 RETIRED_MAX = 10_000
 #: Ends in which a process hands over, or reports, what it held.
@@ -33,9 +47,38 @@ class TaskCounts:
     #: Tuple trees under way at the last report, and those that were when a process before ended.
     pending: int = 0
     abandoned: int = 0
+    #: The last reports: when they were counted, and the totals then.
+    moments: list[float] = field(default_factory=list)
+    reports: list[tuple[int, ...]] = field(default_factory=list)
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(int.__add__, self.before, self.latest))
+
+    def keep(self, at: float) -> None:
+        """Keep the totals as those of this moment."""
+        moments, reports = self.moments, self.reports
+        if moments and at < moments[-1]:  # the clock was set back
+            moments.clear()
+            reports.clear()
+        again = moments and at == moments[-1]  # a stream manager repeats what it heard last
+        if again or (len(moments) > 1 and at - moments[-2] < _GAP_S):
+            moments.pop()
+            reports.pop()
+        moments.append(at)
+        reports.append(self.totals())
+        unneeded = bisect_right(moments, at - SILENT_S - HEARD_S) - 1
+        if unneeded > 0:
+            del moments[:unneeded]
+            del reports[:unneeded]
+
+    def totals_at(self, moment: float) -> tuple[int, ...]:
+        """What was emitted until this moment or a little later; of the rest, what was counted until then."""
+        if not self.moments:
+            return self.totals()
+        counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
+        later = bisect_left(self.moments, moment)
+        emitted = self.reports[later] if later < len(self.reports) else self.totals()
+        return (emitted[_EMITTED], *counted[_EMITTED + 1 :])
 
 
 @dataclass(slots=True)
@@ -57,6 +100,7 @@ class Totals:
     uncounted: bool = False
     #: Grows when a process was replaced: what its successor reports does not hold what it had counted.
     changes: int = 0
+    _moment: float = 0.0
     _retired: control.TupleTotals = field(default_factory=control.TupleTotals)
 
     def take_task(self, status: control.TaskStatus, spout: bool) -> None:
@@ -71,7 +115,10 @@ class Totals:
         )
         known = self.tasks.get(status.task_id)
         if known is None:
-            self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
+            known = self.tasks[status.task_id] = TaskCounts(
+                spout, status.epoch, (0,) * len(told), told, status.pending
+            )
+            known.keep(status.counted_at)
             self.changes += 1
             return
         if status.epoch < known.epoch:
@@ -85,6 +132,8 @@ class Totals:
             # A stream manager that has just started knows the task, and not yet its counts.
             known.latest = tuple(map(max, known.latest, told))
         known.pending = status.pending
+        if status.counted_at:
+            known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0) -> None:
         """Take what a stream manager has given up; with nothing given up this only tells that it lives."""
@@ -124,11 +173,23 @@ class Totals:
         """Tuples that stream managers gave up, those that are sent again included."""
         return sum(known.before[0] + known.latest[0] for known in self.stmgrs.values())
 
-    def fill(self, status: control.TaskStatus) -> None:
-        """Replace the counts of the present process by the totals of the task."""
+    def moment(self, tasks: Iterable[int]) -> float:
+        """The newest moment that these tasks, the silent ones apart, have all reported since; it never falls."""
+        newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
+        last = max(newest, default=0.0)
+        talking = [at for at in newest if at >= last - SILENT_S]
+        at = min(talking, default=0.0)
+        if len(talking) < len(newest):
+            at = min(at, last - HEARD_S)
+        self._moment = max(self._moment, at)
+        return self._moment
+
+    def fill(self, status: control.TaskStatus, moment: float = 0.0) -> None:
+        """Replace the counts of the present process by the task's totals: the latest, or those at a moment."""
         known = self.tasks.get(status.task_id)
         if known is not None:
-            for name, value in zip(COUNTERS, known.totals(), strict=True):
+            totals = known.totals_at(moment) if moment else known.totals()
+            for name, value in zip(COUNTERS, totals, strict=True):
                 setattr(status, name, value)
 
     def ledger(self, topology_id: str) -> control.TotalsLedger:

@@ -65,8 +65,8 @@ Written by `heron verify report`. A seeded source emits tuples on a schedule; fa
 separate process recomputes everything from the seed. **Loss**: tuples that never arrived, poison not counted.
 **Duplicates**: tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys
 whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
-**Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a fault until the
-victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
+**Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
+fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
 [guarantees.md](guarantees.md).
 """
 

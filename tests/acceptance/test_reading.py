@@ -45,3 +45,40 @@ def test_a_record_names_its_process_once(heron: Heron, tmp_path: Path) -> None:
     assert len(records) >= 5
     assert all(line.count("container_1_picky") == 1 and "[log] looks at it" in line for line in records)
     assert "[stdout] says so" in heron("logs", "picky", "picky").out
+
+
+SPACED = """
+builder = TopologyBuilder("spaced")
+numbers = builder.add_spout("my numbers", Numbers, par=1)
+builder.add_bolt("the sink", Sink, par=1, inputs={numbers: Grouping.SHUFFLE})
+builder.build_and_submit()
+"""
+
+
+def test_names_of_components_may_have_spaces(heron: Heron, tmp_path: Path) -> None:
+    heron.submit(write_program(tmp_path, SPACED))
+    heron.when_state("spaced", "FINISHED")
+    assert "container_1_the sink_2" in heron("plan", "local", "spaced", "physical").ok().out
+    assert "the sink" in heron("metrics", "local", "spaced", "the sink").ok().out
+    heron("logs", "local", "spaced", "my numbers").ok()
+    heron("logs", "local", "spaced", "container_1_the sink_2").ok()
+    heron("exceptions", "local", "spaced", "the sink").ok()
+
+
+def test_a_component_with_a_space_restarts_and_says_that_it_was_asked(heron: Heron, tmp_path: Path) -> None:
+    heron.submit(write_program(tmp_path, SPACED.replace("Numbers,", "Endless,").replace(
+        "builder = ", "class Endless(Spout):\n    outputs = ['n']\n\n    def next_tuple(self):\n"
+        "        time.sleep(0.01)\n        self.emit([1])\n\n\nbuilder = ", 1)))
+    assert "component the sink" in heron("restart", "local", "spaced", "the sink").ok().out
+    heron("restart", "local", "spaced", "container_1_my numbers_1").ok()
+    shown = heron("status", "local", "spaced").ok().out
+    assert shown.count("preempted: restarted on request, by heron restart") == 2 and "exit code" not in shown
+    heron("update", "local", "spaced", "--component-parallelism", "the sink:2").ok()
+    assert {task["component"] for task in heron.status("spaced")["tasks"]} == {"my numbers", "the sink"}
+
+
+def test_after_the_end_the_logs_are_pointed_at(heron: Heron, tmp_path: Path) -> None:
+    heron("submit", "local", write_program(tmp_path, SPACED), "--wait").ok()
+    for verb in ("status", "exceptions"):
+        heron(verb, "local", "spaced").refused(3, "no topology 'spaced' now", "'heron logs local spaced'")
+    heron("logs", "local", "spaced", "the sink").ok()

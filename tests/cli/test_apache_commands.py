@@ -37,7 +37,7 @@ def test_flags_of_jvms_and_of_the_api_server_are_named_and_left_out(heron: Heron
     assert done.code == 0, done
     assert json.loads(done.out)["logical_plan"]["name"] == ("wordy" if before else "named")
     lines = [line for line in done.err.splitlines() if " has no effect: " in line]
-    assert [line.split()[0] for line in lines] == [flag.partition("=")[0] for flag in flags if flag.startswith("--")]
+    assert [line.removeprefix("warning: ").split()[0] for line in lines] == [flag.partition("=")[0] for flag in flags if flag.startswith("--")]
     assert "no JVM" in lines[0] and "write -- before it" in lines[0]
 
 
@@ -68,7 +68,9 @@ def test_deploy_deactivated_takes_true_and_false(heron: Heron, home: Path, topo:
 
 @given(st.lists(st.sampled_from(["--dry-run", "true", "false", "x", "--service-url=u", "--wait", "-", "--json"])))
 def test_only_what_is_apaches_goes_away(words: list[str]) -> None:
-    assert translate(["top", *words]) == (["top", *words], [])
+    kept, warnings = translate(["top", *words])
+    assert kept == ["top", *(word for word in words if word != "--service-url=u")]
+    assert len(warnings) == words.count("--service-url=u")
     kept, warnings = translate(["submit", "local", "topo.py", "--", *words])
     assert (kept, warnings) == (["submit", "local", "topo.py", "--", *words], [])
     kept, warnings = translate(["submit", "local", *words])
@@ -88,6 +90,11 @@ def test_the_cluster_may_come_first_in_config(heron: Heron) -> None:
     assert heron("config", "local", "set", "heron.scheduler.kill_grace_s", "2s").code == 0
     done = heron("config", "local", "set", "heron.streammgr.cache.drain.frequency.ms", "10")
     assert done.code == 0 and "heron.instance.batch_age_ms has the effect" in done.err
+    assert done.err.startswith("warning: heron config set: ") and "--config-property" not in done.err
+    wrong = heron("config", "local", "set", "heron.api.foo", "3")
+    assert wrong.code == 2 and "heron config set: unknown key" in wrong.err and "--config-property" not in wrong.err
+    listed = heron("config", "show", "local", "scheduler", "--origin").out
+    assert "cli.yaml" in listed and "--config-property" not in listed
     assert heron("config", "local", "nonsense").code == 2
     assert heron("config", "nonsense", "set").code == 2
 
@@ -143,6 +150,6 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     client.write_text("a: [")
     done = heron("kill", "local", "wordy", *flags)
     assert done.code == 0, done
-    assert [line for line in done.err.splitlines() if not line.startswith("left out: ")] == []
+    assert [line for line in done.err.splitlines() if not line.startswith("warning: left out: ")] == []
     assert len(done.err.splitlines()) == 6 and f"left out: {client} is no valid YAML" in done.err
     started[0].wait(10)

@@ -61,6 +61,7 @@ def test_every_verb_has_help(heron: Heron) -> None:
     ("words", "said"),
     [
         (("submti",), "did you mean 'submit'?"),
+        (("lcoal",), "a verb comes before the cluster, as in 'heron status local'"),
         (("kill", "local"), "missing argument"),
         (("kill", "a/b/c/d", "x"), "is no cluster[/role[/environ]]"),
         (("kill", "local", "../x"), "contains a slash"),
@@ -153,7 +154,8 @@ def test_readers_take_the_only_cluster(heron: Heron, wordy: FakeTopology) -> Non
     # What changes something wants to know where.
     for words in (("kill", "wordy"), ("deactivate", "wordy"), ("update", "wordy")):
         assert heron(*words).code == 2, words
-    assert heron("status", "local").err.startswith("error: missing argument 'TOPOLOGY'")
+    # The only topology is meant where none is named.
+    assert heron("status").out == heron("status", "local").out == heron("status", "local", "wordy").out
 
 
 def test_a_cluster_is_named_where_there_are_several(

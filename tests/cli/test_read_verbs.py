@@ -285,6 +285,8 @@ def test_every_view_shows_the_cause_behind_the_state(heron: Heron, wordy: FakeTo
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert f"DEGRADED: {wordy.status.cause}" in heron(*verb).out, verb
     assert json.loads(heron("list", "local", "--json").out)[0]["cause"] == wordy.status.cause
+    [row] = [line for line in heron("list", "local").out.splitlines() if "default" in line]
+    assert "DEGRADED" in row and "count" not in row, "the state column has the word alone"
 
 
 def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None:
@@ -303,6 +305,20 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert "FINISHED WITH LOSSES: at least 1,002" in heron("list", "local").out
     totals.dead_letters = totals.lost = 0
     assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
+
+
+def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
+    from heronpy.cli.stateful import barrier_text
+
+    status, reply = control.StatusReply(), control.CheckpointsReply(pending=4, pending_s=0.5)
+    status.tasks.add(component="slow", in_queue_tuples=300)
+    status.tasks.add(component="slow", in_queue_tuples=500)
+    status.tasks.add(component="fast", in_queue_tuples=7)
+    assert barrier_text(reply, status) == ""
+    reply.pending_s = 8.0
+    assert "until slow has processed the 800 tuples before their barrier" in barrier_text(reply, status)
+    assert "heron.checkpoint.unaligned" in barrier_text(control.CheckpointsReply(aborted=3), status)
+    assert barrier_text(control.CheckpointsReply(aborted=3), control.StatusReply()) == ""
 
 
 def test_effectively_once_what_was_replayed_counts_once() -> None:

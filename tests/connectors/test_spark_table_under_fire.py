@@ -102,6 +102,7 @@ class Run:
         return found
 
 
+@pytest.mark.heavy
 def test_the_table_is_exact_whatever_is_killed(heron: Heron, user: Path) -> None:
     run = Run(heron, user, "EFFECTIVELY_ONCE")
     run.progresses()
@@ -116,6 +117,7 @@ def test_the_table_is_exact_whatever_is_killed(heron: Heron, user: Path) -> None
     assert {row["batch"] for row in rows} == {path.name.partition("=")[2] for path in run.table.glob("batch=*")}
 
 
+@pytest.mark.heavy
 def test_at_least_once_repeats_rows_of_the_killed_sink_only(heron: Heron, user: Path) -> None:
     """Batches that Spark repeats replace themselves; those a dead sink left unacked come again in new ones."""
     run = Run(heron, user, "ATLEAST_ONCE")

@@ -9,13 +9,13 @@ import pytest
 from tests.support.pages import DOCS, PageRun
 
 PAGES = (
-    "async-bolt", "debugging", "exactly-once-sinks", "migrate-from-heron", "notebooks", "packaging", "state", "testing", "verify", "write-a-spout",
+    "async-bolt", "debugging", "exactly-once-sinks", "migrate-from-heron", "notebooks", "packaging", "state", "testing", "write-a-spout",
 )  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, pytest.param("verify", marks=pytest.mark.heavy)])
 def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
     PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()
 

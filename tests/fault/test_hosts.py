@@ -6,7 +6,7 @@ import pytest
 
 from tests.fault.conftest import Verify
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("disk", ["store", "logs", "state", "packages"])

@@ -23,6 +23,7 @@ def test_kill_9_of_tasks_and_a_stream_manager(verify: Verify, mode: str) -> None
     assert document["restart_p99_s"] is not None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_kill_9_of_master_executor_and_containers(verify: Verify, mode: str) -> None:
     """F03 (also with a standby, and without any master for a while), F04 (no orphans), F05 (also all containers)."""
@@ -30,6 +31,7 @@ def test_kill_9_of_master_executor_and_containers(verify: Verify, mode: str) -> 
     assert len(document["faults"]) == 7
 
 
+@pytest.mark.heavy
 def test_what_only_watches_is_killed(verify: Verify) -> None:
     """F06: commands killed in a loop and pages of metrics left half read lose not one tuple at most once."""
     [document] = verify("ATMOST_ONCE", "F06")
@@ -37,11 +39,13 @@ def test_what_only_watches_is_killed(verify: Verify) -> None:
     assert document["notes"]["watchers_killed"] > 0
 
 
+@pytest.mark.heavy
 def test_kills_during_restore_and_checkpoint(verify: Verify) -> None:
     """F09: never half of a state."""
     verify("EFFECTIVELY_ONCE", "F09", times=2)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
 def test_processes_that_stop_and_go_on(verify: Verify, mode: str) -> None:
     """F10: SIGSTOP, SIGCONT of a task, a stream manager, the master and an executor."""
@@ -49,12 +53,14 @@ def test_processes_that_stop_and_go_on(verify: Verify, mode: str) -> None:
     assert len(document["faults"]) == 4
 
 
+@pytest.mark.heavy
 def test_a_crash_loop_fails_the_topology_names_the_cause_and_burns_no_cpu(verify: Verify) -> None:
     """F11: then the cause is removed, the task restarted, and nothing is lost."""
     [document] = verify("EFFECTIVELY_ONCE", "F11")
     assert "container_" in document["notes"]["cause"]
 
 
+@pytest.mark.heavy
 def test_updates_of_adjacent_components_lose_nothing_at_most_once(verify: Verify) -> None:
     """F44: what comes from a task that a receiver does not know yet waits for the plan."""
     [document] = verify("ATMOST_ONCE", "F44")

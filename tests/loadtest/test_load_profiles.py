@@ -67,6 +67,7 @@ def test_profile_counts_exactly(where: Cluster, name: str) -> None:
     assert run["tuples"] >= run["sent"] > 0 and run["figures"]["rate"] > 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["word_count", "sentences", "deep", "fan_out", "big_tuples"])
 def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, name: str) -> None:
     load = small(name, mode="ATLEAST_ONCE", containers=2)
@@ -76,7 +77,7 @@ def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, na
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_spark_sink_writes_every_row(where: Cluster) -> None:
     pytest.importorskip("pyspark")
     load = profiles.changed(profiles.load("spark_sink"), {"tuples": 2000, "rate": 2000.0}, ["batch_rows=500", *QUICK])

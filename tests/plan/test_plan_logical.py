@@ -194,7 +194,7 @@ def test_a_cycle_that_tuples_can_leave_is_warned_of_once(mode: str) -> None:
     plan.validate()
     [warning] = plan.warnings()
     assert "a -> b -> c -> a form a cycle" in warning
-    assert ("within the message timeout" in warning) == (mode == "ATLEAST_ONCE")
+    assert ("within topology.message.timeout.secs" in warning) == (mode == "ATLEAST_ONCE")
     assert plan.topological_order() == ["s", "a", "b", "c", "end"]
 
 

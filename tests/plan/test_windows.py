@@ -94,7 +94,7 @@ def test_a_pending_limit_that_lets_spouts_crawl_is_refused() -> None:
     tumbling(topology, "w", "s", 60)
     [problem] = problems(topology)
     assert "topology.max.spout.pending is 100, so each of its tasks could emit 100 in 60 s" in problem
-    assert "600 at least" in problem
+    assert "at least 600, which is 10 tuples a second for 60 s" in problem
     topology = spout(timeout_s=120, pending=600)
     tumbling(topology, "w", "s", 60)
     assert problems(topology) == []

@@ -237,6 +237,15 @@ def test_restart_request_also_revives_the_failed() -> None:
     assert starts(story.do(RestartAsked(("task",)))) == [("task", 2)]
 
 
+def test_an_orderly_restart_says_that_it_was_asked_for() -> None:
+    story = Story(TASK)
+    story.spawn("task")
+    story.do(RestartAsked(("task",), "on request, by heron restart"))
+    story.exit("task", 0)
+    view = story.machine.view("task")
+    assert view is not None and view.exit_detail == "restarted on request, by heron restart"
+
+
 def test_late_spawn_of_a_forgotten_process_is_killed() -> None:
     story = Story(TASK)
     assert signals(story.do(Spawned("other", 1, 77))) == [("other", signal.SIGKILL)]

@@ -131,7 +131,11 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(heron: Heron, out: Pa
     pickles = [base64.b64decode(letter["payload"][0]["base64"]) for letter in found]
     assert sorted(data[-6] for data in pickles) == sorted(poison), "the bytes that came are kept"
     assert all("does not come back" in letter["traceback"] and "could not be decoded" in letter["traceback"] for letter in found)
+    for letter in found:  # begins with the user's own frame
+        files = [line.strip() for line in letter["traceback"].splitlines() if line.startswith("  File ")]
+        assert "poison.py" in files[0] and "another exception" not in letter["traceback"], letter["traceback"]
     [work] = [task for task in inside(heron, "poison").tasks if task.component == "work"]
+    assert work.executed == COUNT, "what is given up as a dead letter counts as executed"
     assert (work.dead_letters, work.lost_tuples) == (len(poison), 0)
     wait_for(
         lambda: metric(ask_master(heron, "poison", control.GetMetrics(component="work")), "__malformed-tuples")

@@ -96,7 +96,7 @@ def test_spouts_are_called_when_the_last_sink_is_ready(heron: Heron, home: Path,
     gate = home / "gate"
     program = write_program(home.parent, PROGRAM)
     # What it waits for does not count against --timeout, which starts anew when that is over.
-    submit = heron.start("submit", "local", program, "-", gate, mode, kind, "--timeout", "15")
+    submit = heron.start("submit", "local", program, "-", gate, mode, kind, "--timeout", "40")
     try:
         status = heron.when("gated", lambda now: "the gate is shut" in now["cause"], "what is waited for")
         assert status["lifecycle"] == "WAITING"

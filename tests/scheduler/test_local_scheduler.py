@@ -91,7 +91,7 @@ def test_kill_9_of_the_scheduler_starts_everything_anew(home: Path) -> None:
         pids = below(process)
         itself.kill()
         wait_for(lambda: not any(alive(pid) for pid in pids), 2.0)
-        wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 5.0)
+        wait_for(lambda: all(len(deployed.starts(name)) == 2 for name in EVERYBODY), 30.0)
         assert process.poll() is None
         assert "the scheduler ended by signal SIGKILL; it is started again" in deployed.log("scheduler")
         with client(deployed) as rpc:

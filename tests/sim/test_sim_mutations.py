@@ -171,6 +171,7 @@ PLANTED: list[tuple[Patch, str, int]] = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("plant", "mode", "seed"), PLANTED, ids=[plant.__name__ for plant, _, _ in PLANTED])
 def test_a_planted_bug_is_found(plant: Patch, mode: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,7 @@ def stream_under_fire(gateway, tmp_path, name, tasks, rows, shoot):
     assert shots, "nothing was shot"
 
 
+@pytest.mark.heavy
 def test_the_gateway_killed_at_observed_points(gateway, tmp_path):
     """Killed right after a batch was claimed, staged, or published: wherever the files say it is."""
 
@@ -274,6 +275,7 @@ def test_the_gateway_killed_at_observed_points(gateway, tmp_path):
     assert killed >= 2, "killed in the middle of a batch"
 
 
+@pytest.mark.heavy
 def test_the_driver_killed_at_random_points(gateway, tmp_path):
     chance = random.Random(5)
 
@@ -302,6 +304,7 @@ def test_a_sink_that_restarts_goes_on_with_fresh_batches(gateway, tmp_path):
     assert len(list((tmp_path / "t").glob("batch=*"))) == 2
 
 
+@pytest.mark.heavy
 def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gateway, tmp_path):
     gateway.kill()
     dead = sink("dead", 1, tmp_path / "t", mode="ATMOST_ONCE", batch_rows=5)

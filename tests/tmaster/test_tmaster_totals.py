@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events
-from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, Totals
+from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
 from tests.tmaster.tmaster_world import World
 
 COUNT = st.integers(0, 1000)
@@ -169,8 +169,19 @@ def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world.feed(events.ExecutorBeat(b"x0", control.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
     assert world.status().cause == (
         "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
-        " spark-gateway is down, restarted once, next in 1 s"
+        " spark-gateway is down, restart 1, next in 1 s"
     )
+
+
+def test_the_only_task_is_named_so_and_an_exception_keeps_its_name() -> None:
+    world = World(bolts={"store": 1}).running()
+    down(world, 3, restarts=1, restarts_charged=1, restart_budget=10, next_restart_s=1.0)
+    for sim in world.sims.values():
+        for record in sim.failed.values():
+            record.exit_detail = "ValueError: the first line\nand the second"
+    world.round()
+    cause = "the only task of store is down, restart 1 of 10, next in 1 s: ValueError: the first line"
+    assert world.status().cause == cause
 
 
 def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> None:
@@ -184,3 +195,41 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
     )
     world.round()
     assert world.life == control.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=120))
+def test_a_view_never_shows_more_executed_than_was_emitted(story: list[tuple[int, int, int]]) -> None:
+    """Whatever works when, and whoever reports when: 1 emits, 2 executes what was emitted and passes it on to 3."""
+    totals, emitted, executed, now = Totals(), [0, 0, 0, 0], [0, 0, 0, 0], 1000.0
+    silent_since, shown = dict.fromkeys((1, 2, 3), now), [0] * 4
+    for task in (1, 2, 3):  # they register before they work
+        totals.take_task(control.TaskStatus(task_id=task, epoch=1), spout=task == 1)
+    for what, task, count in story:
+        now += count / 20
+        if what == 0:  # at most what is there
+            count = count if task == 1 else min(count, emitted[task - 1] - executed[task])
+            executed[task] += count if task > 1 else 0
+            emitted[task] += count
+        overdue = {t for t, since in silent_since.items() if now - since > 1.0}
+        for reporter in sorted({task} | overdue if what else overdue):
+            told = control.TaskStatus(task_id=reporter, epoch=1, counted_at=now)
+            told.emitted, told.executed = emitted[reporter], executed[reporter]
+            totals.take_task(told, spout=reporter == 1)
+            silent_since[reporter] = now
+        moment = totals.moment((1, 2, 3))
+        view = [control.TaskStatus(task_id=number) for number in range(4)]
+        for filled in view:
+            totals.fill(filled, moment)
+        assert view[2].executed <= view[1].emitted and view[3].executed <= view[2].emitted, (view, moment)
+        assert all(before <= filled.executed for before, filled in zip(shown, view, strict=True))
+        shown = [filled.executed for filled in view]
+
+
+def test_the_last_reports_are_few_and_what_is_silent_holds_nothing_up() -> None:
+    totals = Totals()
+    for beat in range(1, 1000):
+        for task, at in ((1, 1000.0), (2, 1000.0 + beat), (3, 1000.0 + beat / 100)):
+            told = control.TaskStatus(task_id=task, epoch=1, executed=beat, counted_at=at)
+            totals.take_task(told, spout=False)
+    assert max(len(known.moments) for known in totals.tasks.values()) <= 60
+    assert 1999.0 - SILENT_S <= totals.moment((1, 2, 3)) < 1999.0
