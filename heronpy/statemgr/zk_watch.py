@@ -42,7 +42,7 @@ class NodeWatch:
     armed: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
-        """No call of the callback begins after this."""
+        """End the watch: no call of the callback starts after this."""
         self.active = False
         self.owner.remove(self)
 

@@ -66,7 +66,7 @@ class Verdict:
     stall_s: float = 0.0
     replays: int = 0
     rewound: int = 0
-    """EFFECTIVELY_ONCE: records of the trace that were taken back."""
+    """EFFECTIVELY_ONCE: records of the trace that were rolled back."""
     memory: dict[str, int] = field(default_factory=dict)
     recovery: list[Recovery] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)

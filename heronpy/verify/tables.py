@@ -138,7 +138,7 @@ _FALL_MAX = 0.05
 
 
 def _figures(documents: Sequence[Document]) -> list[str]:
-    """Times against what is promised."""
+    """Measured times against the promised ones."""
     rows: list[list[object]] = []
     for what, faults, words, bound in _TARGETS:
         chosen = [one for one in documents if one["fault"] in faults]
