@@ -309,8 +309,8 @@ def faults_page() -> str:
         "# Faults",
         "",
         NOTE,
-        "The numbers by which comments, tests and the [fault report](../fault-report.md) name a fault. `heron verify run --fault"
-        " F01` does one to a running topology; see [Prove it](../howto/verify.md).",
+        "The fault numbers in comments, tests and the [fault report](../fault-report.md). `heron verify run --fault"
+        " F01` injects one into a running topology; see [Prove it](../howto/verify.md).",
         "",
         "| fault | what happens | done by |",
         "|---|---|---|",

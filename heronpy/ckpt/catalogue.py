@@ -1,8 +1,8 @@
-"""Which checkpoints there are on disk, and whether they are whole: for people and before a restore.
+"""Lists the checkpoints on disk and checks that they are complete: for users, and before a restore.
 
-Works on folders alone, so it answers for topologies that are gone, for copies and for trees that were
-moved. A checkpoint exists when its metadata can be read; one whose metadata is there but cannot
-be read is listed with its damage. Nothing here changes a file.
+Works on folders alone, so it also covers topologies that are gone, copies and moved trees. A checkpoint
+exists when its metadata can be read; if the metadata is there but unreadable, the checkpoint is listed with
+its damage. Nothing here changes a file.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Found:
     """A checkpoint on disk."""
 
     folder: Path
-    """Of the topology instance that wrote it."""
+    """Id of the topology instance that wrote it."""
     checkpoint: int
     metadata: ckpt.Metadata | None
     damage: list[str] = field(default_factory=list)
-    """What is wrong with it, a sentence for each file."""
+    """The damage, one sentence per file."""
 
     @property
     def location(self) -> str:
@@ -57,18 +57,18 @@ class Found:
 
     @property
     def name(self) -> str:
-        """How it is called in a sentence."""
+        """Its name in a sentence."""
         return f"{'savepoint' if self.kind == 'savepoint' else 'checkpoint'} {self.checkpoint} in {self.folder}"
 
 
 def folders_of(roots: Iterable[Path], topology: str) -> Iterator[Path]:
-    """Folders of the instances of a topology in the stores, also of those that are gone."""
+    """Folders of all instances of a topology in the stores, dead ones included."""
     for root in roots:
         if root.is_dir():
             yield from (
                 entry.absolute()
                 for entry in sorted(root.iterdir())
-                # An instance's id begins with the topology's name; its metadata has the last word.
+                # An instance's id begins with the topology's name; only its metadata is certain.
                 if entry.name.startswith(topology) and entry.is_dir()
             )
 
@@ -80,7 +80,7 @@ def of_topology(roots: Iterable[Path], topology: str) -> list[Found]:
         mine = [item for item in in_folder(folder) if _belongs(item, topology)]
         if mine:
             instances.append(mine)
-    # Wall time orders instances only: within one the ids count up whatever the clock does (F27).
+    # Wall time only orders instances; within one, the ids grow whatever the clock does (F27).
     instances.sort(key=_last_taken, reverse=True)
     return [item for mine in instances for item in mine]
 
@@ -104,10 +104,10 @@ def read(folder: Path, number: int) -> Found:
 
 
 def at_path(path: Path, topology: str = "") -> list[Found]:
-    """The checkpoints that a path stands for, newest first.
+    """The checkpoints that a path names, newest first.
 
-    It may be a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica, of
-    which the instances of `topology` are taken.
+    The path is a checkpoint's folder (or its metadata), the folder of an instance, or a store or replica; of the
+    latter, only the instances of `topology`.
     """
     path = path.expanduser().absolute()
     if path.name == METADATA and path.is_file():
@@ -130,7 +130,7 @@ def in_store(path: Path) -> list[Found]:
 
 
 def missing_files(found: Found) -> list[str]:
-    """A sentence for each file that is absent or has another size; cheap, and enough before a restore."""
+    """One sentence per file that is missing or has another size; cheap, and enough before a restore."""
     if found.metadata is None:
         return list(found.damage)
     store, wrong = CheckpointStore(found.folder), []
@@ -149,7 +149,7 @@ def missing_files(found: Found) -> list[str]:
 
 
 def misfits(location: str, packing: plan.PackingPlan, key_groups: int) -> list[str]:
-    """Why a checkpoint cannot be restored into a topology that is packed so: it is damaged, or does not fit."""
+    """Why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}
     for found in at_path(Path(location)):
@@ -162,7 +162,7 @@ def misfits(location: str, packing: plan.PackingPlan, key_groups: int) -> list[s
 
 
 def verify(found: Found) -> list[str]:
-    """A sentence for each file that is absent or changed; reads every byte and compares it with its hash (F23)."""
+    """One sentence per missing or changed file; reads every byte and compares the hashes (F23)."""
     if found.metadata is None:
         return list(found.damage)
     store, wrong = CheckpointStore(found.folder), []
@@ -175,7 +175,7 @@ def verify(found: Found) -> list[str]:
 
 
 def roots_of(settings: Iterable[CheckpointSettings]) -> list[Path]:
-    """The stores of all these settings, each once."""
+    """The distinct stores of all these settings."""
     return list(dict.fromkeys(root for item in settings for root in store_roots(item)))
 
 

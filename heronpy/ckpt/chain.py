@@ -1,13 +1,13 @@
-"""Which segments make up one keyed state from checkpoint to checkpoint. Pure.
+"""The segments that make up one keyed state from checkpoint to checkpoint. Pure.
 
-A chain is a base and the deltas since. A checkpoint writes what changed since the last *complete* one:
-what captures that came to nothing had taken is written again. When the changes since the base
-outweigh a share of the state, a new base is written. Deltas are merged in steps of `FAN`, so that a chain
-stays short and no change is written more than a few times.
+A chain is a base and the deltas since. A checkpoint writes the changes since the last *complete* one,
+including those of failed captures. When the changes since the base exceed a share of the state, a new base is
+written. Deltas are merged in steps of `FAN`, so that a chain stays short and no change is written more than a
+few times.
 
-Invariants: what is written for a checkpoint is right whichever of the captures before it turn out to be
-complete, because its links build on the last one *known* to be complete; a savepoint is a checkpoint
-like any other here.
+Invariants: the segments of a checkpoint are correct whichever of the earlier captures turn out to be
+complete, because its links build on the last one *known* to be complete; a savepoint is treated like any other
+checkpoint.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from heronpy.proto.checkpoint_pb2 import Segment
 
 Keys = tuple[set[Any], ...]
 
-#: So many deltas of a level become one of the next level.
+#: Number of deltas of one level that are merged into one of the next level.
 FAN: Final = 16
-#: Captures that came to nothing before their keys are joined.
+#: Maximum of failed captures before their keys are joined.
 _LOOSE_MAX: Final = 8
 
 
@@ -32,12 +32,12 @@ class Link:
 
     segments: list[Segment]
     keys: Keys | None
-    """What a delta may hold; None for a base."""
+    """The keys that a delta may hold; None for a base."""
     level: int = 0
 
     @property
     def entries(self) -> int:
-        """So many keys changed in this delta."""
+        """Number of keys changed in this delta."""
         return 0 if self.keys is None else sum(segment.entries for segment in self.segments)
 
 
@@ -52,12 +52,12 @@ class Plan:
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments that the checkpoint takes over."""
+        """The segments that the checkpoint reuses."""
         return [segment for link in self.kept for segment in link.segments]
 
     @property
     def entries(self) -> int:
-        """At most so many keys are written as a delta."""
+        """Maximum number of keys written as a delta."""
         return sum(map(len, self.keys or ()))
 
 
@@ -77,9 +77,9 @@ class Chain:
     _pending: dict[int, _Pending] = field(default_factory=dict)
 
     def plan(self, checkpoint: int, changed: set[Any], held: int, compact_ratio: float, small: bool) -> Plan:
-        """What to write for a checkpoint, now that `changed` are the keys since the last capture.
+        """What to write for a checkpoint; `changed` are the keys changed since the last capture.
 
-        `held` is the number of keys; `small` says that a base costs next to nothing.
+        `held` is the number of keys; `small` means that a base costs next to nothing.
         """
         loose = tuple(keys for pending in self._pending.values() for keys in pending.changed)
         keys = (*loose, changed) if changed else loose
@@ -104,7 +104,7 @@ class Chain:
         return Plan(kept, keys, level)
 
     def persisted(self, checkpoint: int, segments: list[Segment]) -> None:
-        """The checkpoint names these segments for this state, the ones taken over first."""
+        """The checkpoint names these segments for this state, reused ones first."""
         pending = self._pending.get(checkpoint)
         if pending is None or pending.plan is None:
             return
@@ -122,11 +122,11 @@ class Chain:
         if pending is None or pending.links is None:
             return
         self.links = pending.links
-        # What later captures took stays pending; theirs are planned on older links and remain right.
+        # Keys of later captures stay pending; their plans build on older links and remain correct.
         self._pending = {number: item for number, item in self._pending.items() if number > checkpoint}
 
     def aborted(self, checkpoint: int) -> None:
-        """The next checkpoint writes what this one took, too."""
+        """The next checkpoint also writes the keys that this one took."""
         pending = self._pending.get(checkpoint)
         if pending is None:
             return
@@ -140,14 +140,14 @@ class Chain:
 
     @classmethod
     def restored(cls, base: Iterable[Segment], deltas: Iterable[tuple[Segment, set[Any]]]) -> Chain:
-        """The chain of a checkpoint that was read."""
+        """The chain of a restored checkpoint."""
         links = [Link(list(base), None)]
         links += [Link([segment], (keys,)) for segment, keys in deltas]
         return cls(links)
 
 
 def _run(links: list[Link], level: int) -> int:
-    """How many links at the end are deltas of this level."""
+    """Number of links at the end that are deltas of this level."""
     count = 0
     for link in reversed(links):
         if link.keys is None or link.level != level:

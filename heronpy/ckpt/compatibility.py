@@ -1,9 +1,8 @@
-"""Whether a checkpoint can be restored into a topology: pure, asked before anything starts or stops (F33).
+"""Decides whether a checkpoint can be restored into a topology, before anything starts or stops (F33). Pure.
 
-A checkpoint fits when every component that has state in it still exists, when keyed state is divided
-into as many key groups as before, and when a component whose state belongs to single tasks (a plain
-State, or tuples that were on their way) has as many tasks as before. A component that the checkpoint
-does not know starts empty.
+A checkpoint fits if every component with state in it still exists, the number of key groups is the same,
+and a component whose state belongs to single tasks (a plain State, or tuples in flight) has the same number
+of tasks. A component that is not in the checkpoint starts empty.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from heronpy.proto import checkpoint_pb2 as ckpt
 
 @dataclass(slots=True)
 class ComponentState:
-    """What a checkpoint holds of one component."""
+    """The state of one component in a checkpoint."""
 
     tasks: int = 0
     plain: bool = False
@@ -28,7 +27,7 @@ class ComponentState:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is lost with it."""
+        """Whether dropping it loses nothing."""
         return not (self.plain or self.keyed or self.channel_tuples)
 
 
@@ -55,7 +54,7 @@ def problems(
     key_groups: int,
     allow_dropped: bool = False,
 ) -> list[str]:
-    """One sentence for each reason why the checkpoint does not fit a topology of this parallelism."""
+    """One sentence per reason why the checkpoint does not fit a topology with this parallelism."""
     found = []
     number = metadata.checkpoint
     states = component_states(metadata)
@@ -80,7 +79,7 @@ def problems(
             )
         elif state.channel_tuples:
             found.append(
-                f"component '{component}' has {state.channel_tuples} tuples under way to {before} tasks in"
+                f"component '{component}' has {state.channel_tuples} tuples in flight to {before} tasks in"
                 f" checkpoint {number} and cannot be restored with {tasks};"
                 " keep its parallelism, or restore a savepoint"
             )
@@ -94,6 +93,6 @@ def problems(
 
 
 def starting_empty(metadata: ckpt.Metadata, parallelism: Mapping[str, int]) -> list[str]:
-    """Components of the topology that the checkpoint knows nothing of."""
+    """Components of the topology that are not in the checkpoint."""
     known = set(metadata.parallelism) | {task.component for task in metadata.tasks}
     return [component for component in parallelism if component not in known]

@@ -1,4 +1,4 @@
-"""The plain State of a component, as bytes: whole, so that objects which share parts still share them. Pure."""
+"""Encodes the plain State of a component as a whole, so that objects which share parts still share them. Pure."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Copies complete checkpoints of a running topology to a second store, file by file.
 
-A copy takes what the target does not have yet, metadata last, so that half a copy is no checkpoint;
-what no checkpoint of the target names any more is removed afterwards, beside the next copy. A copy
-that fails is not tried again, because the next checkpoint matters more; a removal that fails is
-made up for by the next sweep.
+A copy transfers what the target does not have yet, metadata last, so that half a copy is not a checkpoint;
+files that no checkpoint of the target names any more are removed during the next copy. A failed copy
+is not retried, because the next checkpoint matters more; the next sweep makes up for a failed removal.
 
 Invariants: once one checkpoint has been copied, the target restores to some complete checkpoint at every
 moment; a file of the target that a checkpoint there names is never removed.
@@ -29,11 +28,11 @@ from heronpy.storage.checkpoints import (
 
 log = logging.getLogger("heronpy.ckpt")
 
-#: Files that are copied at once.
+#: Number of files copied in parallel.
 THREADS = 4
-#: Metadata that is kept in memory instead of being read again.
+#: Number of metadata files cached in memory.
 CACHED_MAX = 64
-#: The target is swept after so many copies, and after a removal that failed.
+#: The target is swept after this number of copies, and after a failed removal.
 SWEEP_EVERY = 50
 
 
@@ -87,11 +86,11 @@ class Replicator:
         """The newest checkpoint that the target has whole."""
 
     def follow(self, records: Sequence[CheckpointRecord]) -> int | None:
-        """Copy the newest checkpoint of the log, or else a savepoint that is missing; its id, None for nothing.
+        """Copy the newest checkpoint of the log, or else a missing savepoint; its id, None for nothing.
 
-        Called again until it returns None, each time with the log as it is then: whatever was missed
-        meanwhile is older and of no interest. A checkpoint that is damaged at its source is not copied,
-        but a copy of it stays as long as its record: it may be sound.
+        Call it with the current log until it returns None: checkpoints missed meanwhile are older and do not
+        matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
+        long as its record: it may be intact.
         """
         sound = [record for record in records if not record.damaged]
         wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]
@@ -107,7 +106,7 @@ class Replicator:
         number = missing[-1]
         self._tried.add(number)
         if self._cleaning is not None and number < max(there, default=0):
-            # A removal leaves alone only what is newer than all that is there.
+            # A removal only spares what is newer than everything in the target.
             wait((self._cleaning,))
         record = next(record for record in sound if record.checkpoint == number)
         if self._copy(record, there):
@@ -115,11 +114,11 @@ class Replicator:
         return number
 
     def retry(self) -> None:
-        """Nothing newer has come for a while: what could not be copied may be tried once more."""
+        """Nothing newer has come for a while: retry failed copies once."""
         self._tried.clear()
 
     def finish(self, records: Sequence[CheckpointRecord]) -> None:
-        """Nothing more is copied: remove all that should have gone."""
+        """Nothing more is copied: finish all pending removals."""
         if self._cleaning is not None:
             wait((self._cleaning,))
         self._clean({record.checkpoint for record in records}, sweep=True)
@@ -146,7 +145,7 @@ class Replicator:
 
     def _copy_files(self, number: int, sets: Sets, source: CheckpointStore) -> bool:
         self._target.pin(number, [ref for ref in sets.skip if ref.path.startswith("shared/")])
-        # Pinned they stay; but the removal of older checkpoints may have been faster than the pin.
+        # Pinned files stay; but a removal of older checkpoints may have been faster than the pin.
         wanted = [*sets.copy, *(ref for ref in sets.skip if not self._target.has(ref))]
         copies = [self._copiers.submit(self._copy_file, number, ref, source) for ref in wanted]
         done, rest = wait(copies, return_when=FIRST_EXCEPTION)
@@ -159,11 +158,11 @@ class Replicator:
         return error is None
 
     def give_up(self) -> None:
-        """From any thread or signal handler: begin no further file."""
+        """From any thread or signal handler: start no further file."""
         self._given_up = True
 
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
-        """One file, checked against its checksum on the way."""
+        """Copy one file and verify its checksum."""
         if self._given_up:
             raise StoreError("The copy was given up because the replicator stops.")
         self._target.copy(number, ref, source)
@@ -171,7 +170,7 @@ class Replicator:
         self.counts.bytes += ref.bytes
 
     def _failed(self, number: int, error: BaseException) -> None:
-        """Its source may have gone meanwhile, which is no fault; the next checkpoint is copied instead."""
+        """The source may be gone meanwhile, which is not an error; the next checkpoint is copied instead."""
         self.counts.failed += 1
         log.warning("checkpoint %d was not copied, the next one will be: %s", number, error)
 
@@ -194,13 +193,13 @@ class Replicator:
             self._cache.pop(next(iter(self._cache)))
 
     def _clean(self, keep: set[int], sweep: bool) -> None:
-        """Remove what is not kept, beside the next copy; one removal at a time, what it misses is for the next."""
+        """Remove what is not kept, during the next copy; one removal at a time, the next one takes what it misses."""
         if self._cleaning is not None and not self._cleaning.done():
             return
         there = set(self._target.checkpoints())
         kept, dropped = self._known(sorted(there & keep)), self._known(sorted(there - keep))
         if len(kept) < len(there & keep) or not kept:
-            return  # nobody can tell what an unreadable one needs; and something must stay
+            return  # an unreadable one may need any file; and something must stay
         self._cleaning = self._cleaner.submit(self._remove, kept, dropped, sweep)
 
     def _remove(self, kept: list[Metadata], dropped: list[Metadata], sweep: bool) -> None:
@@ -215,6 +214,6 @@ class Replicator:
             log.warning("the copy holds files that should have gone, the next sweep removes them: %s", error)
 
     def close(self) -> None:
-        """Finish the removal that runs; no copy runs now."""
+        """Finish the running removal; no copy runs now."""
         self._copiers.shutdown(cancel_futures=True)
         self._cleaner.shutdown()

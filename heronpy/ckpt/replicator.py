@@ -1,9 +1,9 @@
 """`python -m heronpy.ckpt.replicator --launch F --epoch E`: copies one topology's checkpoints to a second store.
 
-A process of its own in container 0, never in the way of the data: it follows the record of complete
+A separate process in container 0, never in the way of the data: it follows the record of complete
 checkpoints in the state manager and copies files from store to store (replication.py). It may die, hang or
-lag behind at any time without anybody noticing but those who look at its metrics; its next incarnation goes
-on from what the replica holds. Runs only when `heron.checkpoint.replica` is set.
+lag behind at any time; only its metrics show it. Its next incarnation continues from what the replica holds.
+Runs only if `heron.checkpoint.replica` is set.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from heronpy.storage.store_limits import StoreLimits
 log = logging.getLogger("heronpy.ckpt")
 
 PROCESS = "checkpoint-replicator"
-#: The record is read again after this, also when no watch told of a change.
+#: The record is read again after this, even without a notification.
 LOOK_S = 1.0
-#: A copy that failed is tried again after this, when no newer checkpoint has come.
+#: A failed copy is retried after this if no newer checkpoint has come.
 RETRY_S = 30.0
 
 
 class ReplicaReports:
-    """Metrics to the executor of container 0, one way, never waiting."""
+    """Sends metrics to the executor of container 0, one way, without waiting."""
 
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
@@ -99,7 +99,7 @@ class ReplicaService:
         self.replicator = Replicator(target, settings.replica_threads)
 
     def run(self) -> None:
-        """Copy what comes."""
+        """Copy checkpoints until stopped."""
         watch = self._state.watch(paths.checkpoints(self._launch.topology), lambda _: self._changed.set())
         try:
             while not self.stop.is_set():
@@ -114,13 +114,13 @@ class ReplicaService:
             self.replicator.close()
 
     def ask_to_stop(self) -> None:
-        """End soon: the copy under way is given up, and nobody sees half of it."""
+        """End soon: the copy in progress is given up and stays invisible."""
         self.stop.set()
         self._changed.set()
         self.replicator.give_up()
 
     def _turn(self) -> bool:
-        """One copy; False when there is nothing to do."""
+        """Make one copy; False if there is nothing to do."""
         records = self._records()
         if records is None:
             return False
@@ -142,7 +142,7 @@ class ReplicaService:
         except (StateError, DecodeError) as error:
             log.warning("the record of checkpoints cannot be read, trying again: %s", error)
             return None
-        # A topology of the same name that came after this one has its own replicator.
+        # A later topology of the same name has its own replicator.
         if content is None or content.topology_id not in ("", self._launch.topology_id):
             return None
         return list(content.complete)

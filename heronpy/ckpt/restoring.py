@@ -1,8 +1,8 @@
-"""Reading one task's state out of a checkpoint, also when its component has another number of tasks now.
+"""Reads one task's state from a checkpoint, even if its component now has another number of tasks.
 
-With as many tasks as before a task reads what the task of its index wrote. Otherwise it reads every
-segment of keyed state that overlaps its key groups, and keeps what is its own; a plain State, and tuples
-that were under way, belong to single tasks and cannot be divided.
+With the same number of tasks, a task reads what the task of its index wrote. Otherwise it reads every
+segment of keyed state that overlaps its key groups, and keeps its own keys; a plain State, and tuples
+in flight, belong to single tasks and cannot be divided.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Loader:
             )
         if any(task.channel_file.path for task in self._tasks):
             raise TopologyError(
-                f"component {owner.component} has tuples under way to {before} tasks in checkpoint {self._number} and"
+                f"component {owner.component} has tuples in flight to {before} tasks in checkpoint {self._number} and"
                 f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint."
             )
 
@@ -73,7 +73,7 @@ class Loader:
         return self._tasks if self.mine is None else [self.mine]
 
     def keyed(self, name: str, state: KeyedState) -> tuple[list[Segment], Deltas]:
-        """Fill a keyed state with the task's own keys; the segments: bases, and deltas with their keys."""
+        """Fill a keyed state with the task's own keys; returns its segments: bases, and deltas with their keys."""
         base: list[Segment] = []
         deltas: Deltas = []
         for task in self._sources():
@@ -104,7 +104,7 @@ class Loader:
         return kind, keys
 
     def channel(self) -> list[bytes]:
-        """The frames that were under way to the task."""
+        """The frames in flight to the task."""
         task = self.mine
         if task is None or not task.channel_file.path:
             return []
@@ -114,7 +114,7 @@ class Loader:
         return frames
 
     def _guarded(self, what: str, read: Any) -> Any:
-        """Read; what goes wrong besides damaged files comes out in one sentence."""
+        """Read; turn any error except damaged files into one sentence."""
         owner = self._owner
         try:
             return read()

@@ -1,9 +1,9 @@
 """Segments: immutable pieces of keyed state, as bytes. Pure.
 
 A base segment holds all keys of a range of key groups; a delta segment holds the keys that changed since
-the segments before it, deletions included. Content: format, kind, number of entries, key group of each
-entry, one byte for each entry that tells a deletion, when each entry expires, then keys, then values; all
-in the value codec of heronpy/wire, so that every value comes back exactly as it was.
+the previous segments, deletions included. Content: format, kind, number of entries, the key groups of
+all entries, a byte per entry that marks a deletion, the expiries, the keys, the values; in the value codec of
+heronpy/wire, so that every value comes back unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.wire.codec import MSGPACK, encode, freeze, size_of
 FORMAT: Final = 1
 BASE: Final = 0
 DELTA: Final = 1
-#: A segment is closed when it is this large; one key group is never divided.
+#: A segment is closed at this size; a key group is never divided.
 SEGMENT_BYTES: Final = 4 << 20
 
 
@@ -41,9 +41,9 @@ class Entry:
     group: int
     key: Any
     value: Any
-    """ABSENT when the segment deletes the key."""
+    """ABSENT if the segment deletes the key."""
     expires: float
-    """Wall time; 0 when it does not."""
+    """Wall time; 0 for never."""
 
 
 def encode_segments(
@@ -56,8 +56,8 @@ def encode_segments(
 ) -> Iterator[Part]:
     """Encode the keys, ordered by key group, in segments of about `segment_bytes`.
 
-    `entry_of` gives the frozen value (see heronpy/wire) of a key and when it expires. A base leaves out
-    keys that are absent; a delta names them as deleted.
+    `entry_of` returns the frozen value (see heronpy/wire) of a key and its expiry. A base omits
+    absent keys; a delta marks them as deleted.
     """
     groups = [group_of(key) for key in keys]
     batch: list[tuple[int, Any, Any, float]] = []

@@ -1,13 +1,12 @@
-"""The state of one task, from restore to capture to checkpoint: what an instance works with.
+"""The state of one task, from restore to capture to checkpoint, as an instance uses it.
 
-`capture` is the part that holds the task up: it fixes what belongs to the checkpoint without copying it.
+`capture` is the part that blocks the task: it fixes what belongs to the checkpoint without copying it.
 `Capture.persist` encodes and writes, in a thread or in a forked child, and returns the TaskSnapshot; the
-parent takes note of it with `persisted`, and of the fate of the checkpoint with `completed` or `aborted`.
+parent records it with `persisted`, and the outcome of the checkpoint with `completed` or `aborted`.
 Keyed state is written incrementally (chain.py), a plain State whole.
 
-Invariants: files of another topology instance are never named in a snapshot, also not those of
-another parallelism: what follows such a restore is written in full. A capture that was superseded by a
-newer one never yields a snapshot.
+Invariants: a snapshot never names files of another topology instance or of another parallelism: after such a
+restore everything is written in full. A capture superseded by a newer one never yields a snapshot.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from heronpy.storage.checkpoints import CheckpointStore, StoreError, open_locati
 from heronpy.storage.stores import Stores
 from heronpy.wire.codec import encode
 
-#: Bytes of an entry of which nothing is known yet.
+#: Assumed bytes of an entry before any was measured.
 _ENTRY_BYTES: Final = 64.0
 
 
 class CheckpointSuperseded(HeronError):
-    """The task has been captured for a newer checkpoint meanwhile; nothing comes of this one."""
+    """The task has since been captured for a newer checkpoint; this one is dropped."""
 
 
 class TaskState:
-    """Everything that a task wants to keep."""
+    """All saved state of a task."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class TaskState:
         self.owner = KeyOwner(component, index, parallelism, settings.key_groups, grouping_width)
         self.plain = HashMapState()
         self.restored: TaskSnapshot | None = None
-        """What this task itself had in the restored checkpoint; None when there is none or it was re-scaled."""
+        """This task's own part of the restored checkpoint; None if there is none or it was rescaled."""
         self._keyed = KeyedStates(self.owner, allow_pickle)
         self._chains: dict[str, Chain] = {}
         self._entry_bytes: dict[str, float] = {}
@@ -74,16 +73,16 @@ class TaskState:
         self._capture: Capture | None = None
 
     def keyed(self, name: str, ttl_s: float | None = None) -> KeyedState:
-        """The keyed state of this name, with what was restored."""
+        """The keyed state of this name, with its restored content."""
         return self._keyed(name, ttl_s)
 
     # ---- restore ------------------------------------------------------------------------------
 
     def restore(self, location: str, attempt: int) -> list[bytes]:
-        """Load the state of a checkpoint ("": begin empty) before user code sees it.
+        """Load the state of a checkpoint ("": start empty) before user code sees it.
 
-        Returns the frames that were under way to this task, as they came. Raises DamagedFileError for a
-        file that is not what was written.
+        Returns the frames in flight to this task, as they came. Raises DamagedFileError for a
+        file that differs from what was written.
         """
         self.attempt = attempt
         if not location:
@@ -108,7 +107,7 @@ class TaskState:
     # ---- capture ------------------------------------------------------------------------------
 
     def capture(self, checkpoint: int) -> Capture:
-        """Fix what belongs to the checkpoint, between two tuples; takes milliseconds however much it is."""
+        """Fix what belongs to the checkpoint, between two tuples; takes milliseconds whatever the size."""
         if self._capture is not None:
             self._capture.cancel()
         self._follow_store()
@@ -128,7 +127,7 @@ class TaskState:
         return capture
 
     def _sound_chain(self, name: str) -> Chain:
-        """A file of the chain that went bad would spoil every later checkpoint: then all is written anew (F23)."""
+        """The chain, or a new one if a file of it is damaged: that would spoil every later checkpoint (F23)."""
         chain = self._chains.setdefault(name, Chain())
         files = (s.file for link in chain.links or () for s in link.segments if s.file.path)
         if not all(map(self.store.has, files)):
@@ -136,14 +135,14 @@ class TaskState:
         return chain
 
     def _follow_store(self) -> None:
-        """The topology may have moved to another store: no file of the old one is named there."""
+        """After a move of the topology to another store, name no file of the old one."""
         store = self.stores.store
         if store is not self.store:
             self.store = store
             self._chains = {name: Chain() for name in self._chains}
 
     def write_channel(self, checkpoint: int, snapshot: TaskSnapshot, frames: list[bytes], tuples: int) -> None:
-        """Add to a snapshot what was under way to the task (unaligned checkpoints)."""
+        """Add the frames in flight to the task to a snapshot (unaligned checkpoints)."""
         data = encode(list(frames))
         before = self.store.bytes_written
         name = f"task-{self.task_id}-channel-{self.attempt}"
@@ -198,13 +197,13 @@ class Piece:
 
 @dataclass(slots=True)
 class Capture:
-    """What a checkpoint takes from a task, fixed but not yet written."""
+    """The content of a task's part of a checkpoint, fixed but not yet written."""
 
     task: TaskState
     checkpoint: int
     pieces: list[Piece]
     plain_bytes: int
-    """Size of the plain State last time."""
+    """Size of the plain State in the previous checkpoint."""
     store: CheckpointStore
     _plain: bytes | None = None
     _cancelled: bool = False
@@ -212,32 +211,32 @@ class Capture:
 
     @property
     def estimate_bytes(self) -> int:
-        """About how much `persist` encodes."""
+        """Approximate number of bytes that `persist` encodes."""
         return self.plain_bytes + sum(piece.estimate_bytes for piece in self.pieces)
 
     @property
     def needs_fork(self) -> bool:
-        """The plain State is large and not encoded yet: `persist` must run in a fork, or `settle` come first."""
+        """The plain State is large and not encoded yet: `persist` must run in a fork, or after `settle`."""
         return self._plain is None and self.plain_bytes > self.task.settings.fork_above_bytes
 
     def settle(self) -> None:
-        """Encode, in the task's thread, what cannot be read beside the running task."""
+        """Encode, in the task's thread, what cannot be read while the task runs."""
         if self._plain is None:
             self._plain = encode_plain(self.task.plain, self.task.allow_pickle, self.task.component)
 
     def forked(self) -> None:
-        """A child has its own copy of everything now, so the task need not put old values aside any more."""
+        """The forked child has its own copy, so the task no longer needs to keep old values."""
         for piece in self.pieces:
             if piece.cut is not None:
                 piece.state.end_cut(piece.cut)
 
     def cancel(self) -> None:
-        """A `persist` that still runs yields nothing any more."""
+        """Make a running `persist` yield nothing."""
         self._cancelled = True
         self.forked()
 
     def persist(self) -> TaskSnapshot:
-        """Encode and write; the part of the checkpoint that is this task's."""
+        """Encode and write; returns this task's part of the checkpoint."""
         try:
             return self._persist()
         except StoreError:
@@ -279,7 +278,7 @@ class Capture:
         return snapshot
 
     def _persist_piece(self, piece: Piece, snapshot: TaskSnapshot, room: int) -> int:
-        """Write one keyed state; returns the room that is left for inline content."""
+        """Write one keyed state; returns the remaining room for inline content."""
         task, plan = self.task, piece.plan
         record = KeyedRecord(name=piece.state.name, segments=plan.segments, keys=piece.held)
         self.store.pin(self.checkpoint, [s.file for s in plan.segments if s.file.path])

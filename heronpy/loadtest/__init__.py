@@ -1,1 +1,1 @@
-"""Load tests: named profiles run against real topologies, measured from outside and from within."""
+"""Load tests: named profiles run against real topologies, measured from outside and inside."""

@@ -1,8 +1,8 @@
-"""How fast this machine is just now: a fixed loop of pure Python, and how even its speed is.
+"""The current speed of this machine, and its variation, from a fixed loop of pure Python.
 
-CPU figures of a shared machine swing with its neighbours (caches, hyperthreads, clock). The loop is the
-counting that the word counts do per record, so CPU per million tuples divided by the loop's own is a
-figure that machines can be compared by.
+CPU figures of a shared machine vary with its other users (caches, hyperthreads, clock). The loop is the
+counting that the word counts do per record, so CPU per million tuples divided by the loop's CPU is
+comparable between machines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.loadtest.vocabulary import word_list
 
 RECORDS = 1_000_000
 ROUNDS = 5
-#: Slower than the best calibration by more than this part, or this much of a core used by others: noisy.
+#: Noisy: slower than the best calibration by more than this share, or other processes use this much of a core.
 SPREAD_MAX = 0.10
 OTHERS_MAX = 0.25
 
@@ -52,7 +52,7 @@ def calibrate(rounds: int = ROUNDS) -> Calibration:
 
 
 def verdict(calibrations: list[Calibration], others_cores: list[float]) -> dict[str, Any]:
-    """How even the machine was, as results hold it."""
+    """The noise of the machine, for the result document."""
     best = min(item.best_s for item in calibrations)
     spread = max(item.median_s for item in calibrations) / best - 1
     others = max(others_cores, default=0.0)

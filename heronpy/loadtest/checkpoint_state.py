@@ -1,7 +1,7 @@
-"""What checkpoints of large state cost a task: how long it is held up, and how much is uploaded.
+"""The cost of checkpoints of large state: how long a task is blocked, and how much is uploaded.
 
-One task's keyed state is filled, then captured as an instance does it: the cut, and the fork of the child
-that writes, hold the task up; the child encodes and writes while the task goes on. Three checkpoints of
+One task's keyed state is filled, then captured as an instance does it: the capture, and the fork of the writing
+child, block the task; the child encodes and writes while the task continues. Three checkpoints of
 1 % changes follow, with a savepoint between them. No other process takes part.
 """
 
@@ -31,7 +31,7 @@ from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, 
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore
 
-#: What a task may be held up with a million keys, and what 1 % of change may upload.
+#: Limits: blocking of a task with a million keys, and upload after a change of 1 %.
 PAUSE_MAX_S, UPLOAD_MAX = 0.05, 0.03
 _COMPONENT: Final = "state"
 
@@ -42,7 +42,7 @@ class Measured:
 
     pause_s: float
     pause_cpu_s: float
-    """Of it, what the task itself did: the rest is other processes' on a busy machine."""
+    """The task's own CPU time in it; the rest is due to other processes on a busy machine."""
     write_s: float
     uploaded: int
     total: int
@@ -146,7 +146,7 @@ def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measure
     """A checkpoint of one task, written by a forked child as an instance does it."""
     read, write = os.pipe()
     parent = os.getpid()
-    # As in a task, whose collector runs seldom: a collection by chance is not the checkpoint's cost.
+    # As in a task, whose collector runs rarely: an accidental collection is not a cost of the checkpoint.
     gc.collect()
     began, began_cpu = time.perf_counter(), time.thread_time()
     capture = task.capture(number)

@@ -1,4 +1,4 @@
-"""Whether a run was right: exact counts, and what its profile promises besides (pure but for Spark's table)."""
+"""Checks of a run: exact counts, and the other promises of its profile (pure except for Spark's table)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from heronpy.loadtest.watch import Watch
 RATE_HELD = 0.99
 CAPACITY_HELD = 0.95
 RESUME_MAX_S = 1.0
-#: Backpressure begins at most this often.
+#: Maximum rate of backpressure announcements.
 TOGGLES_MAX_PER_S = 1.0
-#: After a stall this part of the throughput before it must be back within this time.
+#: After a stall this share of the earlier throughput must be back within this time.
 RECOVERED, RECOVERED_MAX_S = 0.9, 2.0
-#: Growth of memory that counts as flat: so much, and this part of what there was.
+#: Growth of memory that counts as flat: this much, and this share of the initial size.
 FLAT_BYTES, FLAT_PART = 8 << 20, 0.05
 
 
@@ -51,7 +51,7 @@ def checks(load: Load, reports: Reports, seen: Watch, growth: Growth | None, out
 
 
 def lost(seen: Watch) -> Check:
-    """Nothing was given up and nobody had to be restarted."""
+    """Nothing was given up and no process restarted."""
     restarts, discarded = seen.restarts(), seen.discarded()
     parts = [f"{discarded:,} tuples were discarded"] if discarded else []
     parts += [f"restarted: {', '.join(restarts)}"] if restarts else []
@@ -59,7 +59,7 @@ def lost(seen: Watch) -> Check:
 
 
 def memory_flat(growth: Growth | None) -> list[Check]:
-    """Bounded buffers: memory does not follow the tuples. Nothing is said about runs too short to tell."""
+    """Bounded buffers: memory does not grow with the tuples. No check for runs too short to tell."""
     if growth is None:
         return []
     text = f"{growth.bytes / 2**20:+.1f} MB in {growth.seconds:.0f} s"
@@ -81,7 +81,7 @@ def _exact(ok: bool, got: int, expected: int, unit: str, replayed: int, detail: 
 
 
 def exact_words(load: Load, reports: Reports, out: Path) -> Check:
-    """Every word has the count that it must have."""
+    """Every word has the right count."""
     p = load.parameters
     messages: Any = word_list(p["distinct"], p["words"], p["zipf"])
     if p["split_bolts"]:
@@ -106,7 +106,7 @@ def exact_words(load: Load, reports: Reports, out: Path) -> Check:
 
 
 def exact_numbers(load: Load, reports: Reports, out: Path) -> Check:
-    """As many tuples as were sent (to each sink), and their numbers add up."""
+    """Each sink got as many tuples as were sent, and their numbers add up."""
     copies = len(reports.sinks) if load.parameters.get("copies") else 1
     expected = reports.sent * copies
     sums = sum(report["tuples"] * (report["tuples"] - 1) // 2 for report in reports.spouts) * copies
@@ -166,7 +166,7 @@ def rate_held(load: Load, reports: Reports) -> Check:
 
 
 def burst(load: Load, reports: Reports) -> Check:
-    """How long after the burst the latency was what it was before it."""
+    """How long after the burst the latency was back to its earlier value."""
     p = load.parameters
     begin = reports.start() + p["burst_at_s"]
     end = begin + p["burst_s"]
@@ -192,7 +192,7 @@ def burst(load: Load, reports: Reports) -> Check:
 
 
 def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
-    """Backpressure names the culprit, starves nobody, holds the memory and ends at once."""
+    """Backpressure names the culprit, starves no task, bounds the memory and ends immediately."""
     sink = reports.sinks[0]
     slow_s = sink["fast_at"] - sink["first_at"]
     capacity = load.parameters["capacity"]
@@ -207,7 +207,7 @@ def slow_bolt(load: Load, reports: Reports, seen: Watch) -> list[Check]:
     ]
     named = {name for look in seen.statuses for name in look.culprits}
     right = bool(named) and all("_slow_" in name for name in named)
-    found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'nobody'}"))
+    found.append(Check("culprit", right, f"named: {', '.join(sorted(named)) or 'no task'}"))
     if not load.rate:
         found.append(_resumed(sink, reports.spouts[0], capacity))
     announced = episodes(seen.statuses)
@@ -241,7 +241,7 @@ def _resumed(sink: dict[str, Any], spout: dict[str, Any], capacity: float) -> Ch
 
 
 def stall(reports: Reports) -> Check:
-    """How long after the stall the sink was at 90 % of its throughput before it."""
+    """How long after the stall the sink was back at 90 % of its earlier throughput."""
     sink = reports.sinks[0]
     stalled_at, resumed_at = sink["stalled_at"], sink["resumed_at"]
     windows = [

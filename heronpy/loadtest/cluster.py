@@ -1,7 +1,7 @@
-"""Topologies of a load test: started and ended by the `heron` command, watched through its own RPC.
+"""Topologies of a load test: started and ended by the `heron` command, watched through RPC.
 
-A load test runs in a HERON_HOME of its own, which is removed afterwards, unless it is told to use the
-user's cluster. Invariant: whatever ends the test, its topologies are killed.
+A load test runs in a temporary HERON_HOME, unless it is told to use the
+user's cluster. Invariant: however the test ends, its topologies are killed.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ POLL_S = 0.02
 
 
 class LoadTestError(HeronError):
-    """A load test cannot be run, or its topology failed; the sentence says which and why."""
+    """A load test cannot run, or its topology failed; the message says which and why."""
 
 
 class Cluster:
-    """Where the topologies of one load test run."""
+    """The cluster for the topologies of one load test."""
 
     def __init__(self, target: str, home: Path, temporary: bool) -> None:
         self.target = target
@@ -63,7 +63,7 @@ class Cluster:
         return self._state
 
     def heron(self, *words: str, timeout_s: float = COMMAND_S) -> str:
-        """Run a `heron` command; its output, or a LoadTestError with what it said."""
+        """Run a `heron` command; returns its output, or raises a LoadTestError with it."""
         environment = {**os.environ, "HERON_HOME": str(self.home)}
         command = [sys.executable, "-m", "heronpy.cli", *words]
         try:
@@ -88,7 +88,7 @@ class Cluster:
 
 @contextmanager
 def cluster(target: str | None = None) -> Iterator[Cluster]:
-    """The user's cluster (HERON_HOME applies), or one that exists only for this load test."""
+    """The user's cluster (HERON_HOME applies), or a temporary one for this load test."""
     if target:
         home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
         made = Cluster(target, home, temporary=False)
@@ -132,7 +132,7 @@ class Topology:
             self._client = None
 
     def ask(self, body: Any, timeout_s: float = 5.0) -> Any:
-        """Ask the topology master; LoadTestError when it cannot answer."""
+        """Ask the topology master; LoadTestError if it cannot answer."""
         client = self._located()
         if client is None:
             raise LoadTestError(f"the topology master of '{self.name}' is not running")
@@ -142,7 +142,7 @@ class Topology:
             raise LoadTestError(str(error)) from None
 
     def status(self) -> control.StatusReply | None:
-        """The present status; None while there is no answer."""
+        """The current status; None while there is no answer."""
         try:
             reply: control.StatusReply = self.ask(control.GetStatus(), 2.0)
             return reply
@@ -165,18 +165,18 @@ class Topology:
         return psutil.Process(plans.SchedulerLocation.FromString(found[0]).pid)
 
     def reports(self) -> list[dict[str, Any]]:
-        """What the tasks have written."""
+        """The reports of the tasks."""
         return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.out.glob("*.json"))]
 
     def exceptions(self) -> str:
-        """The last exceptions of user code, for the message of a failure."""
+        """The last exceptions of user code, for the error message."""
         with suppress(LoadTestError):
             reply = self.ask(control.GetExceptions())
             return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
         return ""
 
     def kill(self) -> float:
-        """End it; the seconds that took."""
+        """Kill it; returns the seconds that took."""
         self.disconnect()
         began = time.monotonic()
         self.cluster.heron("kill", self.cluster.target, self.name, timeout_s=KILL_S)
@@ -185,11 +185,11 @@ class Topology:
 
 @contextmanager
 def submitted(where: Cluster, program: Path, spec: dict[str, Any], *flags: str) -> Iterator[Topology]:
-    """Submit a load topology and kill it in the end; what `spec["out"]` names is made."""
+    """Submit a load topology and kill it in the end; creates the folder `spec["out"]`."""
     out = Path(spec["out"])
     make_folders(out)
     (out / "spec").write_text(json.dumps(spec), encoding="utf-8")
-    # Where a user's program would be: `heron submit` leaves what is installed where it is.
+    # Like a user's program: `heron submit` does not copy installed modules.
     shutil.copy(program, out / program.name)
     made = Topology(where, spec["name"], out)
     where.heron("submit", where.target, *flags, str(out / program.name), "-", "--spec", str(out / "spec"))

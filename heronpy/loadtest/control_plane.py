@@ -1,7 +1,7 @@
-"""The control plane at a size no machine at hand can run: packing and topology master alone (pure code).
+"""The control plane at a size beyond one machine: packing and topology master alone (pure code).
 
-Every container of a made-up topology registers at once with a topology master that has no socket, and then
-sends one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.
+All containers of a simulated topology register concurrently with a topology master that has no socket, and then
+send one round of heartbeats. The figures are CPU and memory of those decisions, without ZeroMQ and disks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.effects import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
 
-#: What 1,000 containers and 10,000 tasks must stay below.
+#: Limits for 1,000 containers and 10,000 tasks.
 PLAN_MAX_S, STORM_MAX_S, MEMORY_MAX_BYTES = 2.0, 5.0, 500 << 20
 
 

@@ -1,7 +1,7 @@
-"""What single features cost: the word count with a feature and without it, in turn, and the ratio of their CPU.
+"""The cost of single features: the CPU of the word count with a feature, relative to that without it.
 
-CPU per word of one run says as much about the machine's other users as about the feature; so every variant
-is compared with the plain runs right before and right after it, and their order is another one in each round.
+CPU per word of one run depends as much on the machine's other users as on the feature; so every variant
+is compared with the plain runs right before and right after it, and the order differs in each round.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Variant:
 
     name: str
     figure: str
-    """Of the summary: the ratio."""
+    """Name of the ratio in the summary."""
     settings: dict[str, str] = field(default_factory=dict)
     mode: str = "ATMOST_ONCE"
     without: bool = False
-    """The plain run has the feature and this one has not."""
+    """The plain run has the feature and this one does not."""
     rate_figure: str = ""
-    """Of the summary: the ratio of words per second."""
+    """Name of the ratio of words per second in the summary."""
 
 
 VARIANTS = (

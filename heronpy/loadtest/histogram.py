@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-#: Bits after the leading one that are kept: 1/128 relative resolution.
+#: Number of bits kept after the leading one: 1/128 relative resolution.
 SUB_BITS = 7
 _SUB = 1 << SUB_BITS
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -46,7 +46,7 @@ class Histogram:
         self.max = 0
 
     def record(self, value: int, times: int = 1) -> None:
-        """Take one value."""
+        """Record one value."""
         value = max(value, 0)
         self._bounds(value, value)
         bucket = bucket_of(value)
@@ -55,12 +55,12 @@ class Histogram:
         self.sum += value * times
 
     def record_many(self, values: Sequence[int]) -> None:
-        """Take many values at once."""
+        """Record many values."""
         if not len(values):
             return
         array = np.maximum(np.asarray(values, dtype=np.int64), 0)
         self._bounds(int(array.min()), int(array.max()))
-        # frexp is exact up to 2**53 ns (104 days); beyond it a value may fall into the bucket beside.
+        # frexp is exact up to 2**53 ns (104 days); beyond that a value may fall into a neighbouring bucket.
         exponent = np.frexp(array.astype(np.float64))[1] - 1
         shift = np.maximum(exponent - SUB_BITS, 0)
         large = array >= _SUB
@@ -75,7 +75,7 @@ class Histogram:
         self.max = max(self.max, high)
 
     def merge(self, other: Histogram) -> None:
-        """Add everything that another histogram holds."""
+        """Add the content of another histogram."""
         if not other.count:
             return
         self._bounds(other.min, other.max)
@@ -85,7 +85,7 @@ class Histogram:
         self.sum += other.sum
 
     def percentile(self, percent: float) -> int:
-        """The smallest value (rounded up by less than 1 %) that so many percent do not exceed."""
+        """The smallest value (rounded up by less than 1 %) that the given percentage does not exceed."""
         if not self.count:
             return 0
         wanted = max(1, -(-self.count * percent // 100))

@@ -1,8 +1,8 @@
-"""From what was seen to figures (pure): the steady window, rates, CPU per million tuples, latencies.
+"""Computes figures from observations (pure): the steady window, rates, CPU per million tuples, latencies.
 
 The steady window lies between the end of the warm-up and the last emit. Counts at its ends are
-interpolated on the tasks' own timelines; CPU is taken at two looks inside the window, and tuples
-between exactly these two. A run that is too short for that is measured as a whole, and says so.
+interpolated on the tasks' own timelines; CPU is taken from two samples inside the window, and tuples
+between exactly these two. A run that is too short for that is measured as a whole, and marked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MS = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time between two looks at the CPU."""
+    """The time between two CPU samples."""
 
     first: CpuLook
     last: CpuLook
@@ -42,7 +42,7 @@ class Reports:
     def __init__(self, reports: Iterable[dict[str, Any]]) -> None:
         self.all = list(reports)
         self.spouts = [report for report in self.all if report["role"] == "spout"]
-        # A topology may end in sinks that are no load sinks: then the spouts count.
+        # A topology may end in other sinks than load sinks: then the spouts count.
         self.sinks = [report for report in self.all if report["role"] == "sink"] or self.spouts
 
     @property
@@ -65,7 +65,7 @@ class Reports:
         return max((report["ended_at"] for report in self.spouts), default=0.0)
 
     def last_arrival(self) -> float:
-        """When the last tuple had been counted, to the precision of a tick."""
+        """When the last tuple had been counted, with the precision of a tick."""
         times = []
         for report in self.sinks:
             final = report["timeline"][-1][1]
@@ -81,7 +81,7 @@ class Reports:
 
 
 def window_of(looks: Sequence[CpuLook], start: float, end: float, warmup_s: float) -> Window:
-    """The steady window, or all that was seen."""
+    """The steady window, or the whole observation."""
     low = start + min(warmup_s, (end - start) / 3)
     inside = [look for look in looks if low <= look.at <= end]
     if len(inside) >= 2 and inside[-1].at - inside[0].at >= STEADY_MIN_S:
@@ -124,7 +124,7 @@ def figures(window: Window, reports: Reports, data_path: set[str]) -> dict[str, 
 
 
 def latency(reports: Reports) -> dict[str, Any]:
-    """End-to-end and ack latencies in milliseconds, as far as tasks measured them."""
+    """End-to-end and ack latencies in milliseconds, if tasks measured them."""
     found: dict[str, Any] = {}
     for key, name in (("latency", "end_to_end"), ("ack_latency", "until_acked")):
         parts = [report[key]["histogram"] for report in reports.all if key in report]
@@ -139,7 +139,7 @@ def latency(reports: Reports) -> dict[str, Any]:
 
 
 def memory_by_role(memory: Sequence[tuple[float, dict[str, Memory]]]) -> dict[str, dict[str, int]]:
-    """The last full look."""
+    """The last full sample."""
     for _, roles in reversed(memory):
         if any(role.uss for role in roles.values()):
             return {
@@ -151,7 +151,7 @@ def memory_by_role(memory: Sequence[tuple[float, dict[str, Memory]]]) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How memory changed over the steady run."""
+    """The change of memory over the steady run."""
 
     bytes: float
     seconds: float
@@ -163,7 +163,7 @@ class Growth:
 def growth_of(
     memory: Sequence[tuple[float, dict[str, Memory]]], start: float, end: float, warmup_s: float
 ) -> Growth | None:
-    """From the first third of the looks to the last third; None when there were too few."""
+    """Growth from the first third of the samples to the last third; None if there are too few."""
     low = start + min(warmup_s, (end - start) / 3)
     looks = [(at, roles) for at, roles in memory if low <= at <= end]
     part = len(looks) // 3
@@ -173,7 +173,7 @@ def growth_of(
     def mean(some: Sequence[tuple[float, dict[str, Memory]]], role: str) -> float:
         return sum(_size(roles.get(role)) for _, roles in some) / len(some)
 
-    # A JVM takes what it was allowed to before it collects.
+    # A JVM uses its whole allowance before it collects.
     roles = sorted({role for _, found in looks for role in found} - {SPARK})
     before = {role: mean(looks[:part], role) for role in roles}
     after = {role: mean(looks[-part:], role) for role in roles}
@@ -183,7 +183,7 @@ def growth_of(
 
 
 def episodes(statuses: Sequence[StatusLook]) -> list[dict[str, Any]]:
-    """Backpressure by culprit, from the looks that saw it to the first that did not."""
+    """Backpressure by culprit, from the first sample that saw it to the first that did not."""
     found: list[dict[str, Any]] = []
     running: dict[str, dict[str, Any]] = {}
     for look in statuses:
@@ -204,7 +204,7 @@ def series(
     statuses: Sequence[StatusLook],
     memory: Sequence[tuple[float, dict[str, Memory]]],
 ) -> dict[str, Any]:
-    """Everything over time, in seconds since the first emit: what the page draws."""
+    """All time series of the page, in seconds since the first emit."""
     zero = reports.start()
     times = np.array([look.at for look in cpu])
     rate = np.diff(reports.counted_at(times)) / np.maximum(np.diff(times), 1e-9) if len(times) > 1 else np.array([])
@@ -240,7 +240,7 @@ def series(
 
 
 def _cores(looks: Sequence[tuple[float, dict[str, float]]]) -> dict[str, list[float]]:
-    """Cores used between two looks each, by name."""
+    """Cores used between consecutive samples, by name."""
     steps = list(itertools.pairwise(looks))
     return {
         name: [

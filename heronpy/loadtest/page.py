@@ -93,7 +93,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
     )
 
 
-#: What the tiles under the headline show, of what the result has; each with the words for people in a hurry.
+#: Figures of the tiles under the headline, if the result has them; each with a short label.
 _KEY_FIGURES = (
     ("rate", "rate"),
     ("latency_p50_ms", "latency, median"),
@@ -111,7 +111,7 @@ _TILES_MAX = 6
 
 
 def _headline(result: dict[str, Any]) -> str:
-    """What was measured, whether it may be believed, and the figures that one looks at first."""
+    """What was measured, whether it is reliable, and the main figures."""
     checks = [check for run in result["runs"] for check in run["checks"]]
     wrong = sorted({check["name"] for check in checks if not check["ok"]})
     runs = len(result["runs"])
@@ -212,7 +212,7 @@ def _plots(run: dict[str, Any], unit: str) -> str:
         )
     if any(queues["pending"]):
         made.append(Lines("Tuples not acked yet", "tuples", queues["t"], {"pending": queues["pending"]}, shaded))
-    # One axis for all: what happened at the same second stands one above the other.
+    # One time axis for all plots, so that simultaneous events line up.
     times = [at for plot in made for at in plot.times]
     made = [replace(plot, span=(min([0.0, *times]), max(times, default=1.0))) for plot in made]
     cards = "".join(
@@ -223,7 +223,7 @@ def _plots(run: dict[str, Any], unit: str) -> str:
 
 
 def _cpu(cpu: dict[str, Any], shaded: list[tuple[float, float]]) -> Lines:
-    """A line per process that did something; per role when there are too many to tell apart."""
+    """A line per busy process; per role if there are too many to distinguish."""
     busy = {name: values for name, values in cpu["processes"].items() if max(values, default=0.0) >= 0.05}
     if len(busy) <= plots.COLOURS:
         return Lines("CPU per process (without idle ones)", "cores", cpu["t"], busy, shaded)

@@ -1,8 +1,8 @@
-"""Line and bar plots as SVG text, made by hand so that a page needs neither a library nor a network (pure).
+"""Line and bar plots as SVG text, written directly so that a page needs neither a library nor a network (pure).
 
 Colours are CSS classes (`s0` ... `s7`, `grid`, `axis`, `shade`), so the page that embeds a plot decides
-how it looks in light and dark; `STYLE` is what both need. Every series has its values in `data-`
-attributes of the plot for the page's read-out under the pointer.
+its look in light and dark mode; `STYLE` is the common part. Every series has its values in `data-`
+attributes of the plot, for the page's display under the pointer.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Lines:
     times: Sequence[float]
     series: Mapping[str, Sequence[float]]
     shaded: Sequence[tuple[float, float]] = ()
-    """Stretches of time that are marked."""
+    """Marked periods."""
     log: bool = False
     span: tuple[float, float] | None = None
     """First and last second of the axis, so that plots of one run can share it; None: those of `times`."""
 
 
 def nice_step(span: float, parts: int = 5) -> float:
-    """A step of 1, 2 or 5 times a power of ten that cuts the span into about so many parts."""
+    """A step of 1, 2 or 5 times a power of ten that divides the span into about `parts` parts."""
     if span <= 0:
         return 1.0
     raw = span / parts
@@ -149,7 +149,7 @@ def legend(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, with its range when it was measured several times."""
+    """One bar, with its range if it was measured several times."""
 
     label: str
     value: float
@@ -159,7 +159,7 @@ class Bar:
 
 
 def bars(title: str, unit: str, items: Sequence[Bar], standalone: bool = False) -> str:
-    """Horizontal bars on a logarithmic scale; `standalone` makes a file of its own."""
+    """Horizontal bars on a logarithmic scale; `standalone` makes a separate file."""
     row, left = 24, 250
     height = TOP + 26 + row * len(items) + 24
     smallest = min((item.low for item in items if item.low > 0), default=1.0)
@@ -194,7 +194,7 @@ def bars(title: str, unit: str, items: Sequence[Bar], standalone: bool = False) 
     return "".join(parts)
 
 
-#: Colours for a plot that stands in a document instead of a page of ours.
+#: Colours for a plot in a document instead of our page.
 _STANDALONE = (
     "<style>svg{background:#fff;font:11px system-ui,sans-serif}text{fill:#444}.title{font-weight:600;fill:#111}"
     ".grid{stroke:#ddd}.axis{stroke:#222}.f0{fill:#3366aa}.f1{fill:#bbbbbb}.f2{fill:#cc6633}</style>"

@@ -1,8 +1,8 @@
 """CPU and memory of all processes of a topology, by role.
 
 The tree below the scheduler holds every process of a local topology: scheduler, fork servers,
-executors, topology master, stream managers, tasks and the Spark gateway with its JVM. A process that
-ends keeps the CPU that was last seen of it, so totals never go back.
+executors, topology master, stream managers, tasks and the Spark gateway with its JVM. An ended process
+keeps its last known CPU, so totals never decrease.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def role_of(title: str) -> tuple[str, bool]:
 
 
 def name_of(title: str, role: str) -> str:
-    """What tells a process from others of its role."""
+    """What distinguishes a process from others of its role."""
     text = title.strip("\0 ")
     return text.removeprefix("heron: ") if text.startswith("heron: ") else role
 
@@ -83,7 +83,7 @@ class Tree:
     gone: dict[str, float] = field(default_factory=dict)
 
     def refresh(self) -> None:
-        """Look for new processes."""
+        """Find new processes."""
         try:
             found = [self.root, *self.root.children(recursive=True)]
         except psutil.Error:
@@ -93,7 +93,7 @@ class Tree:
             if known is not None and known.process == process and known.role not in (OTHER, FORK_SERVERS):
                 continue
             try:
-                # A forked child gets its title a moment after its birth.
+                # A forked child gets its title a moment later.
                 title = " ".join(process.cmdline())
                 role, data_path = role_of(title)
             except psutil.Error:
@@ -123,11 +123,11 @@ class Tree:
         return total
 
     def cpu_by_process(self) -> dict[str, float]:
-        """CPU seconds by process, as `cpu` last saw them."""
+        """CPU seconds by process, as of the last call of `cpu`."""
         return {one.name: one.cpu_s for one in self.seen.values()}
 
     def memory(self, full: bool = True) -> dict[str, Memory]:
-        """Memory by role; without `full` only resident sizes, which cost less to read."""
+        """Memory by role; without `full` only resident sizes, which are cheaper to read."""
         total: dict[str, Memory] = {}
         for one in list(self.seen.values()):
             try:
@@ -158,6 +158,6 @@ class Tree:
 
 
 def machine_busy_s() -> float:
-    """CPU seconds that the whole machine has been busy, or was not given by its host."""
+    """CPU seconds during which the whole machine was busy, or that its host withheld."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0))

@@ -1,7 +1,7 @@
 """The named profiles: YAML files with a topology, its parameters and the defaults of a run.
 
-A profile's keys are those of `Load`; what the user gives on the command line replaces single values.
-Anything unknown or out of range is refused in one sentence.
+A profile's keys are those of `Load`; the command line overrides single values.
+Unknown keys and values out of range are refused in one sentence.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ FOLDERS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One profile, with everything that a run needs to know."""
+    """One profile, with all parameters of a run."""
 
     name: str
     about: str
     topology: str
     """Module of heronpy.loadtest.topologies."""
     unit: str = "tuples"
-    """What is counted at the sinks."""
+    """The unit counted at the sinks."""
     mode: str = "ATMOST_ONCE"
     containers: int = 1
     rate: float = 0.0
-    """Tuples a second of each spout task; 0 is as fast as it can."""
+    """Tuples a second of each spout task; 0 is as fast as possible."""
     duration_s: float = 15.0
     """How long the spouts emit, unless `tuples` is given."""
     tuples: int = 0
-    """How many tuples all spouts emit together; 0 is as many as fit into the duration."""
+    """Number of tuples of all spouts together; 0 is as many as fit into the duration."""
     payload_bytes: int = 0
     warmup_s: float = 3.0
-    """The start of the run that the steady figures leave out; at most a third of the run."""
+    """The start of the run that the steady figures exclude; at most a third of the run."""
     max_spout_pending: int = 20_000
     message_timeout_s: int = 60
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -52,11 +52,11 @@ class Load:
     """Further configuration of the topology, such as heron.instance.batch_tuples."""
 
     def spec(self, name: str, out: str) -> dict[str, Any]:
-        """What the topology's program reads."""
+        """The specification for the topology's program."""
         return {**asdict(self), "name": name, "out": out}
 
     def options(self) -> dict[str, Any]:
-        """What tells one run from another, for results and comparisons."""
+        """The options that identify a run, for results and comparisons."""
         return {key: value for key, value in asdict(self).items() if key not in ("name", "about", "topology")}
 
 
@@ -66,7 +66,7 @@ _TYPES = {item.name: type(getattr(Load("", "", ""), item.name)) for item in fiel
 
 
 def folder() -> Path:
-    """Where the profiles are."""
+    """The folder of the profiles."""
     for place in FOLDERS:
         if place.is_dir():
             return place
@@ -79,7 +79,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Load:
-    """A profile by name; ConfigError when there is none or it is wrong."""
+    """A profile by name; ConfigError if there is none or it is invalid."""
     import yaml
 
     path = folder() / f"{name}.yaml"
@@ -93,7 +93,7 @@ def load(name: str) -> Load:
 
 
 def changed(profile: Load, changes: dict[str, Any], parameters: list[str]) -> Load:
-    """The profile with what the command line says; `parameters` are KEY=VALUE of `parameters` or settings."""
+    """The profile with the overrides of the command line; `parameters` are KEY=VALUE of `parameters` or settings."""
     import yaml
 
     own, settings = dict(profile.parameters), dict(profile.settings)
@@ -131,7 +131,7 @@ def check(profile: Load) -> Load:
 
 
 def program_of(profile: Load) -> Path:
-    """The program that is submitted."""
+    """The submitted program."""
     return Path(__file__).with_name("topologies") / f"{profile.topology}.py"
 
 

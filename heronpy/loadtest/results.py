@@ -1,6 +1,6 @@
 """Result documents: their summary over repeated runs, and the comparison with an earlier one (pure).
 
-The JSON is a contract: `schema` grows when a key changes its meaning or goes away.
+The JSON is a contract: `schema` grows when a key changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dic
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A result document; ConfigError when the file is none."""
+    """Read a result document; ConfigError if the file is not one."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,7 +129,7 @@ def read(path: Path) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("kind") != "load-test":
-        raise ConfigError(f"{path} is no result of a load test; give the JSON file that one has written")
+        raise ConfigError(f"{path} is not the result of a load test; give the JSON file that one has written")
     if content.get("schema") != SCHEMA:
         raise ConfigError(
             f"{path} has schema {content.get('schema')} and this heronpy knows {SCHEMA}; run the load test again"
@@ -139,13 +139,13 @@ def read(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure beside its earlier value."""
+    """A figure with its earlier value."""
 
     figure: Figure
     before: float
     now: float
     overlap: bool
-    """The ranges of both overlap: the difference may be chance."""
+    """The ranges overlap: the difference may be chance."""
 
     @property
     def ratio(self) -> float | None:
@@ -175,7 +175,7 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
 
 
 def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """Options that the two documents were not run alike with."""
+    """Options in which the two runs differ."""
     mine, theirs = now.get("options", {}), before.get("options", {})
     return [
         f"{key} {theirs.get(key)} before, {mine.get(key)} now"
@@ -185,7 +185,7 @@ def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def shown(name: str, value: float) -> str:
-    """A figure for people."""
+    """A figure, formatted."""
     unit = BY_NAME[name].unit
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MB"

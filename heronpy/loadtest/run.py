@@ -1,4 +1,4 @@
-"""Runs a profile, once or several times, and gathers the result document.
+"""Runs a profile, once or several times, and builds the result document.
 
 A topology is submitted with paused spouts, so that CPU and time are counted from the first emit on;
 its tasks are bounded, so that it finishes by itself and every count is final.
@@ -21,9 +21,9 @@ from heronpy.loadtest.profiles import Load, program_of
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.watch import Watch, host_facts, watch
 
-#: A run may take this much longer than its emitting: start, drain, last words.
+#: Extra time of a run beyond its emitting: start, drain, final reports.
 PATIENCE_S = 60.0
-#: The slowest rate that a run bounded by a number of tuples is given time for.
+#: The slowest assumed rate of a run bounded by a number of tuples.
 SLOWEST_RATE = 20_000.0
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def run_profile(where: Cluster, load: Load, repeat: int, say: Say) -> dict[str, 
 
 
 def facts() -> dict[str, Any]:
-    """What every result document says about where it comes from."""
+    """The origin of a result, in every result document."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "heronpy": metadata.version("heronpy"),
@@ -66,7 +66,7 @@ def facts() -> dict[str, Any]:
 
 
 def run_once(where: Cluster, load: Load, number: int) -> dict[str, Any]:
-    """One run: submit, release the spouts, look until it has finished, measure, check."""
+    """One run: submit, release the spouts, watch until it has finished, measure, check."""
     out = where.scratch / f"{load.name}-{number}"
     name = f"load-{load.name}-{number}"
     began = time.monotonic()
@@ -82,13 +82,13 @@ def run_once(where: Cluster, load: Load, number: int) -> dict[str, Any]:
 
 
 def deadline_of(load: Load) -> float:
-    """How long a run may take."""
+    """Time limit of a run."""
     emitting = load.tuples / (load.rate or SLOWEST_RATE) if load.tuples else load.duration_s
     return emitting + float(load.parameters.get("fast_s", 0.0)) + max(PATIENCE_S, 2.0 * load.message_timeout_s)
 
 
 def document(load: Load, reports: measure.Reports, seen: Watch, submit_s: float, out: Path) -> dict[str, Any]:
-    """Everything that is kept of one run."""
+    """The part of the result document about one run."""
     start, end = reports.start(), reports.end()
     if load.topology == "slow_bolt":
         sink = reports.sinks[0]

@@ -1,7 +1,7 @@
-"""How fast things start, restart and end, and what idle tasks cost.
+"""Times of start, restart and end, and the cost of idle tasks.
 
-The first tuple is what counts: the sink notes the monotonic time at which each of its incarnations met
-its first tuple of each incarnation of the spout.
+The first tuple counts: each incarnation of the sink records the monotonic time of
+its first tuple from each incarnation of the spout.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from heronpy.proto import control_pb2 as control
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
 FIRST_S = 30.0
-#: After the start everything settles for so long before idleness is measured.
+#: Time to settle after the start, before idle CPU is measured.
 SETTLE_S = 3.0
 IDLE_S = 10.0
-#: Tasks per container when the user does not say.
+#: Default number of tasks per container.
 PER_CONTAINER = 50
 
 
@@ -93,7 +93,7 @@ def _quick(where: Cluster, number: int) -> tuple[dict[str, float], list[Check]]:
 
 
 def _first(out: Path, wanted: Callable[[str], bool]) -> float:
-    """When the first tuple of a pair of incarnations arrived; LoadTestError when none does."""
+    """When the first tuple of a pair of incarnations arrived; LoadTestError if none does."""
     deadline = time.monotonic() + FIRST_S
     while time.monotonic() < deadline:
         times = [
@@ -108,7 +108,7 @@ def _first(out: Path, wanted: Callable[[str], bool]) -> float:
 
 
 def _restart(topology: Topology, out: Path, component: str) -> float:
-    """Kill one task; the seconds until its next incarnation takes part in a tuple."""
+    """Kill one task; returns the seconds until its next incarnation handles a tuple."""
     status = topology.ask(control.GetStatus())
     pid = next(task.pid for task in status.tasks if task.component == component)
     known = {path.name for path in out.glob("first-*")}
@@ -118,7 +118,7 @@ def _restart(topology: Topology, out: Path, component: str) -> float:
 
 
 def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dict[str, float], list[Check]]:
-    """What idle tasks cost."""
+    """The cost of idle tasks."""
     out = where.scratch / f"idle-{number}"
     began = time.monotonic()
     with submitted(where, PROGRAM, _spec(f"load-idle-{number}", out, tasks, containers, beat=False)) as topology:

@@ -96,7 +96,7 @@ def print_comparison(console: Console, now: dict[str, Any], before: dict[str, An
     """Ratios to an earlier result."""
     changes = compare(now, before)
     for text in different_options(now, before):
-        console.print(Text(f"  not run alike: {text}", style="yellow"))
+        console.print(Text(f"  options differ: {text}", style="yellow"))
     grid = _grid(
         ("against the earlier run", "left"), ("before", "right"), ("now", "right"), ("ratio", "right"), ("", "left")
     )

@@ -22,7 +22,7 @@ def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
     words = list(known)
     if zipf:
         weights = list(itertools.accumulate(rank**-zipf for rank in range(1, distinct + 1)))
-        # Interned through the list of known words, as words that a program has read would be.
+        # Interned through the list of known words, as if a program had read them.
         return chooser.choices(words, cum_weights=weights, k=length)
     repeated = (words * (length // distinct + 1))[:length]
     chooser.shuffle(repeated)
@@ -30,13 +30,13 @@ def word_list(distinct: int, length: int, zipf: float = 0.0) -> list[str]:
 
 
 def sentences(words: Sequence[str]) -> list[str]:
-    """The words in sentences; a shorter rest at the end is left out."""
+    """The words in sentences; a shorter rest at the end is omitted."""
     whole = len(words) // SENTENCE * SENTENCE
     return [" ".join(words[at : at + SENTENCE]) for at in range(0, whole, SENTENCE)]
 
 
 def expected_counts(words: Sequence[str], emitted: Iterable[int]) -> Counter[str]:
-    """Counts of the words when each spout went through the list from its start, and emitted so many."""
+    """Counts of the words if each spout goes through the list from its start and emits this many."""
     once = Counter(words)
     total: Counter[str] = Counter()
     for number in emitted:

@@ -1,7 +1,7 @@
-"""Looks at a running load topology from outside until it has finished.
+"""Watches a running load topology from outside until it has finished.
 
-Three clocks: CPU of all processes, status of the topology master (queues, backpressure), memory
-(dearest, so rarest). Everything is kept with its monotonic time; nothing is computed here.
+Three intervals: CPU of all processes, status of the topology master (queues, backpressure), memory
+(the most expensive, so the rarest). Everything is kept with its monotonic time; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heronpy.proto import control_pb2 as control
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
 MEMORY_EVERY_S = 1.0
-#: More processes than this make full memory looks too dear to repeat.
+#: With more processes than this, full memory samples are too expensive to repeat.
 PROCESSES_MANY = 40
 
 
@@ -36,11 +36,11 @@ class CpuLook:
 
 @dataclass(frozen=True, slots=True)
 class StatusLook:
-    """What the topology master said."""
+    """The status from the topology master."""
 
     at: float
     in_queue: dict[str, int]
-    """Tuples by component, those that wait in the stream managers under their name."""
+    """Queued tuples by component; those in stream managers under the stream manager's name."""
     queued_bytes: int
     pending: int
     culprits: tuple[str, ...]
@@ -49,7 +49,7 @@ class StatusLook:
 
 @dataclass(slots=True)
 class Watch:
-    """Everything that was seen."""
+    """All observations."""
 
     topology: Topology
     tree: Tree
@@ -90,7 +90,7 @@ class Watch:
         return status
 
     def restarts(self) -> list[str]:
-        """Processes that did not live through the whole test."""
+        """Processes that did not survive the whole test."""
         if self.last_status is None:
             return []
         return [
@@ -104,7 +104,7 @@ class Watch:
         return self.last_status.discarded_tuples if self.last_status is not None else 0
 
     def until_finished(self, deadline_s: float) -> None:
-        """Look again and again until the topology has finished; LoadTestError when it fails or is late."""
+        """Watch until the topology has finished; LoadTestError if it fails or is late."""
         deadline = time.monotonic() + deadline_s
         next_cpu = next_status = next_memory = next_tree = 0.0
         while True:
@@ -149,7 +149,7 @@ class Watch:
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
     def _read_clamped(self) -> None:
-        """How long spouts were held back in all, from the stream managers' own clocks."""
+        """Total time that spouts were held back, from the stream managers' own clocks."""
         try:
             reply = self.topology.metrics(["__time_spent_back_pressure_aggr"])
         except LoadTestError:
@@ -163,14 +163,14 @@ def _name(culprit: control.Culprit) -> str:
 
 
 def watch(topology: Topology) -> Watch:
-    """Begin to look at a topology."""
+    """Start to watch a topology."""
     tree = Tree(topology.scheduler())
     tree.refresh()
     return Watch(topology, tree)
 
 
 def host_facts() -> dict[str, object]:
-    """What results say about the machine, without its name."""
+    """Description of the machine in results, without its name."""
     model = ""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:

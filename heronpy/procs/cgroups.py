@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
-    """The least that the group and those above it leave; None when none of them sets a limit (F26)."""
+    """The smallest room that the group and its parents leave; None if none of them sets a limit (F26)."""
     found = []
     for folder in _folders(cgroup_file, Path(root)):
         most, used = _number(folder / "pids.max"), _number(folder / "pids.current")
@@ -16,12 +16,12 @@ def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgrou
 
 
 def _folders(cgroup_file: str, root: Path) -> list[Path]:
-    """The folder of the group in each hierarchy that counts processes, and all above it."""
+    """The folder of the group in each hierarchy that counts processes, and all parents."""
     try:
         lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     except OSError:
         return [root]
-    found = [root]  # in a container with a view of its own this is the group itself
+    found = [root]  # in a container with its own view this is the group itself
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

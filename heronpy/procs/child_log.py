@@ -1,8 +1,8 @@
-"""What a child prints: a pipe whose end a loop moves into the child's bounded log file.
+"""The output of a child: a pipe that an event loop copies into the child's bounded log file.
 
 `ChildLog` belongs to the supervisor of a child and outlives its incarnations; `OwnLog` is the file
-behind a process's own stdout and stderr. Invariants: memory per child is bounded; the last words of a
-dead child are in its log before anybody is told of its end; each line of the log is a line of a record
+behind a process's own stdout and stderr. Invariants: memory per child is bounded; the last output of a
+dead child is in its log before its end is reported; each line of the log is a line of a record
 that the child's own logging wrote, or is marked as raw output (see `log_seal`).
 """
 
@@ -17,14 +17,14 @@ from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
 _CHUNK_BYTES = 1 << 16
-#: Chunks read in one go from a chatty child before others have their turn.
+#: Number of chunks read in one go from a busy child before others get their turn.
 _CHUNKS_PER_TURN = 4
 _TAIL_BYTES = 8192
 _CAPTURE_MAX_BYTES = 256 * 1024
-#: A line of raw output goes on in another one after so many bytes; one of a record is as long as it is.
+#: A line of raw output is broken after this number of bytes; a line of a record is never broken.
 _RAW_LINE_MAX_BYTES = 16 * 1024
 _RECORD_LINE_MAX_BYTES = 2 * 1024 * 1024
-#: How much longer a line gets by being made harmless, and by its mark.
+#: Factor and bytes that escaping and the mark may add to a line.
 _ESCAPED_TIMES = 4
 _MARK_BYTES = 16
 
@@ -36,14 +36,14 @@ class ChildLog:
         self._log = RotatingLog(path, file_max_bytes, files_max, name)
         self._loop = asyncio.get_running_loop()
         self._pipes: dict[int, Separator] = {}
-        # No line is longer than a file: one that is torn would go on at the begin of the next file.
+        # No line is longer than a file: its rest would continue at the beginning of the next file.
         room = (file_max_bytes - _MARK_BYTES) // _ESCAPED_TIMES
         self._line_limits = min(_RAW_LINE_MAX_BYTES, room), min(_RECORD_LINE_MAX_BYTES, room)
         self._tail = b""
         self._capture: bytearray | None = None
 
     def open_pipe(self) -> int:
-        """A new pipe; returns its writing end for the child, to be closed by the caller."""
+        """Open a new pipe; returns its writing end for the child; the caller closes it."""
         self._tail = b""
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -75,7 +75,7 @@ class ChildLog:
         self._log.write(data)
 
     def last_line(self) -> str:
-        """The last line that says something; takes first what the pipe still holds."""
+        """The last non-empty line, after reading the rest of the pipe."""
         for fd in list(self._pipes):
             self._readable(fd, turns=64)
         for separator in self._pipes.values():
@@ -83,12 +83,12 @@ class ChildLog:
         return last_line_of(self._tail)
 
     def mentions(self, words: tuple[str, ...]) -> bool:
-        """Whether the last words of the present incarnation have one of these in them."""
+        """Whether the last output of the current incarnation contains one of these."""
         tail = self._tail.decode(errors="replace")
         return any(word in tail for word in words)
 
     async def capture(self, mark: bytes, patience_s: float, quiet_s: float) -> str:
-        """Raw output until the mark has come, and nothing more for a moment; or until patience is out."""
+        """Raw output until the mark has come and a moment has passed without more; or until the timeout."""
         captured = self._capture = bytearray()
         deadline, size = self._loop.time() + patience_s, -1
         while self._loop.time() < deadline and (mark not in captured or len(captured) > size):
@@ -113,7 +113,7 @@ class ChildLog:
 
 
 def last_line_of(tail: bytes) -> str:
-    """The last line that says something, without time, level and process."""
+    """The last non-empty line, without time, level and process."""
     for line in reversed(tail.decode(errors="replace").splitlines()):
         record = parse_line(line)
         text = (record.message if record else unmarked(line)).strip()
@@ -134,14 +134,14 @@ class OwnLog:
         return open_private(self.path, os.O_WRONLY | os.O_APPEND)
 
     def redirect(self) -> None:
-        """Make the file stdout and stderr."""
+        """Redirect stdout and stderr to the file."""
         fd = self.open()
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
 
     def rotate_if_large(self) -> None:
-        """Call this now and then. `files_max` counts the current file."""
+        """Rotate if needed; call it periodically. `files_max` includes the current file."""
         with contextlib.suppress(OSError):
             if os.fstat(1).st_size <= self._file_max_bytes:
                 return

@@ -1,7 +1,7 @@
-"""Why a process ended: from its wait status and what is known about it (pure).
+"""Why a process ended, from its wait status and what else is known (pure).
 
-Separate reasons have separate restart budgets, so that a preempted task never uses up the budget of a
-crashing one, and an error in user code surfaces quickly.
+Each reason has its own restart budget, so that preemptions never use up the budget of crashes, and an
+error in user code surfaces quickly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SHELL_KILLED = 128 + signal.SIGKILL
 
 
 class ExitReason(Enum):
-    """The named reasons; the value is what people and the topology master see."""
+    """The named reasons; users and the topology master see the value."""
 
     OK = "ok"
     FINISHED = "finished"
@@ -29,36 +29,36 @@ class ExitReason(Enum):
     HUNG = "hung"
     PREEMPTED = "preempted"
     REWOUND = "rewound"
-    #: What it lived on is gone: its supervisor, its host, or the state manager.
+    #: It lost its supervisor, its host, or the state manager.
     LOST_HOST = "lost_host"
     FENCED = "fenced"
     OWN_BUG = "own_bug"
     SPAWN_FAILED = "spawn_failed"
 
 
-#: Trying again cannot help.
+#: A restart cannot help.
 NEVER_RESTARTED = frozenset({ExitReason.STARTUP_FAILURE, ExitReason.FINISHED})
 #: Not the fault of the process: no budget is charged.
 UNCOUNTED = frozenset({ExitReason.PREEMPTED, ExitReason.REWOUND, ExitReason.LOST_HOST})
-#: Those that may have a budget of their own.
+#: Reasons that may have their own budget.
 COUNTED = frozenset(ExitReason) - NEVER_RESTARTED - UNCOUNTED
 
 
 @dataclass(frozen=True, slots=True)
 class ExitHints:
-    """What the supervisor knows beside the wait status."""
+    """What the supervisor knows besides the wait status."""
 
     #: We asked it to stop or to restart.
     asked: bool = False
     #: We killed it because it hung.
     hung: bool = False
-    #: The kernel's counter of out-of-memory kills moved since the last look.
+    #: The kernel's counter of out-of-memory kills has moved since the last check.
     oom_moved: bool = False
-    #: Its last reported exception was a MemoryError, or its last words were of memory.
+    #: Its last reported exception was a MemoryError, or its last output mentions memory.
     memory_error: bool = False
     #: We stopped it because it used too much memory.
     overgrown: bool = False
-    #: Its resident memory came up to what it may use.
+    #: Its resident memory reached its limit.
     at_limit: bool = False
     #: It runs user code (a task), so an unknown exit code is the user's.
     user_code: bool = False
@@ -79,7 +79,7 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
         return ExitReason.REWOUND
     if code == exit_codes.UNAVAILABLE:
         return ExitReason.LOST_HOST
-    # Daemons of ours end in order only when a signal asks them to; user code may leave by itself.
+    # Our daemons only exit in order when a signal asks them to; user code may exit by itself.
     if hints.asked or code == exit_codes.TERMINATED or (code == exit_codes.OK and not hints.user_code):
         return ExitReason.PREEMPTED
     if hints.memory_error or code == _SHELL_KILLED:
@@ -96,7 +96,7 @@ def _by_signal(signum: int, hints: ExitHints) -> ExitReason:
         return ExitReason.OOM if hints.oom_moved or hints.at_limit else ExitReason.KILLED
     if signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return ExitReason.PREEMPTED
-    # Libraries that get no memory abort.
+    # Libraries abort when they get no memory.
     return ExitReason.OOM if hints.memory_error else ExitReason.CRASHED
 
 

@@ -1,9 +1,9 @@
 """The fork server's own process: loads the runtime once, then forks children on request.
 
-It is single-threaded and has no event loop, zmq context or lock, so a fork copies nothing that could
-be held. It is the parent and the subreaper of everything it starts. Invariants: when the owner of the
+It is single-threaded and has no event loop, zmq context or lock, so a fork copies no held lock.
+It is the parent and the subreaper of everything it starts. Invariants: when the owner of the
 socket goes away (end of file) or SIGTERM arrives, every descendant is killed before the server exits;
-a child is signalled only while it is unreaped, so a signal can never hit a stranger with its number;
+a child is signalled only while it is unreaped, so a signal can never hit another process with the same pid;
 an orphan that left the session of its task does not outlive the next exit of any task.
 """
 
@@ -32,9 +32,9 @@ from heronpy.procs import linux
 
 MESSAGE_MAX_BYTES = 64 * 1024
 _FIRST_OTHER_FD = 3
-#: How others ask a process to end or to tell where it is.
+#: Signals that ask a process to end or to print its stacks.
 _ASKED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-#: Descendants that still live after this long of being killed are stuck in the kernel.
+#: Descendants that survive SIGKILL for this long are stuck in the kernel.
 _KILL_ALL_MAX_S = 5.0
 _OPEN_FDS_MAX = 1 << 20
 
@@ -119,7 +119,7 @@ class ForkLoop:
     def _spawn(self, request: dict[str, Any], log_fd: int | None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        # A signal for a child that still has our handlers would be lost; it waits until it has its own.
+        # A signal to a child that still has our handlers would be lost; it waits until the child has its own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
@@ -161,7 +161,7 @@ class ForkLoop:
             pid = found.si_pid
             known = pid in self._children
             if known:
-                # Before it is reaped its number cannot belong to another group.
+                # Until it is reaped its pid cannot belong to another group.
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
             _, status, usage = os.wait4(pid, 0)
@@ -181,7 +181,7 @@ class ForkLoop:
             self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill adopted orphans that belong to no living child's session."""
+        """Kill adopted orphans that belong to no session of a living child."""
         for pid in linux.children_of(self._pid):
             if pid in self._children:
                 continue
@@ -208,7 +208,7 @@ class ForkLoop:
 def load_modules(names: Iterable[str]) -> dict[str, str]:
     """Import each module; returns what could not be imported and why."""
     problems = {}
-    # A BLAS thread pool in the parent would make every fork unsafe.
+    # A BLAS thread pool in the parent makes every fork unsafe.
     before = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for name in names:
@@ -225,15 +225,15 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
 
 # ---- in the child ----------------------------------------------------------------------------
 def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
-    """Become the process that was asked for; returns its exit code."""
+    """Become the requested process; returns its exit code."""
     os.setsid()
     if not linux.die_with_parent(signal.SIGKILL, parent):
         return 1
     signal.set_wakeup_fd(-1)
     for signum in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(signum, signal.SIG_DFL)
-    # Stacks may be asked for at any time: until somebody prints them, that must not end the process. (And a
-    # registration that was inherited keeps the next one from installing its handler again.)
+    # Stacks may be requested at any time: until a handler prints them, the signal must not end the process. (And an
+    # inherited registration keeps the next one from installing its handler again.)
     faulthandler.unregister(signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -263,7 +263,7 @@ def _arrange_files(log_fd: int | None) -> None:
 
 
 def _make_path_absolute() -> None:
-    """A new interpreter in another folder must find the same modules."""
+    """Make a new interpreter in another folder find the same modules."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     entries = [os.path.abspath(e) for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e]
     if home not in entries:
@@ -282,8 +282,8 @@ def _exec(request: dict[str, Any]) -> int:
 
 
 def _forget_parent(request: dict[str, Any]) -> None:
-    """A forked process must not look like its parent to the code that it runs."""
-    # The parent's streams may hold file numbers that are gone; these are the child's own.
+    """Hide the parent from the code that a forked process runs."""
+    # The parent's streams may hold closed descriptors; these are the child's own.
     sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)

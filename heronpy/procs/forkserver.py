@@ -1,9 +1,9 @@
-"""The owner's side of a fork server: start it, ask it for children, hear of their ends.
+"""The owner's side of a fork server: start it, request children, receive their exits.
 
 `ForkServer.start` forks, so call it before the program has any thread, zmq context, event loop or
-ephemeral lock. `attach` then delivers its events to the running loop. The children are the server's,
-never the owner's: their exits arrive as events. When the server itself is gone, everything that it
-started is gone too (`ServerGone`). `close` kills what is left, and waits for the server.
+ephemeral lock. `attach` then delivers its events to the running loop. The children belong to the server,
+not to the owner: their exits arrive as events. When the server itself is gone, everything that it
+started is gone too (`ServerGone`). `close` kills the remaining children, and waits for the server.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Command:
     fresh: bool = False
     python: str = ""
     env: tuple[tuple[str, str], ...] = ()
-    #: Its output goes to a `ChildLog`, which has to tell records from what else is printed.
+    #: Its output goes to a `ChildLog`, which has to distinguish records from raw output.
     sealed: bool = False
 
 
@@ -85,7 +85,7 @@ ServerEvent = Ready | ChildSpawned | ChildFailed | ChildExited | ServerGone
 
 
 class ForkServer:
-    """One fork server. Make it with `start`."""
+    """One fork server. Create it with `start`."""
 
     def __init__(self, pid: int, sock: socket.socket) -> None:
         self.pid = pid
@@ -105,7 +105,7 @@ class ForkServer:
         env: dict[str, str] | None = None,
         output: int | None = None,
     ) -> ForkServer:
-        """Fork the server; it imports `preload` on its own while the caller goes on.
+        """Fork the server; it imports `preload` while the caller continues.
 
         `output` becomes its stdout and stderr, instead of the caller's.
         """
@@ -138,16 +138,16 @@ class ForkServer:
 
     def attach(self, on_event: Callable[[ServerEvent], None]) -> None:
         """Deliver events to `on_event` from the running loop."""
-        import asyncio  # not before: the fork server is started first and must not wait for it
+        import asyncio  # not earlier: the fork server is started first and must not wait for it
 
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._loop.add_reader(self._sock.fileno(), self._readable)
 
     def spawn(self, command: Command, log_fd: int | None = None) -> int:
-        """Ask for a child; the answer is ChildSpawned or ChildFailed with the number returned here.
+        """Request a child; the answer is ChildSpawned or ChildFailed with the number returned here.
 
-        The child's stdout and stderr are a copy of `log_fd`; the caller may close its own at once.
+        The child's stdout and stderr are a copy of `log_fd`; the caller may close its own immediately.
         """
         request = next(self._ids)
         message: dict[str, Any] = {
@@ -166,11 +166,11 @@ class ForkServer:
         return request
 
     def signal(self, pid: int, signum: int, group: bool = False) -> None:
-        """Signal a child (and its session's group); nothing happens when it has ended already."""
+        """Signal a child (and its session's group); does nothing if it has already ended."""
         self._post({"op": "signal", "pid": pid, "signum": int(signum), "group": group}, None)
 
     def close(self) -> None:
-        """Kill every descendant, wait until the server is gone. Idempotent."""
+        """Kill every descendant and wait until the server is gone. Idempotent."""
         if self._closed:
             return
         self._closed = True

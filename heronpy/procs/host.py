@@ -1,7 +1,7 @@
 """Joins the pure supervisor to a fork server: effects become forks and signals, exits become events.
 
 The owner says what to run for a specification and where its output goes. Invariants: the supervisor
-hears of each exit once; one timer stands at the supervisor's next deadline and nothing polls.
+gets each exit once; one timer is set to the supervisor's next deadline and nothing polls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger("heronpy.procs")
 
 
 class Owner(Protocol):
-    """What a host needs of the program that it is part of."""
+    """What a host needs from its program."""
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command: ...
 
@@ -59,9 +59,9 @@ class Owner(Protocol):
         ...
 
     def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
-        """Why the child ended, as far as it said so; and whether it ran out of memory.
+        """Why the child ended, if its log says so; and whether it ran out of memory.
 
-        A child that a signal killed had no time for a last line in its log.
+        A child killed by a signal had no time for a last line in its log.
         """
         ...
 
@@ -97,18 +97,18 @@ class ProcessHost:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self._oom = OomCounter()
-        #: Wall time of the start of each running process, for people.
+        #: Wall time of the start of each running process, for display.
         self.started_at: dict[str, float] = {}
         server.attach(self._on_server)
 
     def handle(self, event: Event) -> None:
-        """Hand an event to the supervisor and do what it says."""
+        """Pass an event to the supervisor and perform its effects."""
         for effect in self._supervisor.handle(event, time.monotonic()):
             self._apply(effect)
         self._arm()
 
     def reported(self, name: str, number: int, loop_age_s: float, ready: bool = False) -> None:
-        """A sign of life; it moves deadlines later only, so the timer stands."""
+        """A sign of life; it only moves deadlines later, so the timer stays."""
         effects = self._supervisor.handle(Reported(name, number, loop_age_s, ready), time.monotonic())
         for effect in effects:
             self._apply(effect)
@@ -116,7 +116,7 @@ class ProcessHost:
             self._arm()
 
     def close(self) -> None:
-        """Kill what is left and end the fork server."""
+        """Kill all remaining processes and end the fork server."""
         if self._timer is not None:
             self._timer.cancel()
         self._server.close()
@@ -161,7 +161,7 @@ class ProcessHost:
             return
         if self._timer is not None:
             if at >= self._timer_at:
-                return  # It fires early, finds nothing and is set anew.
+                return  # It fires early, finds nothing and is set again.
             self._timer.cancel()
         self._timer_at = at
         self._timer = self._loop.call_later(max(at - time.monotonic(), 0.0), self._on_timer)

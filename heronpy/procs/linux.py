@@ -1,4 +1,4 @@
-"""The few calls to the kernel that Python's library does not have.
+"""The few kernel calls that Python's library lacks.
 
 Invariant: every call here is safe in a freshly forked child (no allocation of threads, no logging).
 On a system without `prctl` the calls do nothing and return False; the parents then rely on the end of
@@ -19,7 +19,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with_parent(signum: int, parent: int) -> bool:
-    """Ask the kernel for `signum` when `parent` dies; False when the parent is dead already.
+    """Ask the kernel for `signum` when `parent` dies; False if the parent is already dead.
 
     The signal is bound to the *thread* that forked, so a parent forks from its main thread only.
     """
@@ -34,7 +34,7 @@ def become_subreaper() -> bool:
 
 
 def set_title(title: str) -> None:
-    """Show `title` in ps and top instead of the command line of the process that was forked."""
+    """Show `title` in ps and top instead of the command line of the forking process."""
     if _libc is None:
         return
     raw = title.encode(errors="replace")

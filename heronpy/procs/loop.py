@@ -1,4 +1,4 @@
-"""Runs a process's main coroutine on the fastest event loop that is installed."""
+"""Runs a process's main coroutine on the fastest installed event loop."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The kernel's count of out-of-memory kills in our control group (versions 1 and 2), and the group's own figures.
 
-A SIGKILL that nobody here sent is an out-of-memory kill when this counter moved.
+A SIGKILL that we did not send is an out-of-memory kill if this counter moved.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from heronpy.common.units import format_bytes
 
 #: Limit and peak of a control group, in either version; both count the memory of all its processes.
 _FIGURES = (("memory.max", "memory.peak"), ("memory.limit_in_bytes", "memory.max_usage_in_bytes"))
-#: What version 1 says for "no limit" is near the largest number there is.
+#: Version 1 reports "no limit" as a value close to the largest integer.
 _NO_LIMIT = 1 << 60
 
 
 class OomCounter:
-    """`moved()` tells whether the kernel killed something since the last call."""
+    """`moved()` tells whether the kernel has killed a process since the last call."""
 
     def __init__(self, paths: Iterable[str] | None = None) -> None:
         self._paths = list(paths) if paths is not None else counter_files()
@@ -31,7 +31,7 @@ class OomCounter:
         return moved
 
     def figures(self) -> str:
-        """Limit and peak of the control group in words; "" when it has no limit or does not tell."""
+        """Limit and peak of the control group in words; "" if there is no limit or it is unknown."""
         for folder in (Path(path).parent for path in self._paths):
             for limit_name, peak_name in _FIGURES:
                 limit, peak = _number(folder / limit_name), _number(folder / peak_name)
@@ -64,7 +64,7 @@ def _oom_kills(path: str) -> int:
 
 
 def counter_files(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> list[str]:
-    """The files with a line `oom_kill N` that speak for this process."""
+    """The files with a line `oom_kill N` that cover this process."""
     found = []
     try:
         with open(cgroup_file, encoding="utf-8") as groups:

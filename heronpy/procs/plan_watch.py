@@ -1,8 +1,8 @@
-"""Follows the packing plan in the state manager, for those who start processes by it.
+"""Follows the packing plan in the state manager, for the scheduler and the executors.
 
-Invariants: `on_plan` hears only of plans that differ from the last, never of a version that is older; while the
-state manager is away, or the plan is unreadable, the last plan stands. A copy on disk lets a restarted process begin
-with the last plan even then.
+Invariants: `on_plan` gets only plans that differ from the last one, never an older version; while the
+state manager is unreachable, or the plan is unreadable, the last plan stands. A copy on disk lets a restarted
+process start with the last plan even then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.proto import plan_pb2 as plans
 log = logging.getLogger("heronpy.procs")
 
 _RETRY_S = 0.5
-#: A watch that was missed is made up for after this long.
+#: The plan is read again after this, in case a notification was missed.
 _LOOK_AGAIN_S = 10.0
 
 
@@ -32,7 +32,7 @@ class Watch(Protocol):
 
 
 class PlanSource(Protocol):
-    """The part of a state manager that is needed here."""
+    """The part of a state manager needed here."""
 
     def get(self, path: str) -> tuple[bytes, int] | None: ...
 
@@ -40,7 +40,7 @@ class PlanSource(Protocol):
 
 
 class PlanWatch:
-    """Make it on the loop that shall hear of plans."""
+    """Create it on the loop that should get the plans."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PlanWatch:
         self._watch: Watch | None = None
 
     def start(self) -> None:
-        """Look now, and on each change."""
+        """Read the plan now, and on each change."""
         self._try_watch()
         if not self._look() and self.plan is None:
             self._load_copy()

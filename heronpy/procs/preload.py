@@ -1,12 +1,11 @@
-"""What the fork server loads once, so that every process of a container shares it and starts at once.
+"""Modules that the fork server loads once, so that every process of a container shares them and starts quickly.
 
-A module that is not installed is left out. Nothing here may start a thread or open a socket when it is
-imported.
+A module that is not installed is skipped. None of them may start a thread or open a socket on import.
 """
 
 from __future__ import annotations
 
-#: In order; the heavy libraries first, because our own modules need them anyway.
+#: In order; the large libraries first, because our own modules need them anyway.
 PRELOAD: tuple[str, ...] = (
     "asyncio",
     "concurrent.futures",

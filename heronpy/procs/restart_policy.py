@@ -1,15 +1,15 @@
-"""When a process that ended is started again (pure).
+"""When an ended process is restarted (pure).
 
-Each exit reason has a budget of its own within a sliding window; the pause before a restart doubles
-from `backoff_s` and begins anew once the process has run long enough to count as healthy.
+Each exit reason has its own budget within a sliding window; the pause before a restart doubles
+from `backoff_s` and is reset once the process has run long enough to count as healthy.
 Invariants: a process that was preempted, lost its host or was killed from outside (SIGKILL, and memory
-was not short) is always restarted and never charged, unless `budgets` names `killed`: whoever kills it as
-often as they like ends nothing; a startup failure or a finished process never is restarted; the history
+was not short) is always restarted and never charged, unless `budgets` names `killed`: no number of outside
+kills ends it; a startup failure or a finished process is never restarted; the history
 holds at most `budget + 1` times per reason (F11). In a crash loop nothing expires: however long the
-pauses are, it comes to its end.
+pauses are, the budget runs out.
 
-An exception of user code that has run before is often not its own fault (a database is away for a minute), so
-it has a budget of time instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`
+An exception of user code that has run before is often not its own fault (a database is down for a minute), so
+it has a time budget instead, unless `budgets` names `user_exception`: the pauses grow up to `backoff_max_s`
 and only failing for `exception_budget_s` without a healthy run in between is final.
 """
 
@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from heronpy.common.errors import ConfigError
 from heronpy.procs.exit_reason import COUNTED, NEVER_RESTARTED, UNCOUNTED, ExitReason
 
-#: A run at least this long starts the pauses anew.
+#: A run at least this long resets the pauses.
 HEALTHY_RUN_S = 5.0
 #: A run must also be this many times longer than the pause before it.
 HEALTHY_RUN_PAUSES = 4.0
-#: A process that is not charged waits at most this long; the pause only keeps a spin from burning the machine.
+#: Maximum pause of a process that is not charged; it only prevents a busy loop of restarts.
 UNCHARGED_PAUSE_MAX_S = 0.5
 
 
@@ -39,9 +39,9 @@ class RestartLimits:
     #: Restarts for one reason within the window; the next failure is final.
     budget: int = 10
     window_s: float = 300.0
-    #: Budgets of single reasons, over `budget`.
+    #: Budgets of single reasons, which override `budget`.
     budgets: Mapping[ExitReason, int] = field(default_factory=dict)
-    #: How long user code that has run may go on raising; 0: its exceptions are counted, like other reasons.
+    #: How long user code that has run may keep raising; 0: its exceptions are counted, like other reasons.
     exception_budget_s: float = 0.0
 
     def charges(self, reason: ExitReason) -> bool:
@@ -53,12 +53,12 @@ class RestartLimits:
 
     @property
     def by_time(self) -> bool:
-        """Whether exceptions of user code that has run have a budget of time."""
+        """Whether exceptions of user code that has run have a time budget."""
         return self.exception_budget_s > 0 and ExitReason.USER_EXCEPTION not in self.budgets
 
 
 def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
-    """The setting heron.executor.restart_budgets; ConfigError names what is wrong with it."""
+    """The setting heron.executor.restart_budgets; ConfigError names what is wrong."""
     known = {reason.value: reason for reason in COUNTED}
     for name, number in values.items():
         if name not in known:
@@ -72,29 +72,29 @@ def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
 
 @dataclass(slots=True)
 class RestartHistory:
-    """What one process has been through."""
+    """The failures of one process."""
 
     #: Times of the charged failures, per reason, oldest first.
     failures: dict[ExitReason, deque[float]] = field(default_factory=dict)
     #: Failures in a row without a healthy run between them.
     streak: int = 0
-    #: The pause before the present run.
+    #: The pause before the current run.
     last_pause_s: float = 0.0
     #: When the last healthy run ended.
     healthy_at: float = float("-inf")
-    #: Exceptions of user code since the last healthy run: how many, and when the first came.
+    #: Exceptions of user code since the last healthy run: their number, and the time of the first.
     raised: int = 0
     raised_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """How near a process is to being given up; zeros where no budget is charged."""
+    """How close a process is to being given up; zeros if no budget is charged."""
 
-    #: Which restart in a row this is, of how many; 0 of 0 when only time counts.
+    #: The number of this restart in a row, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
     budget: int = 0
-    #: How long it has failed without a healthy run in between, of how long it may.
+    #: How long it has failed without a healthy run in between, and the maximum.
     failing_s: float = 0.0
     failing_max_s: float = 0.0
 
@@ -106,7 +106,7 @@ class Decision:
     restart: bool
     pause_s: float = 0.0
     cause: str = ""
-    #: How the restarts stand.
+    #: The state of the budget.
     outlook: Outlook = Outlook()
 
 
@@ -118,7 +118,7 @@ def decide_restart(
     now: float,
     transient: bool = False,
 ) -> Decision:
-    """Judge one exit; updates the history. `transient`: an exception of user code that has run, which may pass."""
+    """Decide on one exit; updates the history. `transient`: user code that has run raised, maybe temporarily."""
     if reason in NEVER_RESTARTED:
         return Decision(False, cause=reason.value)
     if reason is ExitReason.REWOUND:

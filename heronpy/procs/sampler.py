@@ -1,10 +1,10 @@
-"""A process that samples its own stacks when somebody of its own user asks, with a signal and a file.
+"""Lets a process sample its own stacks when its user asks for it, with a signal and a file.
 
-The way of `heron profile` where py-spy is not installed. `sample-PID.ask` in the folder of the topology's
-sockets (0700) says how long and how often; SIGUSR2 begins; `sample-PID.json` has the result. A timer of
-the CPU time that is used (ITIMER_PROF) takes the samples, in the main thread between two bytecodes; a thread
-would run whenever the main one releases the interpreter lock, and see little but that. A sample of a thread
-weighs the CPU time that it has used since the one before, so threads that wait weigh nothing.
+`heron profile` uses it if py-spy is not installed. `sample-PID.ask` in the folder of the topology's
+sockets (0700) holds duration and interval; SIGUSR2 starts; `sample-PID.json` has the result. A CPU-time
+timer (ITIMER_PROF) takes the samples, in the main thread between two bytecodes; a sampling thread
+would run only when the main one releases the interpreter lock, and see little else. The weight of a thread's
+sample is the CPU time it has used since its previous one, so waiting threads weigh nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any
 
 from heronpy.common.folders import write_private_text
 
-#: Nobody samples for longer than this, whatever the file says, nor more often.
+#: Maximum duration and rate of sampling, whatever the file says.
 DURATION_MAX_S = 600.0
 RATE_MAX = 1000
-#: Different stacks that are kept, and frames of each; what is beyond is counted as discarded, or cut.
+#: Maximum of distinct stacks, and of frames per stack; further stacks are counted as discarded, frames cut.
 STACKS_MAX = 20_000
 DEPTH_MAX = 200
 THREAD = "sampler"
-#: What is below a frame of this file is the process that this one was forked from.
+#: Frames below a frame of this file belong to the process that forked this one.
 _FORKED_BY = str(Path(__file__).with_name("fork_loop.py"))
 
 #: Names, outermost first.
@@ -38,12 +38,12 @@ _Raw = tuple[str, tuple[tuple[CodeType, int], ...]]
 
 
 def paths_of(folder: str, pid: int) -> tuple[Path, Path]:
-    """The files of the question and of the answer."""
+    """The files of the request and of the result."""
     return Path(folder) / f"sample-{pid}.ask", Path(folder) / f"sample-{pid}.json"
 
 
 def install(folder: str) -> None:
-    """From now on SIGUSR2 samples this process; to be called by its main thread."""
+    """Make SIGUSR2 sample this process; call it from the main thread."""
     running = threading.Lock()
 
     def start(signum: int, frame: FrameType | None) -> None:
@@ -68,7 +68,7 @@ def install(folder: str) -> None:
 
 
 def _finish(samples: Samples, duration_s: float, rate: int, answer: Path, running: Any) -> None:
-    """Wait for the end, also of a process that uses no CPU, and write the answer."""
+    """Wait for the end, even if the process uses no CPU, and write the result."""
     try:
         end = time.monotonic() + duration_s
         while (left_s := end - time.monotonic()) > 0:
@@ -95,7 +95,7 @@ class Samples:
     """Seconds by stack, outermost frame first; each stack begins with the name of its thread."""
 
     def __init__(self, waiting: bool = False) -> None:
-        #: Whether threads that wait count, too: then the seconds are those of a clock, not of the CPU.
+        #: Whether waiting threads count too: then the seconds are wall time, not CPU time.
         self.waiting = waiting
         self.discarded = 0
         self._found: dict[_Raw, float] = {}
@@ -105,7 +105,7 @@ class Samples:
         self._begin = {ident: _cpu_of(ident) for ident in sys._current_frames()}
 
     def take(self, signum: int = 0, frame: FrameType | None = None) -> None:
-        """One sample of each thread but our own; `frame` is where a signal came."""
+        """Take one sample of each thread but our own; `frame` is where the signal arrived."""
         me, now = threading.get_ident(), time.monotonic()
         gap_s, self._last = now - self._last, now
         names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -124,7 +124,7 @@ class Samples:
             self.discarded += 1
 
     def close(self) -> dict[Stack, float]:
-        """What was found; a signal that comes later changes nothing."""
+        """The result; later signals change nothing."""
         self._closed = True
         return {(thread, *map(_named, reversed(frames))): seconds for (thread, frames), seconds in self._found.items()}
 
@@ -145,6 +145,6 @@ def _frames(frame: FrameType | None) -> tuple[tuple[CodeType, int], ...]:
 
 
 def _named(place: tuple[CodeType, int]) -> str:
-    """The last two parts of a path tell files apart, and say nothing of whose machine it is."""
+    """The last two parts of a path: enough to tell files apart, without exposing the machine's folders."""
     code, line = place
     return f"{code.co_qualname} ({'/'.join(Path(code.co_filename).parts[-2:])}:{line})"

@@ -1,4 +1,4 @@
-"""The words of the supervisor: specifications, events in, effects out. Plain data."""
+"""The data types of the supervisor: specifications, events in, effects out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProcessSpec:
     component: str = ""
     #: Stopped in ascending order: all of a rank are down before the next rank is asked.
     stop_rank: int = 0
-    #: Its failure for good ends the supervisor itself.
+    #: Its permanent failure ends the supervisor itself.
     critical: bool = False
     user_code: bool = False
     #: 0: not watched.
@@ -31,7 +31,7 @@ class ProcessSpec:
 
 
 class ProcessState(Enum):
-    """Where a process is in its life."""
+    """The life-cycle state of a process."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -43,19 +43,19 @@ class ProcessState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessView:
-    """What others may know of a process."""
+    """The visible state of a process."""
 
     spec: ProcessSpec
     state: ProcessState
     pid: int
-    #: Which start this is; 1 is the first.
+    #: The number of this start; 1 is the first.
     number: int
     restarts: int
     exit_reason: str
     exit_detail: str
-    #: Most resident memory of the incarnation that ended last; 0 when unknown.
+    #: Peak resident memory of the incarnation that ended last; 0 if unknown.
     peak_bytes: int = 0
-    #: While it is in BACKOFF: how its restarts stand, and when the next one is (monotonic).
+    #: In BACKOFF: the state of its restart budget, and when the next restart is (monotonic).
     outlook: Outlook = field(default_factory=Outlook)
     restart_at: float | None = None
 
@@ -89,7 +89,7 @@ class Exited:
     status: int
     hints: ExitHints = field(default_factory=ExitHints)
     detail: str = ""
-    #: Most resident memory that it ever had; 0 when unknown.
+    #: Its peak resident memory; 0 if unknown.
     peak_bytes: int = 0
 
 
@@ -110,13 +110,13 @@ class Reported:
     name: str
     number: int
     loop_age_s: float
-    #: It has initialised: what ends it from now on is no failure to start.
+    #: It has initialised: an end from now on is not a failure to start.
     ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RestartAsked:
-    """Restart these (all when empty), whatever their state; no budget is charged."""
+    """Restart these (all if empty), whatever their state; no budget is charged."""
 
     names: tuple[str, ...]
     why: str = ""
@@ -159,13 +159,13 @@ class Signal:
     name: str
     pid: int
     signum: int
-    #: Everything in the session of the process too.
+    #: Also signal everything in the session of the process.
     group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something people should read in the log."""
+    """A message for the log."""
 
     text: str
     warning: bool = False
@@ -178,14 +178,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The process is gone for good; forget what was kept about it."""
+    """The process is gone permanently; drop its data."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """A critical process has failed for good."""
+    """A critical process has failed permanently."""
 
     name: str
     reason: ExitReason
@@ -194,7 +194,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process that should run has ended, and for this reason; tell people (F11)."""
+    """A process that should run has ended, for this reason; report it (F11)."""
 
     spec: ProcessSpec
     reason: ExitReason

@@ -1,9 +1,9 @@
-"""The pure machine that keeps a set of processes running: start, judge, restart, stop in order.
+"""The pure machine that keeps a set of processes running: start, restart, give up, stop in order.
 
 The executor supervises the processes of its container with it, the scheduler its containers.
 Invariants: at most one incarnation of a name at a time (the next Start is emitted only after the exit
-of the one before); numbers of a name only grow; no process is started once StopAsked was handled; a
-process whose budget is spent is FAILED, named with its cause, and the others go on.
+of the previous one); numbers of a name only grow; no process is started once StopAsked was handled; a
+process whose budget is spent is FAILED, named with its cause, and the others keep running.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from heronpy.procs.supervision import (
     Tick,
 )
 
-#: Between the request for stack traces and the kill of a hung process.
+#: Time between the request for stack traces and the kill of a hung process.
 DUMP_GRACE_S = 0.3
 #: No event for this long means that we ourselves were paused: silence then proves nothing.
 OWN_STALL_S = 5.0
-#: A process that SIGKILL ends at this part of its memory limit ran out of memory, whoever killed it.
+#: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
 AT_LIMIT = 0.95
 #: Starts that one supervisor can number (16 bits of a child's epoch).
 NUMBER_MAX = 0xFFFF
@@ -82,9 +82,9 @@ class _Process:
     #: Why its restart was asked for.
     exit_wish: str = ""
     peak_bytes: int = 0
-    #: User code that has run once: an exception when it starts again is like one while it runs.
+    #: User code that has run once: an exception at a later start counts like one while running.
     has_run: bool = False
-    #: The present or last incarnation ended by an exception of it.
+    #: The current or last incarnation ended by an exception in user code.
     raised: bool = False
     outlook: Outlook = field(default_factory=Outlook)
     history: RestartHistory = field(default_factory=RestartHistory)
@@ -100,7 +100,7 @@ class Supervisor:
     def __init__(self, limits: RestartLimits) -> None:
         self._limits = limits
         self._processes: dict[str, _Process] = {}
-        #: Numbers survive removal, so that a name that comes back never repeats an epoch.
+        #: Numbers survive removal, so that a name that is used again never repeats an epoch.
         self._numbers: dict[str, int] = {}
         self._stopping = False
         self._stopped = False
@@ -122,7 +122,7 @@ class Supervisor:
         return name in self._processes
 
     def current(self, name: str) -> tuple[int, int]:
-        """(number, pid) of the incarnation that runs, or (0, 0)."""
+        """(number, pid) of the running incarnation, or (0, 0)."""
         process = self._processes.get(name)
         return (process.number, process.pid) if process and process.alive else (0, 0)
 
@@ -231,7 +231,7 @@ class Supervisor:
             user_code=process.spec.user_code,
         )
         process.peak_bytes = event.peak_bytes
-        # A task ends like this only by an exception after it has initialised; user code may leave with any code.
+        # A task ends like this only by an exception after it has initialised; user code may exit with any code.
         process.raised = os.waitstatus_to_exitcode(event.status) == exit_codes.USER_EXCEPTION
         process.has_run = process.has_run or process.raised
         return self._ended(process, classify(event.status, hints), event.detail, now)
@@ -248,7 +248,7 @@ class Supervisor:
         return []
 
     def _on_overgrown(self, event: Overgrown, now: float) -> list[Effect]:
-        """Memory runs out before the kernel says so: an orderly restart loses nothing."""
+        """Restart in order before the kernel kills it: an orderly restart loses nothing."""
         process = self._processes.get(event.name)
         if process is None or process.number != event.number or process.state is not ProcessState.RUNNING:
             return []
@@ -306,7 +306,7 @@ class Supervisor:
         return [Start(process.spec, process.number)]
 
     def _stop(self, process: _Process, intent: _Intent, now: float) -> list[Effect]:
-        """Bring a process down for `intent`; what follows is decided when it is down."""
+        """Stop a process for `intent`; the next step is decided when it is down."""
         process.intent = max(process.intent, intent)
         if process.state is ProcessState.STARTING:
             return []
@@ -332,7 +332,7 @@ class Supervisor:
     def _ended(
         self, process: _Process, reason: ExitReason, detail: str, now: float
     ) -> list[Effect]:
-        """The incarnation is gone (or could not be made)."""
+        """The incarnation is gone (or could not be started)."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
             process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
@@ -347,7 +347,7 @@ class Supervisor:
         return [Ended(process.spec, reason, process.exit_detail, process.raised), *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
-        """What follows the end of a process that should run."""
+        """Decide what follows the end of a process that should run."""
         name = process.spec.name
         ran_s = now - process.started
         what = f"{name} ended ({reason.value}{': ' + process.exit_detail if process.exit_detail else ''})"

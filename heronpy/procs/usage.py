@@ -1,7 +1,7 @@
-"""How much CPU and memory processes use.
+"""CPU and memory use of processes.
 
-CPU and resident size are cheap; the unshared size walks page tables, so each process is measured for
-it at most every `USS_INTERVAL_S`, a few per call.
+CPU and resident size are cheap; the unshared size (USS) walks page tables, so it is measured at most every
+`USS_INTERVAL_S` per process, for a few processes per call.
 """
 
 from __future__ import annotations

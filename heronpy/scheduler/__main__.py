@@ -1,7 +1,7 @@
 """`python -m heronpy.scheduler --launch F`: the daemon of the local scheduler, one per topology.
 
-It runs below a guardian that starts it again when it is killed. It imports little before it starts its
-fork server, so that both load what they need at the same time.
+It runs below a guardian that restarts it when it is killed. It imports little before it starts its
+fork server, so that both load their modules in parallel.
 """
 
 from __future__ import annotations

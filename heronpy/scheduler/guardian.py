@@ -1,9 +1,9 @@
-"""The parent of the local scheduler: a tiny process that starts the scheduler again when it is killed.
+"""The parent of the local scheduler: a tiny process that restarts the scheduler when it is killed.
 
-Without it, the end of the one process that replaces all others would be the end of the topology.
+Without it, the death of the one process that replaces all others would end the topology.
 Invariants: the scheduler never outlives its guardian (the kernel kills it, and its fork server then
-ends all processes of the topology); what asks the guardian to end is passed on; a scheduler that ends
-by itself is not started again, except to start over.
+ends all processes of the topology); signals that ask the guardian to end are passed on; a scheduler that ends
+by itself is not restarted, except to start over.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ASKS = (signal.SIGTERM, signal.SIGINT)
 
 
 def guard(run: Callable[[], int], limits: RestartLimits = LIMITS) -> int:
-    """Run `run` in a child process, anew whenever it is killed; returns the exit code of the last one.
+    """Run `run` in a child process, again whenever it is killed; returns the exit code of the last one.
 
     Call it before the process has threads, sockets or locks.
     """
@@ -79,7 +79,7 @@ def _fork(run: Callable[[], int], mask: set[signal.Signals]) -> int:
 
 
 def _wait(pid: int) -> tuple[int, bool]:
-    """The wait status of the child, and whether somebody asked it to end through us."""
+    """The wait status of the child, and whether a signal to us asked it to end."""
     asked = False
     while True:
         signum = signal.sigwait({*_ASKS, signal.SIGCHLD})
@@ -92,7 +92,7 @@ def _wait(pid: int) -> tuple[int, bool]:
 
 
 def _say(text: str) -> None:
-    """One line in the scheduler's log; the log is set up here only when there is something to say."""
+    """Write one line to the scheduler's log, which is set up only when needed."""
     from heronpy.common.logs import setup
 
     setup("scheduler")

@@ -1,7 +1,7 @@
 """The local scheduler: each container is an executor process on this machine.
 
-Invariants: at most one scheduler per topology, which the ephemeral location in the state manager
-proves; every process of the topology descends from this one's fork server and ends with it.
+Invariants: at most one scheduler per topology, ensured by the ephemeral location in the state manager;
+every process of the topology descends from this one's fork server and ends with it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.scheduler")
 
 RESTART_MAX_S = 30.0
-#: The reply must have left before the socket is closed.
+#: The reply must be sent before the socket is closed.
 REPLY_LINGER_S = 0.03
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
@@ -139,7 +139,7 @@ class LocalScheduler:
         )
         path = paths.scheduler(launch.topology)
         try:
-            # Before the socket is bound, because binding would take the other's socket away.
+            # Before the socket is bound, because binding would replace the other scheduler's socket.
             self._state.create(path, location.SerializeToString(), ephemeral=True)
         except NodeExistsError:
             self._state.close()
@@ -193,9 +193,9 @@ class LocalScheduler:
         await asyncio.shield(self._kill)
         self._plan_watch.close()
         if first:
-            # Before the name is free: the next topology of this name has keys in the same place.
+            # Before the name is free: the next topology of this name keeps its keys in the same place.
             curve.remove(self._launch.working_dir)
-        # A kill that is repeated finds nothing to remove.
+        # A repeated kill finds nothing to remove.
         remove_state(self._state, self._launch.topology)
         remove_sockets(self._launch.sockets_dir)
 
@@ -205,7 +205,7 @@ class LocalScheduler:
             self._reconcile()
         self._host.handle(StopAsked("kill"))
         await self._stopped.wait()
-        # The executors are gone; this ends whatever escaped them.
+        # The executors are gone; this ends what escaped them.
         self._host.close()
 
     async def restart_container(self, container: int) -> list[str]:
@@ -300,7 +300,7 @@ class LocalScheduler:
 
     def on_server_gone(self) -> None:
         if self._kill is None:
-            # Only a process without threads can have a new one.
+            # Only a process without threads can start a new one.
             self._exit_code = START_OVER
             self._end.set()
         self._stopped.set()

@@ -1,7 +1,7 @@
-"""Removes what a topology leaves in the state manager and in the folder of its sockets.
+"""Removes the nodes of a topology from the state manager, and the folder of its sockets.
 
-To be called when no process of the topology is left. The execution state goes last: until then the name
-is taken, so nobody sees half a topology and a new submit cannot mix with the old one.
+Call it when no process of the topology is left. The execution state is removed last: until then the name
+is taken, so half a topology is never visible and a new submit cannot mix with the old one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.packing_plan(topology),
         paths.physical_plan(topology),
         paths.update_intent(topology),
-        paths.checkpoints(topology),  # the checkpoints themselves stay (M15)
+        paths.checkpoints(topology),  # the checkpoints themselves stay
         paths.topology(topology),
         paths.tmaster(topology),
         *(paths.epoch(topology, what) for what in state.children(paths.epochs(topology))),
@@ -37,7 +37,7 @@ def remove_state(state: StateManager, topology: str) -> None:
 
 
 def remove_sockets(folder: str) -> None:
-    """Delete the folder of the sockets; only one that looks like ours."""
+    """Delete the folder of the sockets, if it looks like ours."""
     parent = os.path.basename(os.path.dirname(os.path.normpath(folder)))
     if parent == f"heron-{os.getuid()}":
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,6 @@
 """The state manager: versioned nodes, ephemerals, watches, counters and locks.
 
-`open_state` gives the kind that the configuration names; each kind fulfils `base.StateManager` and
+`open_state` returns the kind that the configuration names; each kind implements `base.StateManager` and
 passes the same contract tests.  Importing this package loads no kind.
 """
 
@@ -21,7 +21,7 @@ _KINDS: Final = {
     "local": ("heronpy.statemgr.localfs", "LocalStateManager"),
     "zookeeper": ("heronpy.statemgr.zookeeper", "ZooKeeperStateManager"),
 }
-#: What a kind needs that is not always installed: module and extra.
+#: Optional dependency of a kind: module and extra.
 _EXTRAS: Final = {"zookeeper": ("kazoo", "zookeeper")}
 
 
@@ -57,5 +57,5 @@ def open_state_of(launch: LaunchSpec) -> StateManager:
 
 
 def module_of(state_type: str) -> str:
-    """The module of a kind, for a fork server to load once for its children."""
+    """The module of a kind, which a fork server loads once for its children."""
     return _KINDS[state_type][0] if state_type in _KINDS else ""

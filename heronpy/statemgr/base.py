@@ -1,13 +1,13 @@
-"""What every state manager does: the contract that its kinds share.
+"""The contract of all state managers.
 
 A node is a path ("topologies/word_count") with bytes and a version.  Parents need not exist.  The
 version of a new node is 1 and grows by one with each write.  An ephemeral node exists as long as
-the process that created it; afterwards no reader sees it, and anybody may create it again.
+the process that created it; afterwards no reader sees it, and any process may create it again.
 
-Invariants: a reader sees the old or the new value of a node, never a mixture, also when the writer
-dies; of two writers with the same version exactly one succeeds; a counter never gives a number
-twice; after a change a watch fires at least once, and several changes may share one call.  Trouble
-with the store is a `StateError` that names the node or file.
+Invariants: a reader sees the old or the new value of a node, never a mixture, even if the writer
+dies; of two writers with the same version exactly one succeeds; a counter never returns a number
+twice; after a change a watch fires at least once, and several changes may share one call.  Errors
+of the store are a `StateError` that names the node or file.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ MAX_BYTES = 64 * 1024 * 1024
 
 
 class Watch(Protocol):
-    """A standing wish to hear about a node."""
+    """A subscription to the changes of a node."""
 
     def cancel(self) -> None:
-        """End the watch; a call of the callback that is under way may still finish."""
+        """End the watch; a running call of the callback may still finish."""
 
 
 class StateManager(Protocol):
     """Versioned nodes with ephemerals, watches, counters and locks; safe to use from any thread."""
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        """Make a new node with version 1; NodeExistsError when it exists."""
+        """Create a node with version 1; NodeExistsError if it exists."""
 
     def get(self, path: str) -> tuple[bytes, int] | None:
-        """Data and version of a node, None when it does not exist."""
+        """Data and version of a node, None if it does not exist."""
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
         """Write a node and return its new version.
 
         Without `version` the write is unconditional and creates a missing node. With it the node
-        must have that version (0: must not exist), else VersionMismatchError; NoNodeError when it
-        is missing. A node that is ephemeral stays so, with the same owner.
+        must have that version (0: must not exist), else VersionMismatchError; NoNodeError if it
+        is missing. An ephemeral node stays ephemeral, with the same owner.
         """
 
     def delete(self, path: str, version: int | None = None) -> None:
-        """Remove a node; NoNodeError when it is missing, VersionMismatchError as in `set`."""
+        """Remove a node; NoNodeError if it is missing, VersionMismatchError as in `set`."""
 
     def children(self, path: str) -> list[str]:
-        """Sorted names one level below the path at or below which nodes exist; "" is the root."""
+        """Sorted names one level below the path that are nodes or have nodes below; "" is the root."""
 
     def exists(self, path: str) -> bool:
         """Whether the node exists."""
@@ -58,15 +58,15 @@ class StateManager(Protocol):
     def watch(self, path: str, callback: Callable[[str], None]) -> Watch:
         """Call `callback(path)` after each creation, change and removal of the node.
 
-        The call comes from another thread or from within the changing call, so it must be short
-        and thread-safe; an asyncio program passes it on with `call_soon_threadsafe`.
+        The call comes from another thread or from inside the changing call, so it must be short
+        and thread-safe; an asyncio program forwards it with `call_soon_threadsafe`.
         """
 
     def counter(self, path: str) -> int:
         """The next number of a counter: 1, 2, 3, ..."""
 
     def lock(self, path: str, timeout_s: float = 10.0) -> AbstractContextManager[None]:
-        """Hold a lock that ends with its holder's process; DeadlineError when it stays taken.
+        """Hold a lock that ends with its holder's process; DeadlineError after the timeout.
 
         Locks are not re-entrant and are not nodes: `get` and `children` do not see them.
         """
@@ -76,11 +76,11 @@ class StateManager(Protocol):
 
 
 def check_version(path: str, actual: int, expected: int | None) -> None:
-    """Raise when a node is not what its writer expects; version 0 means that it does not exist."""
+    """Raise if a node is not what its writer expects; version 0 means that it does not exist."""
     if expected is None or actual == expected:
         return
     if actual == 0:
         raise NoNodeError(f"State node {path!r} does not exist.")
     raise VersionMismatchError(
-        f"State node {path!r} has version {actual}, not {expected}: somebody else wrote it."
+        f"State node {path!r} has version {actual}, not {expected}: another process wrote it."
     )

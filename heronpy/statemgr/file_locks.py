@@ -1,4 +1,4 @@
-"""Locks on files: held by a process until it lets go or dies."""
+"""Locks on files: held by a process until it releases them or dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heronpy.common.disk_space import is_full_error
 
 
 def try_flock(descriptor: int, kind: int) -> bool:
-    """Whether the lock was free; it is ours then."""
+    """Try to take the lock; True if we hold it now."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:
@@ -24,17 +24,17 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Let go of a lock and close its descriptor."""
+    """Release a lock and close its descriptor."""
     # Explicitly: a child that was forked this moment may hold a copy of the descriptor.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 def try_lock(file: Path) -> int:
-    """Descriptor of the lock when we got it, else -1.
+    """Descriptor of the lock if we got it, else -1.
 
-    Where the disk is so full that no file can be made, the folder of the locks is locked in its place: whoever
-    wants this lock now finds the same.
+    If the disk is so full that no file can be created, the folder of the locks is locked instead: all other
+    processes that want this lock do the same.
     """
     try:
         return _try_lock_file(file)
@@ -49,19 +49,19 @@ def try_lock(file: Path) -> int:
 
 
 def is_directory(descriptor: int) -> bool:
-    """Whether the lock is on a folder, which stays when it is let go."""
+    """Whether the lock is on a folder, which stays when the lock is released."""
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
 def _try_lock_file(file: Path) -> int:
-    """Descriptor of the lock file when we got the lock, else -1."""
+    """Descriptor of the lock file if we got the lock, else -1."""
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         if try_flock(descriptor, fcntl.LOCK_EX):
-            # The previous holder removed the file it held: that lock is worth nothing any more.
+            # The previous holder removed the file that it held: a lock on it is void.
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
-                    with contextlib.suppress(OSError):  # a full disk: it is the lock of nobody known then
+                    with contextlib.suppress(OSError):  # a full disk: the holder stays unknown
                         os.ftruncate(descriptor, 0)
                         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
                     return descriptor
@@ -73,7 +73,7 @@ def _try_lock_file(file: Path) -> int:
 
 
 def holder(file: Path) -> str:
-    """Who holds a lock, for people."""
+    """The holder of a lock, for messages."""
     with contextlib.suppress(OSError, ValueError):
         return f"process {int(file.read_text())}"
     return "another process"

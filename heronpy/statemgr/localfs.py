@@ -2,10 +2,10 @@
 
 `topologies/word_count` is the file `<root>/topologies/word_count.node`: one header line with
 version, length, checksum and owner, then the data.  Deeper paths stay in that directory with "/" as
-"%2F".  Invariants: a node file is only ever replaced whole by rename after fsync, under one lock
+"%2F".  Invariants: a node file is only replaced as a whole, by rename after fsync, under one lock
 file, so a crash leaves the old or the new value; an ephemeral node names the owner file of its
-manager, on which that process holds a flock, so its death, however sudden, ends the node; nothing
-leaves the directory.
+manager, on which that process holds a flock, so its death, however sudden, ends the node; no path leads
+out of the directory.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LocalStateManager:
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = absolute(root)
-        #: Keeps writes going on a full disk: whoever stops a topology then has to be able to.
+        #: Makes writes possible on a full disk: stopping a topology must still work.
         self._reserve = Reserve(self._root / ".reserve")
         self._mutex = threading.Lock()
         self._owner = ""
@@ -202,13 +202,13 @@ class LocalStateManager:
             self._owner_descriptor = -1
 
     def close_in_child(self) -> None:
-        """After a fork: let go of what belongs to the parent, so that its death is seen."""
+        """After a fork: close what belongs to the parent, so that its death is noticed."""
         if self._closed:
             return
         self._closed = "This state manager was opened before a fork; open a new one."
         for descriptor in (self._owner_descriptor, *self._held):
             if descriptor >= 0:
-                os.close(descriptor)  # no unlock: that would take the parent's lock away
+                os.close(descriptor)  # no unlock: that would release the parent's lock
         self._held.clear()
         self._owner_descriptor = -1
         if self._watcher:
@@ -219,7 +219,7 @@ class LocalStateManager:
             raise StateError(self._closed)
 
     def _file(self, path: str, data: bytes = b"") -> Path:
-        """The file of a node; it checks everything that callers hand in."""
+        """The file of a node; checks the caller's arguments."""
         self._check_open()
         if len(data) > MAX_BYTES:
             raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
@@ -231,7 +231,7 @@ class LocalStateManager:
 
     @contextmanager
     def _trouble(self) -> Iterator[None]:
-        """Turn an error of the file system into one that says what to look at."""
+        """Turn an error of the file system into one that says what to check."""
         try:
             yield
         except OSError as error:
@@ -255,7 +255,7 @@ class LocalStateManager:
 
     @contextmanager
     def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
-        """Be the only writer of this state."""
+        """Lock this state for writing."""
         late = StateError(
             f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process."
         )
@@ -283,11 +283,11 @@ class LocalStateManager:
             self._mutex.release()
 
     def _own(self) -> str:
-        """Name of our owner file, which we hold locked from its first moment."""
+        """Name of our owner file, which we lock from its first moment."""
         directory = self._root / ".owners"
         if self._owner_descriptor >= 0 and (directory / self._owner).exists():
             return self._owner
-        if self._owner_descriptor >= 0:  # somebody removed the state while we ran
+        if self._owner_descriptor >= 0:  # the state was removed while we ran
             os.close(self._owner_descriptor)
         for entry in self._list(directory):
             if not self._alive(entry):
@@ -313,7 +313,7 @@ class LocalStateManager:
             os.close(descriptor)
 
     def _read(self, file: Path) -> _Node | None:
-        """The node in a file, None when there is none or its owner is dead."""
+        """The node in a file, None if there is none or its owner is dead."""
         with self._trouble():
             try:
                 with open(file, "rb", buffering=0) as opened:
@@ -327,7 +327,7 @@ class LocalStateManager:
         return None
 
     def _forget(self, file: Path, dead: _Node) -> None:
-        """Remove a dead node when that is possible without waiting; readers ignore it anyway."""
+        """Remove a dead node if that is possible without waiting; readers ignore it anyway."""
         with contextlib.suppress(StateError, OSError):
             if self._mutex.locked():
                 return
@@ -355,7 +355,7 @@ class LocalStateManager:
                 os.replace(temporary, file)
             except OSError as error:
                 with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)  # it may fill the disk
+                    temporary.unlink(missing_ok=True)  # it may be filling the disk
                 raise OSError(error.errno, error.strerror, str(file)) from error
 
         self._reserve.during(replace, len(header) + len(node.data))
@@ -380,7 +380,7 @@ class LocalStateManager:
                 return []
 
     def _fingerprint(self, path: str) -> Hashable:
-        """Something that differs after each change of the node; None while it does not exist."""
+        """A value that differs after each change of the node; None while it does not exist."""
         return self._fingerprint_of(self._file(path))
 
     def _fingerprint_of(self, file: Path) -> Hashable:
@@ -406,13 +406,13 @@ def _parse(file: Path, content: bytes) -> _Node:
 
 
 def _encode(name: str) -> str:
-    """A path as one file name."""
+    """A path encoded as one file name."""
     encoded = name.replace("%", "%25").replace("/", "%2F")
     return "%2E" + encoded[1:] if encoded.startswith(".") else encoded
 
 
 def _encode_directory(name: str) -> str:
-    """A first segment as the name of a directory, which must not look like a node."""
+    """A first segment encoded as the name of a directory, which must not look like a node."""
     encoded = _encode(name)
     return encoded.removesuffix(_NODE) + "%2Enode" if encoded.endswith(_NODE) else encoded
 

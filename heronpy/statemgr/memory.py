@@ -1,7 +1,7 @@
-"""State in the memory of one process: for tests and simulation, with the contract of the others.
+"""State in the memory of one process, for tests and simulation, with the same contract.
 
-Managers that share a `MemoryStore` play the part of processes that share a state: closing one, or
-`die()`, ends its ephemerals and locks.  Watches fire within the call that changed the node, after
+Managers that share a `MemoryStore` act as processes that share a state: closing one, or
+`die()`, ends its ephemerals and locks.  Watches fire inside the call that changed the node, after
 the change is complete and with no lock held, so a simulation is deterministic.
 """
 
@@ -41,7 +41,7 @@ class _MemoryWatch:
 
 @dataclass(slots=True, eq=False)
 class MemoryStore:
-    """What the managers share."""
+    """The state that managers share."""
 
     nodes: dict[str, _Node] = field(default_factory=dict)
     watches: list[_MemoryWatch] = field(default_factory=list)
@@ -50,7 +50,7 @@ class MemoryStore:
 
 
 class MemoryStateManager:
-    """A state manager over a `MemoryStore`; each one acts as a process of its own."""
+    """A state manager over a `MemoryStore`; each one acts as a separate process."""
 
     def __init__(self, store: MemoryStore | None = None) -> None:
         self.store = store if store is not None else MemoryStore()
@@ -155,7 +155,7 @@ class MemoryStateManager:
         self.die()
 
     def die(self) -> None:
-        """What the end of the process does: ephemerals, locks and watches are gone."""
+        """Simulate the end of the process: drop ephemerals, locks and watches."""
         with self.store.changed:
             self._closed = True
             for watch in self._watches:

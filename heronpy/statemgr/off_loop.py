@@ -1,4 +1,4 @@
-"""Reading state from an event loop without stopping the loop while the state manager is slow or away."""
+"""Reads state from an event loop without blocking the loop while the state manager is slow or unreachable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger("heronpy.statemgr")
 
 
 async def get_off_loop(state: StateManager, path: str) -> tuple[bytes, int] | None:
-    """Data and version of a node; None when it does not exist or cannot be read at the moment."""
+    """Data and version of a node; None if it does not exist or cannot be read now."""
     try:
         return await asyncio.to_thread(state.get, path)
     except RetryableError as error:

@@ -1,8 +1,8 @@
-"""Who owns an ephemeral of ZooKeeper: a process, told by its machine, its number and its start.
+"""The owner of a ZooKeeper ephemeral: a process, identified by machine, pid and start time.
 
-ZooKeeper learns of a killed process when its session ends, seconds later. On the same machine that
-is known at once. Invariant: a process is called dead only when the kernel of this very machine says
-so; of other machines nothing is said.
+ZooKeeper notices a killed process when its session ends, seconds later. On the same machine we know
+immediately. Invariant: a process counts as dead only if the kernel of this machine says so; processes of
+other machines never do.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import os
 from functools import cache
 
 _FROM_STATE = 3
-"""Fields of /proc/<pid>/stat count from the state, which follows the name."""
+"""Fields of /proc/<pid>/stat are counted from the state, which follows the name."""
 
 
 def own_token() -> str:
-    """This process, as text for `is_dead`."""
+    """This process as text, for `is_dead`."""
     pid = os.getpid()
     return f"{_machine()}:{pid}:{_started(pid) or 0}"
 
 
 def is_dead(token: str) -> bool:
-    """Whether the process is one of this machine and has ended."""
+    """Whether the process ran on this machine and has ended."""
     machine, _, process = token.partition(":")
     if machine != _machine():
         return False
@@ -38,7 +38,7 @@ def is_dead(token: str) -> bool:
 
 
 def describe(token: str) -> str:
-    """For people."""
+    """The owner, for messages."""
     machine, _, process = token.partition(":")
     where = "" if machine == _machine() else " of another machine"
     return f"process {process.partition(':')[0]}{where}"
@@ -46,19 +46,19 @@ def describe(token: str) -> str:
 
 @cache
 def _machine() -> str:
-    """This boot of this machine and, in a container, of its process numbers."""
+    """Id of this boot of this machine and, in a container, of its pid namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
         numbers = os.readlink("/proc/self/ns/pid")
     except OSError:
-        # Nobody else has this name, so nobody is called dead.
+        # A unique name, so that no process counts as dead.
         boot, numbers = os.urandom(16).hex(), ""
     return hashlib.sha256(f"{boot} {numbers}".encode()).hexdigest()[:16]
 
 
 def _started(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None when it has ended or is not shown."""
+    """When a process started, in ticks since boot; None if it has ended or is hidden."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state, *rest = file.read().rpartition(b")")[2].split()

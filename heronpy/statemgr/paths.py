@@ -1,4 +1,4 @@
-"""Every node path of the state manager, built and checked in one place.
+"""All node paths of the state manager, built and checked in one place.
 
 Invariant: a path is one or more segments joined by "/"; a segment is not empty, not "." or "..",
 holds no control character, and is short enough for a file name.
@@ -13,7 +13,7 @@ PATH_MAX_BYTES = 200
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """The segments of a node path; StateError when the path is malformed."""
+    """The segments of a node path; StateError if the path is malformed."""
     if not isinstance(path, str) or not path:
         raise StateError(f"{path!r} is not the path of a state node.")
     segments = tuple(path.split("/"))
@@ -28,7 +28,7 @@ def check_path(path: str) -> tuple[str, ...]:
 
 def _check_segment(segment: str, path: str) -> None:
     if segment in ("", ".", ".."):
-        raise StateError(f"State path {path!r} has a part {segment!r}, which is not allowed.")
+        raise StateError(f"State path {path!r} has the part {segment!r}, which is not allowed.")
     if not segment.isprintable():
         raise StateError(f"State path {path!r} has a control character or an unprintable one.")
     if len(segment.encode()) > SEGMENT_MAX_BYTES:
@@ -86,7 +86,7 @@ def execution_state(name: str) -> str:
 
 
 def submission(name: str) -> str:
-    """Ephemeral: a submit that has reserved the name and whose scheduler does not run yet."""
+    """Ephemeral: a submit that has reserved the name before its scheduler runs."""
     return _path("submissions", name)
 
 
@@ -106,11 +106,11 @@ def lock(name: str) -> str:
 
 
 def totals(name: str) -> str:
-    """What the processes that are gone have counted (proto TotalsLedger)."""
+    """The counts of ended processes (proto TotalsLedger)."""
     return _path("totals", name)
 
 
 def checkpoints(name: str) -> str:
-    """Which checkpoints are complete, and the ids given out (proto CheckpointLog); EFFECTIVELY_ONCE
+    """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
     only."""
     return _path("checkpoints", name)

@@ -1,8 +1,8 @@
-"""Watching files for the local state manager: inotify where the system has it, else polling.
+"""Watches files for the local state manager: with inotify if the system has it, else by polling.
 
-One thread per manager compares a fingerprint of each watched node with the one it saw last and
-calls back on a difference; inotify only tells it when to look.  Invariant: a change is noticed even
-when inotify is exhausted, misses it or does not exist, then within the polling interval.
+One thread per manager compares a fingerprint of each watched node with the last one and
+calls back on a difference; inotify only tells it when to check.  Invariant: if inotify is exhausted,
+misses a change or does not exist, the change is still noticed within the polling interval.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.1
 _SAFETY_POLL_S: Final = 1.0
-# The kernel reports that a dead owner's file is closed just before it frees the lock on it.
+# The kernel reports the close of a dead owner's file just before it releases the lock on it.
 _OWNER_RECHECKS_S: Final = (0.001, 0.005, 0.02, 0.1)
 _CLOSE_WRITE, _MOVED_FROM, _MOVED_TO, _DELETE = 0x8, 0x40, 0x80, 0x200
 _OVERFLOW: Final = 0x4000
@@ -76,13 +76,13 @@ class FileWatch:
     active: bool = True
 
     def cancel(self) -> None:
-        """No call of the callback begins after this."""
+        """End the watch: no call of the callback starts after this."""
         self.active = False
         self.watcher.remove(self)
 
 
 class Watcher:
-    """The thread and what it watches."""
+    """The thread and its watches."""
 
     def __init__(self, fingerprint: Callable[[str], Hashable], owners: Path) -> None:
         self._fingerprint = fingerprint
@@ -110,20 +110,20 @@ class Watcher:
                     self._directories.add(file.parent)
                 except OSError as error:
                     self._poll_more(error)
-            # After the directory is watched, so that no change falls between the two.
+            # After the directory is watched, so that no change is missed in between.
             watch = FileWatch(path, file, callback, self._look(path), self)
             self._watches.append(watch)
         self._wake()
         return watch
 
     def remove(self, watch: FileWatch) -> None:
-        """Forget a watch."""
+        """Remove a watch."""
         with self._mutex:
             if watch in self._watches:
                 self._watches.remove(watch)
 
     def close(self) -> None:
-        """Stop the thread; no callback begins after this."""
+        """Stop the thread; no callback starts after this."""
         with self._mutex:
             self._stopping = True
             for watch in self._watches:
@@ -133,7 +133,7 @@ class Watcher:
             self._thread.join(timeout=5.0)
 
     def close_in_child(self) -> None:
-        """Drop the descriptors that a fork has copied; the thread does not exist here."""
+        """Close the descriptors that a fork has copied; the thread does not exist here."""
         self._close_descriptors()
 
     def _poll_more(self, error: Exception) -> None:
@@ -160,7 +160,7 @@ class Watcher:
         self._close_descriptors()
 
     def _wait(self, timeout_s: float | None) -> tuple[bool, bool]:
-        """Wait for a reason to look: whether watched files, and whether owner files changed."""
+        """Wait for a reason to check; returns whether watched files, and whether owner files, changed."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         if self._inotify:

@@ -1,7 +1,7 @@
-"""One session with ZooKeeper: connecting, waiting, retrying, and errors that people understand.
+"""One session with ZooKeeper: connecting, waiting, retrying, and readable errors.
 
-Invariants: no call waits longer than its patience, and one from an event loop's thread only a moment,
-so an outage never stops a loop; a write whose answer was lost is not repeated before it is known not
+Invariants: no call waits longer than its timeout, and one from an event loop's thread only a moment,
+so an outage never blocks a loop; a write whose answer was lost is repeated only once it is known not
 to have been done. Losing the connection is not losing the session: until ZooKeeper says that the
 session is over, everything that belongs to it stays.
 """
@@ -41,13 +41,13 @@ from heronpy.common.rooms import StatemgrSettings
 from heronpy.statemgr import znode
 
 log = logging.getLogger("heronpy.statemgr.zookeeper")
-#: kazoo tells every failed attempt; we say once what that means.
+#: kazoo logs every failed attempt; we log once what that means.
 _kazoo_log = logging.getLogger("heronpy.statemgr.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)
 
 PATIENCE_S: Final = 10.0
-#: For a caller whose thread runs an event loop, as everything else of its process waits meanwhile: how
-#: long for an answer, and how long for a connection when there is none.
+#: For a caller whose thread runs an event loop, which blocks everything else in its process: the timeouts
+#: of an answer, and of a connection when there is none.
 PATIENCE_OF_LOOP_S: Final = 2.0
 PATIENCE_OF_LOOP_AWAY_S: Final = 0.1
 _LOOK_CLOSED_S: Final = 0.1
@@ -74,7 +74,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return super().create_connection(*arguments, **options)
 
     def select(self, reads: Any, writes: Any, errors: Any, timeout: float | None = None) -> Any:
-        # On one socket kazoo waits for an answer that is due; on two for whatever happens.
+        # On one socket kazoo waits for an expected answer; on two for any event.
         if len(reads) == 1 and timeout is not None:
             timeout = min(timeout, self._answer_max_s)
         return super().select(reads, writes, errors, timeout)
@@ -109,7 +109,7 @@ class Session:
 
     @property
     def number(self) -> int:
-        """The number of the session as it is in a znode's ephemeralOwner; 0 while there is none."""
+        """The number of the session as in a znode's ephemeralOwner; 0 while there is none."""
         found = self.client.client_id
         return int(found[0]) if found else 0
 
@@ -169,12 +169,12 @@ class Session:
         return PATIENCE_OF_LOOP_S if self._connected.is_set() else PATIENCE_OF_LOOP_AWAY_S
 
     def check_open(self) -> None:
-        """Raise when the session is not to be used any more."""
+        """Raise if the session can no longer be used."""
         if self._refusal:
             raise StateError(self._refusal)
 
     def close(self, in_callback: bool = False) -> None:
-        """End the session and with it what belongs to it."""
+        """End the session and with it everything that belongs to it."""
         if self._refusal:
             return
         self._refusal = "This state manager is closed."
@@ -185,7 +185,7 @@ class Session:
             stopper.join(_STOP_MAX_S)
 
     def close_in_child(self) -> None:
-        """After a fork: let go of the parent's connection without a word to ZooKeeper."""
+        """After a fork: drop the parent's connection without telling ZooKeeper."""
         if self._refusal:
             return
         self._refusal = "This state manager was opened before a fork; open a new one."
@@ -196,20 +196,20 @@ class Session:
                 sock.close()
 
     def _stop(self) -> None:
-        # A server that is away cannot be told; it ends the session itself when it has expired.
+        # An unreachable server cannot be told; it ends the session itself when it has expired.
         with contextlib.suppress(Exception):
             self.client.stop()
         with contextlib.suppress(Exception):
             self.client.close()
 
     def _on_state(self, state: str) -> None:
-        """Hear of the connection; kazoo calls this from its own thread."""
+        """Handle a change of the connection; kazoo calls this from its own thread."""
         if self._refusal:
             return
         if state == KazooState.SUSPENDED:
             self._suspended = True
             log.warning(
-                "lost the connection to ZooKeeper at %s; reconnecting, and going on as before until its session"
+                "lost the connection to ZooKeeper at %s; reconnecting, and continuing normally until its session"
                 " of %g s has ended",
                 self.hosts,
                 self._timeout_s,

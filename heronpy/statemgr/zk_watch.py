@@ -1,9 +1,9 @@
-"""Watches on znodes that go on after each change, after an outage and in a new session.
+"""Watches on znodes that continue after each change, after an outage and in a new session.
 
 ZooKeeper's watches fire once and end with the connection, so each event and each new connection
-means to look again, and a difference to what was seen last means a call. Invariants: nothing here
-waits for ZooKeeper but `add`, and that not for long; callbacks run one after another in kazoo's
-thread for them; changes that come faster than the callback share a call.
+triggers another read, and a difference to the last one triggers a call. Invariants: only `add` waits for
+ZooKeeper, and not for long; callbacks run one after another in kazoo's callback
+thread; changes that come faster than the callback share a call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.statemgr.zk_session import Session
 log = logging.getLogger("heronpy.statemgr.zookeeper")
 
 _NEVER: Final = object()
-"""What a watch has seen before its first look."""
+"""The value of a watch before its first read."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,27 +36,27 @@ class NodeWatch:
     owner: Watches
     seen: object = _NEVER
     overdue: bool = False
-    """The first look came so late that changes before it count."""
+    """The first read came so late that changes before it count."""
     queued: bool = False
     active: bool = True
     armed: threading.Event = field(default_factory=threading.Event)
 
     def cancel(self) -> None:
-        """No call of the callback begins after this."""
+        """End the watch: no call of the callback starts after this."""
         self.active = False
         self.owner.remove(self)
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """A znode with those who watch it."""
+    """A znode and its watches."""
 
     znode: str
     owner: Watches
     watches: list[NodeWatch] = field(default_factory=list)
 
     def on_event(self, event: Any) -> None:
-        # The end of the connection is an event of type NONE; a new one brings a new look.
+        # The end of the connection is an event of type NONE; a new connection triggers a new read.
         if event.type != EventType.NONE and self.watches:
             self.owner.look(self)
 
@@ -72,7 +72,7 @@ class Watches:
         session.on_connected.append(self._on_connected)
 
     def add(self, path: str, znode: str, callback: Callable[[str], None]) -> NodeWatch:
-        """Watch a znode; changes after the return are heard of, also while there is no connection."""
+        """Watch a znode; changes after the return are reported, even those while there is no connection."""
         with self._mutex:
             place = self._places.get(znode)
             if place is None:
@@ -86,7 +86,7 @@ class Watches:
         return watch
 
     def remove(self, watch: NodeWatch) -> None:
-        """Forget a watch."""
+        """Remove a watch."""
         with self._mutex:
             if watch in watch.place.watches:
                 watch.place.watches.remove(watch)
@@ -94,7 +94,7 @@ class Watches:
                 del self._places[watch.place.znode]
 
     def close(self) -> None:
-        """No callback begins after this."""
+        """End all watches: no callback starts after this."""
         with self._mutex:
             for place in self._places.values():
                 for watch in place.watches:
@@ -106,7 +106,7 @@ class Watches:
         return self._delivering == threading.get_ident()
 
     def look(self, place: _Place) -> None:
-        """Ask for the present state of a znode and for word of its next change."""
+        """Request the current state of a znode and notification of its next change."""
         result = self._session.client.exists_async(place.znode, watch=place.on_event)
         result.rawlink(partial(self._looked, place))
 
@@ -119,7 +119,7 @@ class Watches:
     def _looked(self, place: _Place, result: Any) -> None:
         error = result.exception
         if error is not None:
-            # With the next connection comes the next look.
+            # The next connection triggers the next read.
             if not isinstance(error, (ConnectionLoss, SessionExpiredError, ConnectionClosedError)):
                 log.error("cannot watch ZooKeeper node %s: %s", place.znode, error or type(error).__name__)
             return

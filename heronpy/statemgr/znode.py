@@ -1,10 +1,10 @@
-"""How state looks inside ZooKeeper: names of znodes and the bytes of their values.
+"""The layout of state in ZooKeeper: names of znodes and the bytes of their values.
 
 Node "epochs/word_count/tmaster" is the znode `<chroot>/epochs/word_count%2Ftmaster`: two levels,
-because any node may have nodes below it and ZooKeeper lets no ephemeral have children. A value is
-one header line (a number of the write that nobody else has, the kind, the owner of an ephemeral)
+because any node may have nodes below it, but a ZooKeeper ephemeral cannot have children. A value is
+one header line (a unique number of the write, the kind, the owner of an ephemeral)
 and the data, or for large data the list of its pieces. Invariants: every znode of ours has a
-header, so a foreign one is noticed; reserved names begin with "%" and a small letter, which no
+header, so foreign ones are detected; reserved names begin with "%" and a lower-case letter, which no
 encoded name does.
 """
 
@@ -21,19 +21,19 @@ from heronpy.statemgr.base import MAX_BYTES
 from heronpy.statemgr.paths import check_path
 
 PIECE_BYTES: Final = 512 * 1024
-"""Largest data in one znode: half of what a server takes by default (jute.maxbuffer)."""
+"""Largest data in one znode: half of a server's default limit (jute.maxbuffer)."""
 
 DEFAULT_CHROOT: Final = "/heron"
 _HEADER: Final = re.compile(rb"heronzk1 ([0-9a-f]{32}) (whole|pieces) (-|[0-9a-f]+:\d+:\d+)\n")
 _HEADER_MAX: Final = 160
 SINGLE: Final = "/%single"
-"""Where the nodes are whose path has one segment."""
+"""The parent of nodes whose path has one segment."""
 _PIECES: Final = re.compile(rb"([0-9a-f]{32}) (\d{1,4}) (\d{1,10}) ([0-9a-f]{8})")
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Where large data is: znodes 0, 1, ... below a folder that is written once."""
+    """The location of large data: znodes 0, 1, ... below a folder that is written once."""
 
     folder: str
     count: int
@@ -43,10 +43,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What a znode holds."""
+    """The content of a znode."""
 
     write: str
-    """Tells this write from all others, also when the answer to it was lost."""
+    """Identifies this write, even if the answer to it was lost."""
     data: bytes
     owner: str = "-"
     pieces: Pieces | None = None
@@ -60,7 +60,7 @@ class Value:
         return f"heronzk1 {self.write} {kind} {self.owner}\n".encode() + body
 
     def whole(self, pieces: list[bytes]) -> bytes | None:
-        """The data out of its pieces; None when they do not fit."""
+        """The data assembled from its pieces; None if they do not match."""
         data = b"".join(pieces)
         at = self.pieces
         if at is None or len(data) != at.length or zlib.crc32(data) != at.checksum:
@@ -83,7 +83,7 @@ def parse(znode: str, content: bytes) -> Value:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Data in pieces that fit into a znode."""
+    """Data cut into pieces that fit into a znode."""
     return [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
 
 
@@ -92,7 +92,7 @@ def describe_pieces(folder: str, data: bytes) -> Pieces:
 
 
 def check_size(path: str, data: bytes, ephemeral: bool = False) -> None:
-    """Raise when a value is too large to be stored."""
+    """Raise if a value is too large to be stored."""
     if len(data) > MAX_BYTES:
         raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
     if ephemeral and len(data) > PIECE_BYTES:
@@ -115,7 +115,7 @@ def lock_of(path: str) -> str:
 
 
 def pieces_of(path: str) -> str:
-    """The znode below which the pieces of a node's large data are."""
+    """The parent znode of the pieces of a node's large data."""
     return f"/%pieces/{_encode(path)}"
 
 
@@ -124,7 +124,7 @@ def parent(znode: str) -> str:
 
 
 def folder_and_prefix(path: str) -> tuple[str, str]:
-    """Where the nodes below a path are: a znode, and how their names begin there."""
+    """The location of the nodes below a path: a znode, and the prefix of their names there."""
     first, *rest = check_path(path)
     return f"/{_encode(first)}", _encode("/".join(rest)) + "%2F" if rest else ""
 
@@ -136,19 +136,19 @@ def names_below(entries: list[str], prefix: str) -> list[str]:
 
 
 def is_reserved(entry: str) -> bool:
-    """Whether an entry of the root is no folder of nodes."""
+    """Whether an entry of the root is not a folder of nodes."""
     return re.match("%[a-z]", entry) is not None
 
 
 def parse_root(root: str) -> tuple[str, str]:
-    """Hosts and chroot out of `host:port,host:port/chroot`."""
+    """Hosts and chroot of `host:port,host:port/chroot`."""
     hosts, _, chroot = root.partition("/")
     named = [host.strip() for host in hosts.split(",")]
     good = all(re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(:\d{1,5})?", host) for host in named)
     segments = chroot.strip("/").split("/") if chroot.strip("/") else []
     if not good or any(part in ("", ".", "..") or not part.isprintable() for part in segments):
         raise ConfigError(
-            f"{root!r} is no root of a 'zookeeper' state manager (heron.statemgr.root);"
+            f"{root!r} is not a root of a 'zookeeper' state manager (heron.statemgr.root);"
             " write host:port,host:port/path, as in 127.0.0.1:2181/heron."
         )
     return ",".join(named), "/" + "/".join(segments) if segments else DEFAULT_CHROOT

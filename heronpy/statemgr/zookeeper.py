@@ -1,15 +1,15 @@
 """State in ZooKeeper: for the processes of several machines.
 
 Invariants: a value of many pieces becomes visible in one transaction that names its new pieces, and
-pieces are removed only when nothing can name them any more, so a reader sees the old or the new
-value whole; every write bears a number of its own, so a write whose answer was lost is recognised,
-and neither repeated nor mistaken for another's.
+pieces are removed only when nothing can name them any more, so a reader sees the complete old or new
+value; every write has a unique number, so a write whose answer was lost is recognised,
+and neither repeated nor mistaken for another one.
 
-Ephemerals belong to the session, which outlives a lost connection. Three things make "as long as the
-process" of it: a process that closes its manager ends its session; the ephemeral of a killed process
-counts as gone on the same machine at once (on another machine when the session has expired); and a
-process whose session has expired puts its ephemerals back, unless somebody else has them now. A lock
-is not taken back: its holder is told by a warning.
+Ephemerals belong to the session, which outlives a lost connection. Three rules make them live as long as the
+process: a process that closes its manager ends its session; the ephemeral of a killed process
+counts as gone immediately on the same machine (on another machine when the session has expired); and a
+process whose session has expired restores its ephemerals, unless another process has them now. A lock
+is not restored: its holder gets a warning.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from heronpy.statemgr.znode import Value
 log = logging.getLogger("heronpy.statemgr.zookeeper")
 
 _RACES_MAX: Final = 1000
-"""Attempts of one write that others overtake; each time one of theirs has succeeded."""
+"""Attempts of one write that other writers overtake; each time one of theirs has succeeded."""
 _READS_MAX: Final = 20
-"""Reads of one large value that is replaced meanwhile."""
+"""Attempts to read one large value that is being replaced."""
 _LOOK_AT_HOLDER_S: Final = 0.25
-"""How often one who waits for a lock looks whether its holder lives."""
+"""Interval at which a process that waits for a lock checks whether the holder lives."""
 _NOBODY: Final = "-"
 
 Run = Callable[[Start], Any]
 
 
 class _OvertakenError(Exception):
-    """Somebody else wrote the znode first."""
+    """Another process wrote the znode first."""
 
 
 class ZooKeeperStateManager:
@@ -69,7 +69,7 @@ class ZooKeeperStateManager:
 
     def __init__(self, root: str, settings: StatemgrSettings | None = None) -> None:
         self._mutex = threading.Lock()
-        #: Ephemerals of this manager, as last written by it.
+        #: Ephemerals of this manager, as last written.
         self._mine: dict[str, bytes] = {}
         self._restore_due = False
         self._session = Session(root, settings or StatemgrSettings())
@@ -142,7 +142,7 @@ class ZooKeeperStateManager:
         raise _too_busy(path)
 
     def children(self, path: str) -> list[str]:
-        """Names one level below the path; an ephemeral stays among them until its session has ended."""
+        """Names one level below the path; they include an ephemeral until its session has ended."""
         self._session.check_open()
         if path:
             folder, prefix = znode.folder_and_prefix(path)
@@ -192,7 +192,7 @@ class ZooKeeperStateManager:
         self._session.close(in_callback=self._watches.is_callback())
 
     def close_in_child(self) -> None:
-        """After a fork: the session is the parent's."""
+        """After a fork: the session belongs to the parent."""
         self._session.close_in_child()
 
     # ---- reading ----------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class ZooKeeperStateManager:
         return self._base + znode.pieces_of(path)
 
     def _read(self, at: str) -> tuple[Value, Any] | None:
-        """What a znode holds, and its status; the ephemeral of a dead process is removed."""
+        """Content and status of a znode; the ephemeral of a dead process is removed."""
         while True:
             try:
                 content, status = self._content(at)
@@ -217,10 +217,10 @@ class ZooKeeperStateManager:
             try:
                 self._remove(at, status)
             except StateError:
-                return None  # we may only read
+                return None  # we have read access only
 
     def _join(self, path: str, value: Value) -> bytes | None:
-        """The data of a large value; None when it is being replaced."""
+        """The data of a large value; None if it is being replaced."""
         assert value.pieces is not None
         folder = f"{self._pieces(path)}/{value.pieces.folder}"
         pieces = []
@@ -245,7 +245,7 @@ class ZooKeeperStateManager:
     # ---- writing ----------------------------------------------------------------------------
 
     def _put(self, path: str, at: str, data: bytes, found: tuple[Value, Any] | None, ephemeral: bool = False) -> int:
-        """Replace what was found at a znode, or make it, and return the new version."""
+        """Replace or create a znode, and return the new version."""
         holder = found[0].owner if found else (owner.own_token() if ephemeral else _NOBODY)
         write = secrets.token_hex(16)
         version = found[1].version if found else None
@@ -264,7 +264,7 @@ class ZooKeeperStateManager:
         return 1 if version is None else version + 2
 
     def _commit(self, at: str, value: Value, version: int | None, ephemeral: bool = False, folder: str = "") -> None:
-        """Write one znode if it still has the version, None for not at all, and its pieces are there."""
+        """Write one znode if it still has the version (None: does not exist) and its pieces exist."""
         content = value.to_bytes()
 
         def start(client: KazooClient) -> Any:
@@ -300,7 +300,7 @@ class ZooKeeperStateManager:
             raise _OvertakenError from None
 
     def _store(self, path: str, write: str, data: bytes) -> znode.Pieces:
-        """Write the pieces of a large value, which nobody sees yet."""
+        """Write the pieces of a large value, which are not visible yet."""
         folder = f"{self._pieces(path)}/{write}"
         for number, piece in enumerate((b"", *znode.split(data))):
             at = f"{folder}/{number - 1}" if number else folder
@@ -310,11 +310,11 @@ class ZooKeeperStateManager:
             except NodeExistsError:
                 continue  # ours, from an attempt whose answer was lost
             except NoNodeError:
-                raise _OvertakenError from None  # somebody sweeps
+                raise _OvertakenError from None  # another process sweeps
         return znode.describe_pieces(write, data)
 
     def _sweep(self, path: str, at: str, keep: str = "", only: str = "") -> None:
-        """Remove pieces that no value names. What cannot be removed now is at the next occasion."""
+        """Remove pieces that no value names; what cannot be removed now goes next time."""
         above = self._pieces(path)
         with contextlib.suppress(StateError, NoNodeError, NotEmptyError):
             folders = [only] if only else [folder for folder in self._list(above) if folder != keep]
@@ -325,7 +325,7 @@ class ZooKeeperStateManager:
 
     def _drop(self, at: str, folder: str) -> None:
         """Remove a folder of pieces unless the value at a znode names it."""
-        # With this a write that has yet to name the folder fails, so what is not named now never is.
+        # This makes a write that has yet to name the folder fail, so what is not named now never will be.
         with contextlib.suppress(NoNodeError):
             self._session.call(lambda client: client.set_async(folder, b""), folder)
         with contextlib.suppress(NoNodeError):
@@ -337,7 +337,7 @@ class ZooKeeperStateManager:
                 self._session.call(partial(KazooClient.delete_async, path=target), target)
 
     def _remove(self, at: str, status: Any) -> bool:
-        """Delete a znode that has not changed; False when it has."""
+        """Delete a znode if it has not changed; False if it has."""
 
         def done(run: Run) -> Any:
             now = run(lambda client: client.exists_async(at))
@@ -391,7 +391,7 @@ class ZooKeeperStateManager:
             self._session.client.handler.spawn(self._restore)
 
     def _restore(self) -> None:
-        """Put our ephemerals back after the session has expired."""
+        """Restore our ephemerals after the session has expired."""
         self._restore_due = False
         with self._mutex:
             mine = dict(self._mine)
@@ -421,7 +421,7 @@ class ZooKeeperStateManager:
 
 
 def _too_busy(path: str) -> StateError:
-    return StateError(f"State node {path!r} is written by others all the time; try again.")
+    return StateError(f"State node {path!r} is constantly written by other processes; try again.")
 
 
 def _close_at_exit(reference: weakref.ref[ZooKeeperStateManager]) -> None:

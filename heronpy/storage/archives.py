@@ -1,9 +1,9 @@
-"""A package together with one archive of it, for tasks that load classes out of the archive by themselves.
+"""A package together with one archive of it, for tasks that load classes from the archive themselves.
 
-Apache Heron hands tasks the path of the .pex that was submitted, with its content unpacked beside it; user
+Apache Heron gives tasks the path of the submitted .pex, with its content unpacked beside it; user
 code opens the file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the
-archive is one more file of the package's entry in the cache: a submitted zip or pex as it was, of anything
-else a zip of its files. Invariant: equal content gives equal bytes, so that an entry can be checked.
+archive is an additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise
+a zip of the files. Invariant: equal content gives equal bytes, so that an entry can be checked.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _REGULAR: Final = 0o100600 << 16
 
 
 def archive_in(entry: Path) -> Path:
-    """Where the archive lies in an entry of the cache, which is named by its digest."""
+    """Path of the archive in an entry of the cache, which is named by its digest."""
     return entry / _name(entry.name)
 
 
 def _name(digest: str) -> str:
-    # With the digest no file of the user's is called like that.
+    # The digest avoids clashes with the user's files.
     return f"topology-{digest[:12]}.pex"
 
 
 class Archived:
-    """A source that also has its own archive; its digest differs from that of the source alone."""
+    """A source plus its archive; the digest differs from that of the source alone."""
 
     def __init__(self, source: Source, path: Path) -> None:
         self._source = source
@@ -57,13 +57,13 @@ class Archived:
 
 
 def _from_begin(file: IO[bytes]) -> IO[bytes]:
-    """The same file, to be read and closed by somebody else."""
+    """The same file, rewound; the caller reads and closes it."""
     file.seek(0)
     return os.fdopen(os.dup(file.fileno()), "rb")
 
 
 def _zip(source: Source, into: IO[bytes]) -> None:
-    """Write the files of a source; a link to a file becomes that file, one to a folder is left out."""
+    """Write the files of a source; a link to a file becomes that file, a link to a folder is omitted."""
     links: dict[str, str] = {}
     with zipfile.ZipFile(into, "w") as archive:
         for entry in source.entries():

@@ -1,7 +1,7 @@
 """The content of a checkpoint's files: read with every check, written as bytes; see checkpoints.py for the folders.
 
 Metadata is framed: magic, format, length and sha256 of the protobuf message `Metadata` that follows.
-Invariant: whatever is wrong with a file comes out as a DamagedFileError that names it (F23).
+Invariant: any damage of a file raises a DamagedFileError that names it (F23).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ FORMAT: Final = 1
 _MAGIC: Final = b"HERONCKP"
 _HEAD: Final = struct.Struct("<8sIQ32s")
 _CHUNK: Final = 1 << 20
-#: Never through a link, and never waiting for the other end of a pipe.
+#: Do not follow a link, do not wait for the other end of a pipe.
 _READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _CHANGED: Final = "has changed since it was written (its checksum differs)"
 
 
 class StoreError(RetryableError):
-    """A checkpoint's file cannot be written or removed now; a later checkpoint may succeed."""
+    """A file of a checkpoint cannot be written or removed now; a later checkpoint may succeed."""
 
 
 class DamagedFileError(HeronError):
-    """A file of a checkpoint is missing or not what was written."""
+    """A file of a checkpoint is missing or differs from what was written."""
 
     def __init__(self, path: str | os.PathLike[str], what: str) -> None:
         super().__init__(f"Checkpoint file {os.fspath(path)} {what}.")
@@ -46,14 +46,14 @@ class DamagedFileError(HeronError):
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview) -> None:
-    """Write everything, however many bytes one call takes."""
+    """Write everything, in as many calls as it takes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def chunks_of(path: Path, ref: FileRef) -> Iterator[bytes]:
-    """The content of a file piece by piece; the last step raises when it is not what the reference says."""
+    """The content of a file piece by piece; the last step raises if it does not match the reference."""
     digest = hashlib.sha256()
     for chunk in _chunks(path, ref.bytes):
         digest.update(chunk)
@@ -77,7 +77,7 @@ def _chunks(path: Path, size: int) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be opened what is wrong with it."""
+    """Turn an OSError from opening a file into a DamagedFileError."""
     try:
         yield
     except FileNotFoundError:
@@ -95,12 +95,12 @@ def _next(descriptor: int, path: Path) -> bytes:
 
 @contextlib.contextmanager
 def open_metadata(path: Path) -> Iterator[int]:
-    """A descriptor of metadata that nobody but this user or root has written, or can replace.
+    """A descriptor of metadata that only this user or root has written or can replace.
 
-    Saved values may be pickles, and metadata vouches for every other file by its hash, so it is the one
-    file that has to be the restoring user's own. Each folder on the way from the store is opened from the
-    one above it and looked at by its descriptor: whatever another user links or renames meanwhile, what
-    was looked at is what is read.
+    Saved values may be pickles, and metadata holds the hash of every other file, so it is the one
+    file that has to belong to the restoring user. Each folder on the way from the store is opened from its
+    parent and checked by its descriptor: whatever another user links or renames meanwhile, the checked file
+    is the file that is read.
     """
     held: list[int] = []
     try:
@@ -121,13 +121,13 @@ def open_metadata(path: Path) -> Iterator[int]:
 
 
 def _check(descriptor: int, path: Path, sticky: bool = False) -> None:
-    """DamagedFileError when another user owns what is open, or may write to it.
+    """DamagedFileError if another user owns the open file, or may write to it.
 
-    `sticky` is for the store itself: its owner does not matter then, only who may replace what lies in it.
+    `sticky` is for the store itself: its owner does not matter then, only who may replace its content.
     """
     status = os.fstat(descriptor)
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        raise DamagedFileError(path, "is no file")
+        raise DamagedFileError(path, "is not a file")
     if not sticky and status.st_uid not in (os.geteuid(), 0):
         raise DamagedFileError(
             path, f"belongs to another user (uid {status.st_uid}), so it is not restored; copy it as your own"
@@ -145,7 +145,7 @@ def encode_metadata(metadata: Metadata) -> tuple[bytes, bytes]:
 
 
 def read_metadata(path: Path, checkpoint: int) -> Metadata:
-    """The metadata of a checkpoint, checked: that it is ours, and that it is what was written."""
+    """The metadata of a checkpoint, after checking owner and checksum."""
     with open_metadata(path) as descriptor:
         data = b"".join(iter(lambda: _next(descriptor, path), b""))
     if len(data) < _HEAD.size:
@@ -170,7 +170,7 @@ def read_metadata(path: Path, checkpoint: int) -> Metadata:
 
 
 def files_of(metadata: Metadata) -> list[FileRef]:
-    """Every file that a checkpoint needs besides its metadata, each one once."""
+    """The distinct files that a checkpoint needs besides its metadata."""
     found: dict[str, FileRef] = {}
     for task in metadata.tasks:
         refs = [segment.file for keyed in task.keyed for segment in keyed.segments]

@@ -5,12 +5,12 @@
     shared/<sha256>       immutable pieces that several checkpoints share
     taskowned/            never touched here
 
-Invariants: a file appears under its final name by one rename, after it is on disk, so it is whole or
+Invariants: a file appears under its final name by one rename, after it is on disk, so it is complete or
 absent; a checkpoint exists when its metadata does, and metadata is written last; a path outside the
-topology's folder is refused. Nothing here goes by a clock: work in progress lies in the folder of its
-checkpoint, whose number tells whether it may still go on, and a shared file that it counts on is pinned
-there (an empty file `pin-<sha256>`) *before* it looks whether the file exists. Who removes a shared file
-moves it aside first, looks for pins after that, and puts it back when there is one.
+topology's folder is refused. No clock decides anything here: work in progress lies in the folder of its
+checkpoint, whose number tells whether it may continue, and a shared file that it relies on is pinned
+there (an empty file `pin-<sha256>`) *before* it checks whether the file exists. A removal of a shared file
+first moves it aside, then looks for pins, and puts it back if there is one.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CheckpointStore:
         return ref
 
     def _holds(self, ref: FileRef) -> bool:
-        """Whether the right content is there, not only the right name: a damaged file heals when written again."""
+        """Whether the content is right, not only the name: a damaged file is replaced when written again."""
         try:
             for _ in chunks_of(self.path_of(ref), ref):
                 pass
@@ -92,7 +92,7 @@ class CheckpointStore:
         return True
 
     def copy(self, checkpoint: int, ref: FileRef, source: CheckpointStore) -> None:
-        """Store what another store holds under the same reference; checked on the way."""
+        """Copy the file with the same reference from another store, and verify it."""
         path = self.path_of(ref)
         with self._trouble(path):
             self._make_folder(path.parent)
@@ -102,13 +102,13 @@ class CheckpointStore:
                 self._write_limited(checkpoint, path, chunks_of(source.path_of(ref), ref))
 
     def pin(self, checkpoint: int, refs: Iterable[FileRef]) -> None:
-        """Keep shared files that a checkpoint takes over from an older one until its metadata names them."""
+        """Keep shared files that a checkpoint reuses from an older one until its metadata names them."""
         with self._trouble(self._chk(checkpoint)):
             for ref in refs:
                 self._pin(checkpoint, self.path_of(ref).name)
 
     def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
-        """Store a file that belongs to one checkpoint only."""
+        """Store a file of a single checkpoint."""
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
         ref = FileRef(
@@ -120,7 +120,7 @@ class CheckpointStore:
         return ref
 
     def write_metadata(self, metadata: Metadata) -> str:
-        """Make a checkpoint complete; its location. Every file that it names must be there."""
+        """Make a checkpoint complete; returns its location. Every file that it names must exist."""
         for ref in files_of(metadata):
             path = self.path_of(ref)
             with self._trouble(path):
@@ -130,18 +130,18 @@ class CheckpointStore:
         folder = self._chk(metadata.checkpoint)
         path = folder / "metadata"
         with self._trouble(path):
-            # The folders themselves, too: whoever made them may have died before they were on disk.
+            # The folders too: their creator may have died before they were on disk.
             for parent in (self.folder / "shared", self.folder, self.folder.parent):
                 if parent.is_dir():
                     self._sync_folder(parent)
             try:
                 self._write(metadata.checkpoint, path, encode_metadata(metadata))
             except BaseException:
-                # Its name may be there already, and only the folder not on disk: what failed must not be found.
+                # The name may exist already, with only the folder not synced: a failed checkpoint must not be found.
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
                 raise
-        # From here on the metadata protects its files; pins and files of lost attempts have had their use.
+        # From here on the metadata protects its files; pins and files of lost attempts are no longer needed.
         named = {Path(ref.path).name for ref in files_of(metadata)} | {"metadata"}
         with contextlib.suppress(OSError):  # a sweep finds what stays
             for name in set(os.listdir(folder)) - named:
@@ -149,7 +149,7 @@ class CheckpointStore:
         return location_of(self.folder, metadata.checkpoint)
 
     def has(self, ref: FileRef) -> bool:
-        """Whether a file is there; what it holds is not looked at."""
+        """Whether a file exists; its content is not checked."""
         try:
             return self._size_of(self.path_of(ref)) == ref.bytes
         except OSError:
@@ -159,7 +159,7 @@ class CheckpointStore:
         try:
             return path.stat().st_size
         except FileNotFoundError:
-            # A removal has moved it aside and looks for pins: it finds ours, and this comes to the same.
+            # A removal has moved it aside and looks for pins: it will find ours and put the file back.
             with contextlib.suppress(FileNotFoundError, FileExistsError):
                 os.link(self.folder / ".trash" / path.name, path)
             return path.stat().st_size
@@ -184,7 +184,7 @@ class CheckpointStore:
     def _write_limited(
         self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]
     ) -> None:
-        """Write a file of state when the store's limits allow it; metadata is small and does not wait."""
+        """Write a file of state once the store's limits allow it; metadata is small and does not wait."""
 
         def paid() -> Iterator[bytes | bytearray | memoryview]:
             for part in parts:
@@ -197,7 +197,7 @@ class CheckpointStore:
     def _write(self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         folder = self._chk(checkpoint)
         self._make_folder(folder)
-        # By chance, not by process id: processes of several hosts or containers may share the store.
+        # Random, not the process id: processes of several hosts or containers may share the store.
         temporary = folder / f".tmp-{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(temporary, flags, 0o600)
@@ -244,19 +244,19 @@ class CheckpointStore:
     # ---- reading ----------------------------------------------------------------------------
 
     def path_of(self, ref: FileRef) -> Path:
-        """Where a file lies; a path that leaves the topology's folder is refused."""
+        """The path of a file; one that leaves the topology's folder is refused."""
         if not _PATH.fullmatch(ref.path):
             raise DamagedFileError(
-                self.folder / "metadata", f"names the file {ref.path!r}, which is no file of a checkpoint"
+                self.folder / "metadata", f"names the file {ref.path!r}, which is not a file of a checkpoint"
             )
         return self.folder / ref.path
 
     def read(self, ref: FileRef) -> bytes:
-        """The content of a file, as it was written; DamagedFileError otherwise."""
+        """The content of a file; DamagedFileError if it differs from what was written."""
         return b"".join(chunks_of(self.path_of(ref), ref))
 
     def load_metadata(self, checkpoint: int) -> Metadata:
-        """What a complete checkpoint consists of."""
+        """The metadata of a complete checkpoint."""
         return read_metadata(self._chk(checkpoint) / "metadata", checkpoint)
 
     def checkpoints(self) -> list[int]:
@@ -280,19 +280,19 @@ class CheckpointStore:
                 shutil.rmtree(folder)
 
     def discard(self, dropped: Iterable[Metadata], kept: Iterable[Metadata]) -> list[str]:
-        """Remove checkpoints and the shared files that only they name; the paths that went."""
+        """Remove checkpoints and the shared files that only they name; returns the removed paths."""
         dropped, kept = list(dropped), list(kept)
         candidates = {ref.path for item in dropped for ref in files_of(item)}
         needed = {ref.path for item in kept for ref in files_of(item)}
         for item in dropped:
             self.delete(item.checkpoint)
-        # `kept` need not know a checkpoint that completed a moment ago, nor those in progress.
+        # `kept` may lack a checkpoint that has just completed, and those in progress.
         newest = max((item.checkpoint for item in [*dropped, *kept]), default=0)
         shared = [path for path in candidates - needed if path.startswith("shared/")]
         return self._remove_shared(shared, newest + 1)
 
     def sweep(self, keep: Iterable[Metadata], before: int | None = None) -> list[str]:
-        """Remove everything that no kept checkpoint names; the paths that went.
+        """Remove everything that no kept checkpoint names; returns the removed paths.
 
         Folders with an id of `before` or above (by default: above the newest kept one) may belong to
         checkpoints in progress: they stay, with the shared files that they pin or name.
@@ -308,7 +308,7 @@ class CheckpointStore:
             try:
                 removed += self._clear_folder(self._chk(number), needed)
             except StoreError as error:
-                trouble = error  # one file that cannot go does not keep the others
+                trouble = error  # one file that cannot be removed does not keep the others
         self._empty_trash()
         shared = self.folder / "shared"
         names = sorted(os.listdir(shared)) if shared.is_dir() else []
@@ -331,9 +331,9 @@ class CheckpointStore:
         return removed
 
     def _remove_shared(self, paths: Iterable[str], before: int) -> list[str]:
-        """Remove shared files that nothing in progress (ids from `before` on) counts on."""
+        """Remove shared files that nothing in progress (ids from `before` on) needs."""
         paths = set(paths)
-        # A first look, so that what is wanted for sure is never away, not even for a moment.
+        # A first check, so that a file that is certainly needed is never missing, not even for a moment.
         paths -= self._wanted(before, paths)
         aside: dict[str, Path] = {}
         trash = self.folder / ".trash"
@@ -344,8 +344,8 @@ class CheckpointStore:
                     target = trash / Path(path).name
                     os.rename(self.folder / path, target)
                     aside[path] = target
-            # Only now: who pinned a file before it was moved has a right to it, who pins it later
-            # sees that it is gone and writes it anew.
+            # Only now: a writer that pinned a file before the move needs it; one that pins it later
+            # sees that it is gone and writes it again.
             wanted = self._wanted(before, set(aside)) if aside else set()
             for path, target in aside.items():
                 if path in wanted:
@@ -367,11 +367,11 @@ class CheckpointStore:
                 try:
                     wanted |= {ref.path for ref in files_of(self.load_metadata(number))}
                 except DamagedFileError:
-                    return paths  # nobody can tell what it needs
+                    return paths  # it may need any of them
         return wanted & paths
 
     def _empty_trash(self) -> None:
-        """Put back what a removal that died halfway had moved aside; the sweep decides anew."""
+        """Put back what an interrupted removal had moved aside; the sweep decides again."""
         trash = self.folder / ".trash"
         with self._trouble(trash, "removed"):
             for name in os.listdir(trash) if trash.is_dir() else []:
@@ -381,12 +381,12 @@ class CheckpointStore:
 
 
 def location_of(folder: str | os.PathLike[str], checkpoint: int) -> str:
-    """The location of a checkpoint, as plans and people name it."""
+    """The location of a checkpoint, as in plans and commands."""
     return os.path.join(os.path.abspath(folder), f"chk-{checkpoint}")
 
 
 def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, Metadata]:
-    """The store around a complete checkpoint, and what the checkpoint consists of."""
+    """The store of a complete checkpoint, and its metadata."""
     path = Path(location).expanduser().absolute()
     if path.name == "metadata":
         path = path.parent
@@ -400,7 +400,7 @@ def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, M
 
 
 def check_trusted(location: str) -> None:
-    """DamagedFileError when a checkpoint may be somebody else's work: ask before restoring it."""
+    """DamagedFileError if another user may have written a checkpoint: call it before a restore."""
     path = Path(location).expanduser().absolute()
     with open_metadata(path if path.name == "metadata" else path / "metadata"):
         return

@@ -1,8 +1,8 @@
 """Dead letters on disk: tuples that were given up, one JSON object per line.
 
-Each task has one file below `<working_dir>/dead-letters/`, and the one before it. Invariants: the two
-together never exceed the size that is allowed; a line is written whole or, when the machine dies, is the
-last of its file and skipped by readers; values that JSON does not know are shown, not lost in silence.
+Each task has one file below `<working_dir>/dead-letters/`, and its predecessor. Invariants: the two
+together never exceed the allowed size; a line is written whole or, if the machine dies, is the
+last of its file and skipped by readers; values that JSON cannot represent are shown, not dropped silently.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from heronpy.common.folders import make_folders
 
 FOLDER = "dead-letters"
 _SUFFIX = ".jsonl"
-#: A payload larger than this is kept as the begin of its text.
+#: Of a payload larger than this, only the beginning of its text is kept.
 PAYLOAD_MAX_BYTES = 1 << 20
 TRACEBACK_MAX_CHARS = 64 * 1024
 
 
 class DeadLetterFile:
-    """The dead letters of one task; opened for each letter, because letters are rare."""
+    """The dead letters of one task; opened for each one, because they are rare."""
 
     def __init__(self, working_dir: str | os.PathLike[str], name: str, max_bytes: int) -> None:
         self.path = Path(working_dir) / FOLDER / (name + _SUFFIX)
         self._half = max(1, max_bytes // 2)
 
     def append(self, letter: dict[str, Any]) -> None:
-        """Write one letter; OSError when that is impossible."""
+        """Write one dead letter; OSError if that fails."""
         line = json.dumps(letter, ensure_ascii=True).encode() + b"\n"
         if len(line) > self._half:
             shown = str(letter.get("payload"))[: self._half // 8]
@@ -57,7 +57,7 @@ def encode_payload(values: list[Any]) -> tuple[list[Any], bool]:
             return payload, False
         return [str(payload)[: PAYLOAD_MAX_BYTES // 8]], True
     except Exception as error:
-        # Showing a value runs its own code, which may be what is wrong with it.
+        # Showing a value runs its own code, which may be the broken part.
         return [f"not shown: {type(error).__name__}"], True
 
 
@@ -76,7 +76,7 @@ def _encode(value: Any, depth: int) -> Any:
 
 
 def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
-    """The files of all tasks, each one's older file first."""
+    """The files of all tasks, the older file of each first."""
     folder = Path(working_dir) / FOLDER
     current = sorted(folder.glob(f"*{_SUFFIX}"))
     older = {path: path.with_suffix(_SUFFIX + ".1") for path in current}
@@ -84,7 +84,7 @@ def files_of(working_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def read_letters(file: Path) -> Iterator[dict[str, Any]]:
-    """The letters in a file; a line that is not whole is skipped."""
+    """The dead letters in a file; an incomplete line is skipped."""
     try:
         with open(file, "rb") as opened:
             for line in opened:

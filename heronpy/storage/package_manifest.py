@@ -1,10 +1,9 @@
-"""What a stored package consists of, so that one who takes it can tell that it is still that.
+"""The manifest of a stored package, so that a later use can tell that it is unchanged.
 
-The manifest of an entry is written when the entry is, and lies beside the cache's entries where only
-their owner may write. It names each file with the hash of its content, and with the stamp that the
-kernel gave it: inode, size and times, of which nobody but root can set the time of change. A file with
-the same stamp is not read again. Files that came later, such as the bytecode that Python writes, are no
-part of a package; all that is asked of them is the owner.
+The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names
+each file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root
+can set the change time. A file with the same stamp is not read again. Files that came later, such as Python's
+bytecode, are not part of the package; only their owner is checked.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ class Item:
 
 
 def check_entry(entry: str | os.PathLike[str]) -> None:
-    """PackageError when a stored package, or anything in it, belongs to another user, or others may enter it."""
+    """PackageError if a stored package, or anything in it, belongs to another user, or others may enter it."""
     try:
         status = os.lstat(entry)
         if not stat.S_ISDIR(status.st_mode):
-            raise _refusal(entry, "is no folder")
+            raise _refusal(entry, "is not a folder")
         if status.st_mode & _OTHERS:
             raise _refusal(entry, "can be entered by other users")
         for path, found in [("", status), *_walk(Path(entry))]:
@@ -54,7 +53,7 @@ def check_entry(entry: str | os.PathLike[str]) -> None:
 
 
 def write(entry: Path, manifest: Path) -> None:
-    """Write down what an entry consists of; OSError when that is impossible."""
+    """Write the manifest of an entry; OSError if that fails."""
     content = {
         name: [item.content, item.executable, *item.stamp] for name, item in _items(entry, {}).items()
     }
@@ -67,7 +66,7 @@ def write(entry: Path, manifest: Path) -> None:
 
 
 def read(manifest: Path) -> dict[str, Item] | None:
-    """What was written down; None when there is nothing that can be trusted or read."""
+    """The manifest; None if it is missing, unreadable or not trusted."""
     try:
         descriptor = os.open(manifest, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -83,14 +82,14 @@ def read(manifest: Path) -> dict[str, Item] | None:
 
 
 def compare(entry: Path, expected: dict[str, Item]) -> None:
-    """PackageError that names the first file which is missing, or is not what was stored."""
+    """PackageError that names the first file that is missing or has changed."""
     found = _items(entry, expected)
     for name, item in sorted(expected.items()):
         here = found.get(name)
         if here is None:
             raise _refusal(entry, f"lacks {name!r}")
         if (here.content, here.executable) != (item.content, item.executable):
-            raise _refusal(entry, f"has {name!r} with another content than was submitted")
+            raise _refusal(entry, f"has {name!r} with other content than was submitted")
 
 
 def _item(values: Any) -> Item:
@@ -100,7 +99,7 @@ def _item(values: Any) -> Item:
 
 
 def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
-    """The files and links of an entry; one that is known with the same stamp is not read."""
+    """The files and links of an entry; a known one with the same stamp is not read."""
     found = {}
     for name, status in _walk(entry):
         if stat.S_ISDIR(status.st_mode):

@@ -1,10 +1,10 @@
 """The package cache: user code, stored once per host under the sha256 of its content.
 
-`<root>/<sha256>/` holds what a package unpacks to.  Invariants: an entry appears by one rename, so
-it is complete or absent, also after a crash; however many processes add the same package at once,
-it is unpacked once; an entry never changes, and one that has changed all the same, or that another user
-owns, is refused when it is taken (see `package_manifest`).  Work in progress lives in `<root>/.tmp` and
-is removed by the next one who wants it.
+`<root>/<sha256>/` holds the unpacked package.  Invariants: an entry appears by one rename, so
+it is complete or absent, even after a crash; processes that add the same package concurrently
+unpack it once; an entry never changes, and one that was changed nevertheless, or that another user
+owns, is refused (see `package_manifest`).  Work in progress lives in `<root>/.tmp`; the next process that
+wants the package removes it.
 """
 
 from __future__ import annotations
@@ -63,12 +63,11 @@ class PackageStore:
     def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
         """Store what the user submits, unless it is stored already.
 
-        A plain .py file is stored alone: its neighbours are not copied, so it can import installed
-        modules but not the files beside it. Who needs those submits the directory. A directory that
-        has an `__init__.py` is stored under its own name, so that `import directory` works; of any
-        other directory the content is stored, as if one had started Python in it. Directories are
-        stored without caches, version control and virtual environments (`sources.EXCLUDED`).
-        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex end up beside the
+        A plain .py file is stored alone: it can import installed modules but not the files beside it; to use
+        those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
+        `import directory` works; of any other directory the content is stored, as if Python had started in it.
+        Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
+        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed beside the
         user's code. Nothing of the package is executed. With `archived` the entry also has an archive
         of the package, at `archives.archive_in(package.dir)`.
         """
@@ -87,7 +86,7 @@ class PackageStore:
             with self._locked(sha256):
                 if os.path.lexists(entry):
                     self._check(entry, source, submitted, sha256)
-                    os.utime(entry)  # `prune` goes by the last use
+                    os.utime(entry)  # `prune` uses the time of the last use
                     return Package(sha256, entry, main_file)
                 temporary = self._root / ".tmp" / sha256
                 try:
@@ -102,13 +101,13 @@ class PackageStore:
         return Package(sha256, entry, main_file)
 
     def _unpack(self, source: Source, submitted: Path, sha256: str, temporary: Path) -> None:
-        _remove(temporary)  # of one who died before us
+        _remove(temporary)  # left by a process that died
         unpack(source, temporary, self._caps)
         if source.digest() != sha256:
             raise PackageError(f"{submitted} changed while it was read; submit again.")
 
     def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
-        """Refuse an entry that is not what was stored; one without a manifest is compared with the source."""
+        """Refuse an entry that has changed; one without a manifest is compared with the source."""
         package_manifest.check_entry(entry)
         manifest = self._manifest(sha256)
         expected = package_manifest.read(manifest)
@@ -130,7 +129,7 @@ class PackageStore:
         return self._root / package_manifest.FOLDER / f"{sha256}.json"
 
     def prune(self, in_use: Collection[str], unused_s: float) -> list[str]:
-        """Remove entries that are not in use and were last added that long ago; which ones."""
+        """Remove unused entries that were last added that long ago; returns their names."""
         removed = []
         with self._trouble(self._root):
             names = os.listdir(self._root) if self._root.is_dir() else []
@@ -159,7 +158,7 @@ class PackageStore:
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
-        """Be the only one who handles an entry; `last` removes the lock file afterwards."""
+        """Lock an entry exclusively; `last` removes the lock file afterwards."""
         file = self._root / ".locks" / f"{sha256}.lock"
         deadline = time.monotonic() + self._lock_timeout_s
         pause = 0.002
@@ -182,12 +181,12 @@ class PackageStore:
 
 
 def _try_lock(file: Path) -> int:
-    """Descriptor of the locked file, -1 while another has it."""
+    """Descriptor of the locked file, -1 while another process holds it."""
     make_folders(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # A lock on a file that its last holder removed is worth nothing.
+        # A lock on a file that its last holder removed is void.
         if os.stat(file).st_ino == os.fstat(descriptor).st_ino:
             return descriptor
     except (BlockingIOError, FileNotFoundError):
@@ -205,7 +204,7 @@ def _remove(path: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Have everything below the directory on disk before its name says that it is complete."""
+    """Sync everything below the directory, before its name says that it is complete."""
     paths = [directory]
     for parent, directories, files in os.walk(directory):
         paths += [Path(parent) / name for name in directories + files]

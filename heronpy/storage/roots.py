@@ -1,4 +1,4 @@
-"""What a process of a topology looks at before it trusts the files of the topology."""
+"""Checks that a process of a topology makes before it trusts the topology's files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from heronpy.storage.stores import store_roots
 
 
 def check_folders(launch: LaunchSpec) -> None:
-    """ConfigError or PackageError when another user could replace what the topology's processes read.
+    """ConfigError or PackageError if another user could replace what the topology's processes read.
 
-    Looks at the working folder, its logs, the stores of checkpoints and the stored package, whose files
-    have to be those that were stored.
+    Checks the working folder, its logs, the checkpoint stores, and the stored package, whose files
+    must be unchanged.
     """
     check_root(launch.working_dir, "The working folder")
     check_root(launch.log_dir, "The log folder")

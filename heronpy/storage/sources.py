@@ -1,9 +1,9 @@
-"""What a user may submit, seen as a stream of entries: a file, a directory, a zip, pex or tar.
+"""What a user may submit, as a stream of entries: a file, a directory, a zip, pex or tar.
 
 Each source knows its digest and its entries; `unpack` writes entries below a directory.
 Invariants: nothing is written outside that directory, whatever names and links an archive holds,
-because every name is checked before use, links are made last and only to what was unpacked; the
-number of entries and of bytes is capped by what is really read, not by what a header says.
+because every name is checked before use, and links are created last and only to unpacked entries; the
+limits on entries and bytes apply to what is actually read, not to what a header says.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Entry:
     open: Callable[[], IO[bytes]] | None = None
     executable: bool = False
     target: str | None = None
-    """What a link points to, relative to the root of the package."""
+    """The target of a link, relative to the root of the package."""
     hard: bool = False
     optional: bool = False
-    """Skipped when something of that name has been unpacked already."""
+    """Skipped if an entry of that name has been unpacked already."""
 
 
 class Source(Protocol):
@@ -60,7 +60,7 @@ class Source(Protocol):
         """sha256 of the content, in hexadecimal."""
 
     def entries(self) -> Iterator[Entry]:
-        """What is in it."""
+        """Its content."""
 
 
 class _Readable(Protocol):
@@ -69,7 +69,7 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """How much one package may hold."""
+    """Limits on the content of one package."""
 
     files: int
     bytes: int
@@ -160,7 +160,7 @@ class Directory:
 
 
 class _Archive:
-    """What zip and tar have in common: their digest is that of the file."""
+    """The common part of zip and tar: their digest is that of the file."""
 
     def __init__(self, path: Path, caps: Caps) -> None:
         self._path = path
@@ -173,7 +173,7 @@ class _Archive:
 
 
 class Zip(_Archive):
-    """A zip, wheel or pex; the dependencies inside a pex are laid beside the user's code."""
+    """A zip, wheel or pex; the dependencies inside a pex are placed beside the user's code."""
 
     def entries(self) -> Iterator[Entry]:
         with zipfile.ZipFile(self._path) as archive:
@@ -195,7 +195,7 @@ class Zip(_Archive):
                     )
 
     def _entry(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Entry:
-        # zipfile cuts a name at NUL and rewrites separators; judge what the archive really says.
+        # zipfile cuts a name at NUL and rewrites separators; check the name in the archive itself.
         name = member.orig_filename
         mode = member.external_attr >> 16
         if member.is_dir() or stat.S_ISDIR(mode):
@@ -216,7 +216,7 @@ class Tar(_Archive):
         with tarfile.open(self._path, "r:*") as archive:
             for member in archive:
                 yield self._entry(archive, member)
-            # The checksum of a compressed archive stands at its end, which tarfile does not read.
+            # The checksum of a compressed archive is at its end, which tarfile does not read.
             if archive.fileobj and _feed(archive.fileobj, len, self._caps.bytes) > self._caps.bytes:
                 raise _too_large(self._path, self._caps)
 
@@ -264,7 +264,7 @@ def _is_tar(path: Path) -> bool:
     try:
         return tarfile.is_tarfile(path)
     except (EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError):
-        # Of a compressed archive that ends too early, or is damaged inside, tarfile only knows half.
+        # tarfile reads only part of a compressed archive that is truncated or damaged.
         return False
 
 
@@ -303,14 +303,14 @@ def unpack(source: Source, destination: Path, caps: Caps) -> None:
 
 @contextmanager
 def _named(current: Callable[[], str]) -> Iterator[None]:
-    """Name the entry in what the libraries for archives raise."""
+    """Name the entry in errors of the archive libraries."""
     try:
         yield
     except PackageError:
         raise
     except Exception as error:
-        # What a damaged or encrypted archive makes zipfile, tarfile and zlib raise is not listed
-        # anywhere; an OSError with a number comes from the disk instead.
+        # It is not documented what zipfile, tarfile and zlib raise for a damaged or encrypted
+        # archive; an OSError with a number comes from the disk instead.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise PackageError(
@@ -357,7 +357,7 @@ def _make_directory(destination: Path, path: Path) -> None:
 
 
 def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None:
-    """Make a link straight to something that was unpacked, never by way of another link."""
+    """Create a link directly to an unpacked entry, never through another link."""
     end = entry.name
     for _ in range(_CHAIN_MAX):
         if end not in targets:
@@ -371,7 +371,7 @@ def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None
     for name in (entry.name, end):
         # A parent that is a link would make the outcome depend on the order of the links.
         if any(str(parent) in targets for parent in PurePosixPath(name).parents):
-            raise PackageError(f"{entry.name!r} in the package is a link by way of another link.")
+            raise PackageError(f"{entry.name!r} in the package is a link through another link.")
     if not os.path.lexists(target) or target.is_symlink():
         raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in it.")
     _make_directory(destination, path.parent)
@@ -388,7 +388,7 @@ def _write(opened: IO[bytes], path: Path, executable: bool, limit: int) -> int:
 
 
 def _feed(opened: _Readable, into: Callable[[bytes], object], limit: int) -> int:
-    """Pass the bytes of a file on; a little more than `limit` at most is read."""
+    """Pass on the bytes of a file; reads at most a little more than `limit`."""
     count = 0
     while count <= limit and (chunk := opened.read(_CHUNK)):
         count += len(chunk)

@@ -1,9 +1,9 @@
-"""What the checkpoints of all topologies together may ask of one store at a time.
+"""Limits on what the checkpoints of all topologies together may write to one store.
 
 Both limits live in files of the store itself, so they hold for every process of a host that writes there:
-a writer holds the lock of one of N slot files while it writes, and pays for its bytes into an account that
-says when the next byte may be written. The kernel gives a lock back when its holder dies, and an account
-that lies in the far future, as after a reboot, is begun anew: so nobody waits for a process that is gone.
+a writer holds the lock of one of N slot files while it writes, and charges its bytes to an account that
+says when the next byte may be written. The kernel releases the lock of a dead holder, and an account
+that lies in the far future, as after a reboot, is reset: so no writer waits for a dead process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final
 from heronpy.common.folders import make_folders
 
 _ACCOUNT: Final = struct.Struct("<d")
-#: Nobody owes the account more than this; more means that the clock began anew.
+#: The account never owes more than this; more means that the clock was reset.
 DEBT_MAX_S: Final = 60.0
-#: Who waits for a turn looks this often.
+#: A waiting writer checks for a slot at this interval.
 SLOT_LOOK_S: Final = 0.02
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -38,7 +38,7 @@ class StoreLimits:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """One of the writers of the store; waits for its turn."""
+        """Be one of the store's writers; waits for a slot."""
         if not self.writers:
             yield
             return
@@ -60,16 +60,16 @@ class StoreLimits:
                     return descriptor
                 except BlockingIOError:
                     os.close(descriptor)
-            # Not on one slot: another one may be free first.
+            # Do not block on one slot: another may become free first.
             time.sleep(SLOT_LOOK_S)
 
     def pay(self, count: int) -> None:
-        """Wait until so many bytes may be written."""
+        """Wait until `count` bytes may be written."""
         if self.bytes_per_s > 0:
             time.sleep(self.wait_s(count, time.monotonic()))
 
     def wait_s(self, count: int, now: float) -> float:
-        """Enter bytes into the account; how long to wait before writing them."""
+        """Charge bytes to the account; returns the time to wait before writing them."""
         if self.bytes_per_s <= 0:
             return 0.0
         cost = count / self.bytes_per_s
@@ -78,10 +78,10 @@ class StoreLimits:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             data = os.pread(descriptor, _ACCOUNT.size, 0)
             free_at = _ACCOUNT.unpack(data)[0] if len(data) == _ACCOUNT.size else now
-            # Not a number, in the past or too far off: begin now.
+            # Not a number, in the past or too far off: start now.
             if not now <= free_at <= now + DEBT_MAX_S:
                 free_at = now
-            # Who is let in late still pays, up to what the account takes.
+            # A late writer still pays, up to the limit of the account.
             os.pwrite(descriptor, _ACCOUNT.pack(min(free_at + cost, now + DEBT_MAX_S)), 0)
         finally:
             fcntl.flock(descriptor, fcntl.LOCK_UN)

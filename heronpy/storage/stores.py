@@ -1,10 +1,10 @@
-"""Which of the checkpoint stores a topology writes to.
+"""Chooses the checkpoint store that a topology writes to.
 
-A new topology gets the store that the policy puts first, and stays there as long as it can be written;
-the choice is claimed in a file of the topology's working folder, so that all of its processes, also those
-that start at once, agree. When a store is full or gone, whoever notices moves the claim to the next one,
-and every process follows with its next checkpoint, which is a full one. What lies in the old store stays
-restorable from there, because locations are absolute.
+A new topology gets the first store by policy, and stays there as long as it is writable;
+the choice is claimed in a file of the topology's working folder, so that all of its processes agree, even if
+they start concurrently. When a store is full or gone, the process that notices moves the claim to the next one,
+and every process follows with its next checkpoint, which is a full one. Checkpoints in the old store stay
+restorable, because locations are absolute.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoreSpec:
 
 
 def specs_of(settings: CheckpointSettings) -> list[StoreSpec]:
-    """The stores of the settings; ConfigError when one is described wrongly."""
+    """The stores of the settings; ConfigError if one is invalid."""
     home = Path(os.environ.get("HERON_HOME") or "~/.herondata")
     if not settings.stores:
         return [_spec("", settings.root or str(home / "checkpoints"), settings)]
@@ -56,7 +56,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
     what = f"heron.checkpoint.stores: store {name!r}"
     unknown = sorted(map(str, fields.keys() - _FIELDS))
     if unknown:
-        raise ConfigError(f"{what} has {unknown[0]!r}, which is none of {', '.join(sorted(_FIELDS))}.")
+        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}.")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
         raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'.")
@@ -65,7 +65,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
         writers = int(fields.get("writers", settings.store_writers))
         rate = float(parse_bytes(fields.get("rate_bytes", settings.store_rate_bytes)))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} has a value that is no number ({error}).") from None
+        raise ConfigError(f"{what} has a value that is not a number ({error}).") from None
     if not (0 < weight < math.inf) or writers < 0 or rate < 0:
         raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative.")
     root = Path(folder).expanduser().absolute()
@@ -73,7 +73,7 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
 
 
 def check_stores(settings: CheckpointSettings) -> None:
-    """ConfigError when the stores and the replica cannot be what somebody wants."""
+    """ConfigError if the stores and the replica make no sense together."""
     roots: dict[Path, str] = {}
     for spec in specs_of(settings):
         if spec.root in roots:
@@ -100,7 +100,7 @@ class Stores(Protocol):
         """The store to write to now."""
 
     def homes(self) -> list[CheckpointStore]:
-        """Every store that holds something of the topology."""
+        """Every store that holds files of the topology."""
 
     def failed(self) -> None:
         """Writing to the store has failed."""
@@ -117,7 +117,7 @@ class OneStore:
         return [self.store]
 
     def failed(self) -> None:
-        """See `Stores`; there is nowhere to go."""
+        """See `Stores`; there is no alternative."""
 
 
 class StoreChoice:
@@ -132,7 +132,7 @@ class StoreChoice:
 
     @property
     def store(self) -> CheckpointStore:
-        """The store to write to; another object as soon as a process of the topology has moved on."""
+        """The store to write to; another object once a process of the topology has moved the claim."""
         if len(self._specs) > 1:
             root = _claimed(self._claim, self._launch.topology_id)
             if root is not None and root != self._store.folder.parent:
@@ -140,13 +140,13 @@ class StoreChoice:
         return self._store
 
     def homes(self) -> list[CheckpointStore]:
-        """The stores that hold something of the topology, the present one first."""
+        """The stores that hold files of the topology, the current one first."""
         present = self.store
         others = [self._at(spec.root) for spec in self._specs if spec.root != present.folder.parent]
         return [present, *(store for store in others if store.folder.is_dir())]
 
     def failed(self) -> None:
-        """Writing has failed: move on when the store is full or gone and another one is not."""
+        """Writing has failed: move on if the store is full or gone and another one is not."""
         if len(self._specs) > 1 and not _takes_files(self.store.folder.parent):
             self._store = self._at(self._choose())
 
@@ -161,7 +161,7 @@ class StoreChoice:
         stays = list(dict.fromkeys([*([claimed] if claimed else []), *homes]))
         preferred = _preferred(launch.topology_id, self._specs, self._settings.store_policy)
         order = dict.fromkeys([*stays, *preferred])
-        # A topology that has checkpoints goes on without new ones where none can be written (F21).
+        # A topology that has checkpoints continues without new ones if none can be written (F21).
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(
@@ -173,7 +173,7 @@ class StoreChoice:
 
 
 def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
-    """The folders of all stores, the one that suits the topology best first."""
+    """The folders of all stores, the most suitable one for the topology first."""
     if policy == "most_free":
         return [spec.root for spec in sorted(specs, key=lambda spec: (-_free_bytes(spec.root), spec.name))]
     if policy == "least_used":
@@ -213,7 +213,7 @@ def _free_bytes(root: Path) -> int:
 
 
 def _takes_files(root: Path) -> bool:
-    """Whether a store can be written now."""
+    """Whether a store is writable now."""
     if _free_bytes(root) < FREE_MIN_BYTES:
         return False
     probe = root / f".probe-{os.urandom(8).hex()}"
@@ -235,7 +235,7 @@ def _claimed(claim: Path, topology_id: str) -> Path | None:
 
 
 def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -> Path:
-    """Have all processes agree on one root, the first one to choose decides; the root chosen."""
+    """Make all processes agree on one root, chosen by the first; returns it."""
     make_folders(claim.parent)
     lock = os.open(claim.with_name(f".{_CLAIM}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -243,7 +243,7 @@ def _agree(claim: Path, replaced: Path | None, root: Path, launch: LaunchSpec) -
         current = _claimed(claim, launch.topology_id)
         if current is not None and current != replaced:
             return current
-        # At once, so that the next topology sees that this one is there (least_used).
+        # Immediately, so that the next topology counts this one (least_used).
         make_folders(root / launch.topology_id)
         temporary = claim.with_name(f".{_CLAIM}.tmp")
         write_private_text(temporary, f"{root}\n{launch.topology_id}")

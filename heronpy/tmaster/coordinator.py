@@ -1,10 +1,10 @@
-"""When checkpoints are taken, what they wait for, and which of them can be restored.
+"""Decides when checkpoints are taken, what they wait for, and which of them can be restored.
 
-Pure: a call with the time, and what it returns or leaves in `effects`. Invariants (F23): a
-number is reserved in the log before anybody hears of it and is never used twice; one checkpoint runs at a
-time; an answer counts only from the process and attempt that the checkpoint began with, once per task; a
-checkpoint is complete when its metadata is written, and is in the log before anybody is told; every
-checkpoint that began ends as completed, aborted or failed, and is counted.
+Pure: each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
+reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
+counts only from the process and attempt that the checkpoint began with, once per task; a checkpoint is
+complete when its metadata is written, and is in the log before it is announced; every checkpoint that began
+ends as completed, aborted or failed, and is counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.tmaster.effects import Node, Note, Persist, Prune, WriteMetadata
 from heronpy.tmaster.retention import to_drop
 
-#: Of the format of the metadata.
+#: Version of the metadata format.
 METADATA_VERSION = 1
 #: Requested checkpoints that wait for their turn.
 REQUESTS_MAX = 100
@@ -41,7 +41,7 @@ class UnknownCheckpointError(InvalidRpcError):
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """A task of a checkpoint, as it was when that began."""
+    """A task of a checkpoint, as it was when the checkpoint began."""
 
     component: str
     epoch: int
@@ -82,7 +82,7 @@ class Answer:
     token: int
     record: ckpt.CheckpointRecord | None
     error: str = ""
-    #: It was cut short by a restore: the next one has every chance.
+    #: A restore cut it short: a retry will probably succeed.
     again: bool = False
 
 
@@ -90,14 +90,14 @@ Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune |
 
 
 class Roster(Protocol):
-    """Who takes part in a checkpoint now; None while a region is not running."""
+    """The tasks that take part in a checkpoint now; None while a region is not running."""
 
     def __call__(self) -> Mapping[int, Incarnation] | None: ...
 
 
 @dataclass(slots=True)
 class Pending:
-    """The checkpoint under way."""
+    """The checkpoint in progress."""
 
     checkpoint: int
     savepoint: bool
@@ -120,7 +120,7 @@ class _Request:
 
 
 class Coordinator:
-    """See the module. After each call take the effects and perform them in order."""
+    """See the module. After each call, take the effects and perform them in order."""
 
     def __init__(
         self,
@@ -130,17 +130,17 @@ class Coordinator:
     ) -> None:
         self._settings = settings
         self.log = log
-        #: Fills in what does not come from the tasks.
+        #: Fills in the fields that do not come from the tasks.
         self._describe = describe
         self.pending: Pending | None = None
         self._requests: list[_Request] = []
-        #: When the next periodic checkpoint is due, and when the next one may begin at all.
+        #: When the next periodic checkpoint is due, and the earliest time for any checkpoint.
         self._due = self._not_before = float("-inf")
         #: Whether checkpoints are taken without a request.
         self.periodic = True
         self.effects: list[Decision] = []
         self.completed = self.aborted = self.failed = 0
-        #: Answers of tasks that did not count.
+        #: Number of ignored answers of tasks.
         self.late_answers = 0
         self.last_failure = ""
         #: The number of the last checkpoint that this coordinator completed; 0: none yet.
@@ -151,19 +151,19 @@ class Coordinator:
     # ---- beginning --------------------------------------------------------------------------
 
     def begin(self, now: float) -> None:
-        """Time begins: the first checkpoint is due after an interval."""
+        """Start the clock: the first checkpoint is due after one interval."""
         self._due, self._not_before = now + self._settings.interval_s, now
 
     @property
     def deadline(self) -> float:
-        """When `advance` should be called at the latest, if nothing else happens."""
+        """The latest time for the next call of `advance`, if nothing else happens."""
         if self.pending is not None:
             return self.expiry if self.pending.writing else min(self.expiry, self.pending.deadline)
         return min(self.expiry, self._next_start())
 
     @property
     def expiry(self) -> float:
-        """When the first of those who asked has waited long enough."""
+        """When the first request expires."""
         return min((r.expires for r in self._requests), default=float("inf"))
 
     def _next_start(self) -> float:
@@ -181,7 +181,7 @@ class Coordinator:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Give up what takes too long, begin what is due."""
+        """Give up a checkpoint that takes too long, begin one that is due."""
         self._expire(now)
         pending = self.pending
         if pending is not None:
@@ -200,7 +200,7 @@ class Coordinator:
             self._requests.remove(request)
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
             if self.pending is not None:
-                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still under way"
+                why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still in progress"
             self.effects.append(Answer(request.token, None, why))
 
     def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:
@@ -222,7 +222,7 @@ class Coordinator:
     # ---- answers ----------------------------------------------------------------------------
 
     def answered(self, message: control.TaskCheckpoint, now: float) -> bool:
-        """A task has saved its state, or declines; False when the answer does not count."""
+        """A task has saved its state, or declined; False when the answer is ignored."""
         pending = self.pending
         member = pending.roster.get(message.task_id) if pending is not None else None
         if (
@@ -288,7 +288,7 @@ class Coordinator:
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
         )
-        # From now on this topology stands on files of its own.
+        # From now on this topology has its own files.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()
@@ -298,7 +298,7 @@ class Coordinator:
             self.effects.append(Prune(tuple(delete), self._kept()))
 
     def _retire(self) -> list[int]:
-        """Take checkpoints beyond those that are kept out of the log; savepoints stay."""
+        """Remove checkpoints beyond the retained ones from the log; savepoints stay."""
         gone = to_drop(self.log.complete, self._settings.retained)
         self._drop(set(gone))
         return gone
@@ -315,7 +315,7 @@ class Coordinator:
     # ---- giving up --------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
-        """The checkpoint under way will not complete."""
+        """The checkpoint in progress will not complete."""
         if self.pending is not None:
             self._give_up(why, now, failed=False, again=again)
 
@@ -342,7 +342,7 @@ class Coordinator:
     # ---- restoring --------------------------------------------------------------------------
 
     def newest(self) -> ckpt.CheckpointRecord | None:
-        """What a restore should start from; None when there is nothing sound."""
+        """The checkpoint that a restore should start from; None when none is undamaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> None:

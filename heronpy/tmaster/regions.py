@@ -1,4 +1,4 @@
-"""The regions of a topology and their attempts: who must be there before one starts, and when one has
+"""The regions of a topology and their attempts: which tasks must be ready before one starts, and when one has
 lost something.
 
 Pure. A region is a weakly connected component of the graph of streams: whoever feeds, or is fed by, a component that
@@ -6,9 +6,9 @@ goes back to a checkpoint must go back with it. An attempt of a region starts wh
 for it, and runs as long as each task is the process that restored and no frame is lost; else the region goes back with
 a new attempt.
 Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started
-region knows the process of every task; a region that is not started goes on being restored, whoever dies
-meanwhile. Where a process ended, its executor, which knows the reason, paces its restarts and decides whether
-they go on. Restores that no ended process explains wait for each other, and too many are a failure.
+region knows the process of every task; a region that has not started keeps restoring, even if processes die
+meanwhile. If a process ended, its executor, which knows the reason, paces its restarts and decides whether
+to continue. Restores without an ended process are spaced out, and too many are a failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api
 
-#: Restores that need not wait, then the pause, which doubles.
+#: Number of restores without a pause, then the pause, which doubles.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
@@ -79,11 +79,11 @@ class Source:
 
 @dataclass(slots=True)
 class Region:
-    """One region and its present attempt."""
+    """One region and its current attempt."""
 
     components: frozenset[str]
     record: plan.RegionRecord
-    #: Task to the container it belongs to.
+    #: Task -> its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt.
     missing: set[int] = field(default_factory=set)
@@ -94,12 +94,12 @@ class Region:
     since: float = 0.0
     #: It does not start before.
     start_at: float = float("-inf")
-    #: When it was restored without a complete checkpoint since, and without an ended process as the reason.
+    #: Times of restores since the last complete checkpoint that no ended process caused.
     history: deque[float] = field(default_factory=deque)
 
     @property
     def name(self) -> str:
-        """As people know it."""
+        """Its name for users."""
         names = sorted(self.components)
         return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -114,7 +114,7 @@ class Region:
 
 
 class Regions:
-    """See the module. Deciding what a restore starts from is not its business."""
+    """See the module. It does not decide which checkpoint a restore starts from."""
 
     def __init__(self, settings: CheckpointSettings) -> None:
         self._settings = settings
@@ -122,7 +122,7 @@ class Regions:
         self._of: dict[str, Region] = {}
 
     def use(self, regions: list[Region]) -> None:
-        """From now on these are the regions."""
+        """Replace the regions."""
         self.regions = regions
         self._of = {component: region for region in regions for component in region.components}
 
@@ -130,7 +130,7 @@ class Regions:
         return self._of.get(component)
 
     def of_attempt(self, attempt: int, component: str) -> Region | None:
-        """The region of a component, when this is its present attempt."""
+        """The region of a component if this is its current attempt."""
         region = self._of.get(component)
         return region if region is not None and region.record.attempt == attempt else None
 
@@ -203,12 +203,12 @@ class Regions:
         return len(history) <= settings.restore_budget
 
     def forgive(self) -> None:
-        """A checkpoint is complete, or people repaired something: the restores so far do not count."""
+        """Forget past restores: a checkpoint is complete, or a user has intervened."""
         for region in self.regions:
             region.history.clear()
 
     def deadline(self) -> float:
-        """When a region that waits could start."""
+        """When a waiting region could start."""
         waiting = [r.start_at for r in self.regions if not r.started and not r.missing]
         return min(waiting, default=float("inf"))
 
@@ -221,4 +221,4 @@ class Regions:
             assert region.missing <= region.places.keys()
             if record.started:
                 assert record.epochs.keys() == region.places.keys(), "an unknown process in a started region"
-            assert bool(record.checkpoint) <= bool(record.location), "a checkpoint that lies nowhere"
+            assert bool(record.checkpoint) <= bool(record.location), "a checkpoint without a location"

@@ -1,4 +1,4 @@
-"""Which checkpoints go. Pure."""
+"""Decides which checkpoints are removed. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord
 def to_drop(records: Sequence[CheckpointRecord], retained: int) -> list[int]:
     """Ids of the checkpoints to remove when the newest `retained` undamaged ones are kept.
 
-    Savepoints stay, and so does everything newer than the oldest checkpoint that is kept: running tasks
-    build on the newest one, also when it is damaged.
+    Savepoints stay, and so does everything newer than the oldest kept checkpoint: running tasks
+    build on the newest one, even if it is damaged.
     """
     plain = sorted((r for r in records if r.kind != SAVEPOINT), key=lambda record: record.checkpoint)
     sound = [record.checkpoint for record in plain if not (record.damaged or record.abandoned)]

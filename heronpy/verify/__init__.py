@@ -1,7 +1,7 @@
 """The oracle: a seeded input, a sink that keeps records, and a verifier that recomputes everything from the seed.
 
-For topologies of your own: `SeededSource` and `VerifiedSink`, both configured by `InputSpec(...).config(folder)`;
-`heron verify check folder` judges the records.
+For your own topologies: `SeededSource` and `VerifiedSink`, both configured by `InputSpec(...).config(folder)`;
+`heron verify check folder` checks the records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What each fault does to a running topology.
+"""The faults that are done to a running topology.
 
 An act begins when tuples flow, does its fault `runs` times with some traffic in between, and returns when
-the last victim is there again; whether all is well is the oracle's business, except for what only the
-fault itself can tell (orphans, say), which it raises as a VerifyError.
+the last victim is back; the oracle decides whether all is well, except for what only the
+fault itself can detect (orphans, say), which it raises as a VerifyError.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import psutil
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
-#: Records between two faults: so much has to work again before the next one.
+#: Number of records that must arrive between two faults.
 BETWEEN = 200
-#: More than a tuple has tries.
+#: More than the tries of a tuple.
 KILLS_IN_A_ROW = 5
-#: Children of an executor that died are gone within this.
+#: Children of a dead executor are gone within this.
 ORPHANS_S = 2.0
 MONKEY_MEAN_S = 10.0
-#: Of one short run of the monkey, and seconds of a full one.
+#: Kills of a short run of the monkey, and seconds of a full one.
 MONKEY_KILLS, MONKEY_S = 6, 1800.0
-#: Checkpoints complete again so soon after a topology master is back (F03).
+#: Checkpoints complete again within this after a topology master is back (F03).
 CHECKPOINTS_AGAIN_S = 10.0
 
 Act = Callable[[World, int], None]
 
 
 def nothing(world: World, runs: int) -> None:
-    """No fault: what a broken oracle and a broken product have in common."""
+    """No fault: to tell a broken oracle from a broken product."""
 
 
 def repeat(world: World, runs: int, once: Callable[[int], None]) -> None:
-    """Do it so often, with some traffic behind each."""
+    """Repeat an act, with some traffic after each time."""
     for number in range(runs):
         once(number)
         world.until_arrived(BETWEEN)
@@ -55,7 +55,7 @@ def kill_task(component: str) -> Act:
                 now = {one.name: one.pid for one in world.targets() if one.component}
                 touched = [name for name, pid in siblings.items() if name != victim.name and now.get(name) != pid]
                 if touched:
-                    raise VerifyError(f"killing {victim.name} ended {', '.join(touched)}, too")
+                    raise VerifyError(f"killing {victim.name} also ended {', '.join(touched)}")
 
         repeat(world, runs, once)
 
@@ -63,7 +63,7 @@ def kill_task(component: str) -> Act:
 
 
 def kill_busy(world: World, runs: int) -> None:
-    """kill -9 every task of the bolt some times, in the middle of its work on tuples of which many are equal."""
+    """kill -9 every task of the bolt several times, while it works on many equal tuples."""
 
     def once(number: int) -> None:
         for _ in range(KILLS_IN_A_ROW):
@@ -83,7 +83,7 @@ def kill_stmgr(world: World, runs: int) -> None:
 
 
 def kill_tmaster(world: World, runs: int) -> None:
-    """The active one, where others stand by."""
+    """kill -9 the active one, even if others stand by."""
 
     def once(number: int) -> None:
         world.kill(world.master()).disruptive = False
@@ -92,7 +92,7 @@ def kill_tmaster(world: World, runs: int) -> None:
 
 
 def tmaster_down(world: World, runs: int) -> None:
-    """No topology master lives: data flows on, and checkpoints go on soon after one is back."""
+    """No topology master lives: data keeps flowing, and checkpoints resume soon after one is back."""
 
     def once(number: int) -> None:
         world.until_checkpoint()
@@ -152,7 +152,7 @@ def kill_all_containers(world: World, runs: int) -> None:
 
 
 def monkey(world: World, runs: int) -> None:
-    """Kills at exponential times; nobody waits for anything to come back."""
+    """Kill at exponentially distributed times, without waiting for anything to come back."""
     mean = 0.5 if world.short else MONKEY_MEAN_S
     for _ in range(runs * (MONKEY_KILLS if world.short else int(MONKEY_S / MONKEY_MEAN_S))):
         world.wait(min(world.random.expovariate(1 / mean), 3 * mean))
@@ -166,7 +166,7 @@ def monkey(world: World, runs: int) -> None:
 
 
 def kill_in_restore(world: World, runs: int) -> None:
-    """A second kill while the region restores, and kills at any moment of a checkpoint."""
+    """Kill again while the region restores, and at any moment of a checkpoint."""
 
     def once(number: int) -> None:
         world.kill(world.random.choice(world.tasks("work")), wait=False)

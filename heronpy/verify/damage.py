@@ -1,4 +1,4 @@
-"""Disks that are full, checkpoints and state nodes that are damaged (F21, F23, F24)."""
+"""Full disks, damaged checkpoints and damaged state nodes (F21, F23, F24)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from heronpy.verify.errors import VerifyError
 from heronpy.verify.verbs import check_gone, other_name, other_spec
 from heronpy.verify.world import BACK_S, EXACT, Fault, Target, World
 
-#: What a process writes of an unknown field, number 2000 with the text "later": a future version has it.
+#: An unknown field as a future version might write it: number 2000 with the text "later".
 UNKNOWN = b"\x82\x7d\x05later"
 
 
@@ -28,7 +28,7 @@ def _disk(world: World) -> SmallDisk:
 
 
 def _space_back(world: World) -> None:
-    """There is space again: checkpoints complete, and data flows."""
+    """After space is free again: checkpoints complete, and data flows."""
     _disk(world).empty()
     world.note("there is space again", disruptive=False)
     world.until_checkpoint()
@@ -36,7 +36,7 @@ def _space_back(world: World) -> None:
 
 
 def _flows(world: World, fault: Fault) -> None:
-    """Tuples arrive although there is no topology master."""
+    """Check that tuples arrive although there is no topology master."""
     world.until(lambda: world.arrived() > fault.arrived + BETWEEN, BACK_S, "tuples without a topology master")
 
 
@@ -44,7 +44,7 @@ def _flows(world: World, fault: Fault) -> None:
 
 
 def full_store(world: World, runs: int) -> None:
-    """Checkpoints fail and are counted, data flows on; a restore uses what was complete before."""
+    """Checkpoints fail and are counted, data keeps flowing; a restore uses an earlier complete one."""
 
     def once(number: int) -> None:
         world.until_checkpoint()
@@ -69,7 +69,7 @@ def _given_up(world: World) -> int:
 
 
 def full_logs(world: World, runs: int) -> None:
-    """No process can log, and none minds; a task that dies comes back; later lines are there."""
+    """No process can log, without other effects; a task that dies comes back; later lines are written."""
 
     def once(number: int) -> None:
         _disk(world).fill()
@@ -88,7 +88,7 @@ def full_logs(world: World, runs: int) -> None:
 
 
 def full_state(world: World, runs: int) -> None:
-    """The state manager takes nothing: data flows on; what died meanwhile comes back with the space."""
+    """The state manager refuses writes: data keeps flowing; dead processes come back once there is space."""
 
     def once(number: int) -> None:
         _disk(world).fill()
@@ -109,7 +109,7 @@ def full_state(world: World, runs: int) -> None:
 
 
 def full_packages(world: World, runs: int) -> None:
-    """Nothing can be submitted, which is said, and nothing is left of the attempt; what runs does not notice."""
+    """A submit is refused with the reason and leaves nothing behind; running topologies are not affected."""
 
     def once(number: int) -> None:
         _disk(world).fill()
@@ -155,14 +155,14 @@ def _metadata_before(mine: Path) -> Path:
 
 
 def _swap(mine: Path) -> None:
-    """The metadata of this checkpoint and of the one before it change places."""
+    """Swap the metadata of this checkpoint and the previous one."""
     other = _metadata_before(mine)
     mine_data, other_data = mine.read_bytes(), other.read_bytes()
     mine.write_bytes(other_data)
     other.write_bytes(mine_data)
 
 
-#: What is done to which file of a checkpoint.
+#: The damage, and the file of a checkpoint that gets it.
 DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
     ("a bit flipped in", "state", _flip),
     ("truncated:", "state", _truncate),
@@ -175,9 +175,9 @@ DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
 
 
 def damaged_checkpoint(world: World, runs: int) -> None:
-    """The newest checkpoint is damaged when it is needed: it is found out, named, and the one before it is used."""
+    """The newest checkpoint is damaged when it is needed: that is detected and named, the previous one is used."""
     for what, which, change in DAMAGES * runs:
-        # Two, for the one before the newest must be whole.
+        # Two, because the previous one must be intact.
         world.until_checkpoint()
         world.until_checkpoint()
         _damage_and_restore(world, what, which, change)
@@ -187,7 +187,7 @@ def damaged_checkpoint(world: World, runs: int) -> None:
 
 def _damage_and_restore(world: World, what: str, which: str, change: Callable[[Path], None]) -> None:
     """Damage the newest checkpoint and make the topology restore from it."""
-    # Between this look and the kill another checkpoint may complete; then the next one is damaged.
+    # Another checkpoint may complete before the kill; then the next one is damaged.
     for _ in range(20):
         victim = world.random.choice(world.tasks("work"))
         record = max(world.checkpoints().complete, key=lambda one: one.checkpoint)
@@ -198,14 +198,14 @@ def _damage_and_restore(world: World, what: str, which: str, change: Callable[[P
         marked = [one for one in world.checkpoints().complete if one.checkpoint == record.checkpoint and one.damaged]
         if marked:
             if path.name not in marked[0].damage:
-                raise VerifyError(f"what is said of checkpoint {record.checkpoint} is not {path}: {marked[0].damage}")
+                raise VerifyError(f"the damage of checkpoint {record.checkpoint} is not of {path}: {marked[0].damage}")
             return
         world.until_checkpoint()
     raise VerifyError(f"{what} {which}: no restore has used the damaged checkpoint")
 
 
 def _restore(world: World, victim: Target) -> None:
-    """Kill a task; returns when the topology has restored and runs."""
+    """Kill a task; returns when the topology has restored and is running."""
     before = world.checkpoints().restores
     world.kill(victim, wait=False)
 
@@ -217,7 +217,7 @@ def _restore(world: World, victim: Target) -> None:
 
 
 def _victim(record: CheckpointRecord, which: str) -> Path:
-    """A file of this checkpoint, and of none before it where there is one."""
+    """A file of this checkpoint, if possible one that no earlier checkpoint has."""
     store, metadata = open_location(record.location)
     mine = Path(record.location) / "metadata"
     if which == "metadata":
@@ -232,7 +232,7 @@ def _victim(record: CheckpointRecord, which: str) -> Path:
 
 
 def no_checkpoint_left(world: World, runs: int) -> None:
-    """All checkpoints are damaged: the topology fails and names a file, until one is whole again and asked for."""
+    """All checkpoints are damaged: the topology fails and names a file, until one is repaired and restored."""
 
     def once(number: int) -> None:
         world.until_checkpoint()
@@ -259,7 +259,7 @@ def no_checkpoint_left(world: World, runs: int) -> None:
 
 
 def empty_when_no_checkpoint_is_left(world: World, runs: int) -> None:
-    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: it begins anew, and says so."""
+    """All checkpoints are damaged and heron.checkpoint.allow_empty is set: the topology starts empty, and says so."""
 
     def once(number: int) -> None:
         world.until_checkpoint()
@@ -285,7 +285,7 @@ def _node(world: World, path: str) -> Path:
 
 
 def garbage_in_state(world: World, runs: int) -> None:
-    """A plan is garbage when a topology master starts: that is said, data flows on, and it is cured by the plan."""
+    """A plan is garbage when a topology master starts: it says so, data keeps flowing, and a good plan cures it."""
     name = world.topology.name
 
     def once(number: int) -> None:
@@ -297,12 +297,12 @@ def garbage_in_state(world: World, runs: int) -> None:
         fault = world.kill(victim, wait=False)
         fault.disruptive = False
         try:
-            world.until(lambda: _says(world, "tmaster", path), BACK_S, f"a word about {path} in the log of tmaster")
+            world.until(lambda: _says(world, "tmaster", path), BACK_S, f"a line about {path} in the log of tmaster")
             if world.mode != EXACT:
                 _flows(world, fault)
         finally:
             node.write_bytes(good)
-        # A master that cannot read its plans is not tried again and again.
+        # A master that cannot read its plans is not restarted endlessly.
         world.heron("restart", world.topology.cluster.target, name, 0)
         world.back(victim, fault)
         world.until(lambda: world.topology.status(), BACK_S, "an answer of the topology master")
@@ -318,7 +318,7 @@ def _says(world: World, process: str, words: str) -> bool:
 
 
 def future_state(world: World, runs: int) -> None:
-    """State that a later version has written holds fields that nobody knows: they are read over, and kept."""
+    """State written by a later version holds unknown fields: they are ignored, and kept."""
     state, name = world.topology.cluster.state, world.topology.name
 
     def once(number: int) -> None:

@@ -1,7 +1,7 @@
-"""A small disk: a tmpfs over one folder, that can be filled and emptied (F21).
+"""A small disk: a tmpfs over one folder that can be filled and emptied (F21).
 
-It is mounted in a private mount namespace of this process and its children, so nobody else sees it and it is
-gone with them, whatever ends them. Linux only; needs root, or a kernel that lets users make namespaces.
+It is mounted in a private mount namespace of this process and its children, so other processes do not see it and
+it vanishes with them, however they end. Linux only; needs root, or a kernel that lets users make namespaces.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _private = False
 
 
 def _call(what: str, *arguments: object) -> None:
-    """A system call that returns 0, or a VerifyError."""
+    """Make a system call; VerifyError if it does not return 0."""
     if getattr(_libc, what)(*arguments):
         reason = os.strerror(ctypes.get_errno())
         raise VerifyError(
@@ -33,7 +33,7 @@ def _call(what: str, *arguments: object) -> None:
 
 
 def enter_private_mounts() -> None:
-    """From now on mounts of this process are its own and its children's."""
+    """Make mounts of this process private to it and its children."""
     global _private
     if _private:
         return
@@ -48,7 +48,7 @@ def enter_private_mounts() -> None:
 
 
 class SmallDisk:
-    """While it is entered, everything below `folder` lies on a disk of so many bytes."""
+    """While entered, everything below `folder` lies on a disk of the given size."""
 
     def __init__(self, folder: Path, size_bytes: int) -> None:
         self.folder = folder
@@ -62,11 +62,11 @@ class SmallDisk:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # Detached, because logs may be written to for a moment longer.
+        # Detached, because processes may still write logs for a moment.
         _call("umount2", os.fsencode(self.folder), _MNT_DETACH)
 
     def fill(self) -> None:
-        """Not one byte is free any more."""
+        """Use up every free byte."""
         filler = os.open(self.folder / _FILLER, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             for size in (1 << 20, 1 << 12, 1):
@@ -75,7 +75,7 @@ class SmallDisk:
             os.close(filler)
 
     def empty(self) -> None:
-        """There is space again."""
+        """Free the space again."""
         (self.folder / _FILLER).unlink(missing_ok=True)
 
 

@@ -6,4 +6,4 @@ from heronpy.common.errors import HeronError
 
 
 class VerifyError(HeronError):
-    """A verification cannot be done, or something beside the records is not as it must be; the sentence says what."""
+    """A verification cannot be done, or something besides the records is wrong; the message says what."""

@@ -1,7 +1,7 @@
-"""What bad links between stream managers, and to the topology master, do to a running topology (F12-F16).
+"""Bad links between stream managers, and to the topology master, in a running topology (F12-F16).
 
-Every act sets rules of the fault proxy for a while and clears them; half-open connections stay frozen, for
-the heartbeats of the stream managers have to find them.
+Every act sets rules of the fault proxy for a while and clears them; half-open connections stay frozen, because
+the heartbeats of the stream managers have to detect them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from heronpy.verify.errors import VerifyError
 from heronpy.verify.proxy import FaultProxy, Rule
 from heronpy.verify.world import World
 
-#: Half-open connections are found, and replaced, within this (F16).
+#: Half-open connections are detected and replaced within this (F16).
 FOUND_S = 10.0
 
 
@@ -30,7 +30,7 @@ def _two(world: World) -> tuple[str, str]:
 
 
 def _while(world: World, what: str, seconds: float, *rules: tuple[str, str, Rule]) -> None:
-    """Rules hold for so long."""
+    """Apply rules for some seconds."""
     proxy = _proxy(world)
     world.note(f"{what} for {seconds:g} s")
     for source, target, rule in rules:
@@ -111,7 +111,7 @@ def throttle(world: World, runs: int) -> None:
 
 
 def half_open(world: World, runs: int) -> None:
-    """Connections that pass nothing and do not end; heartbeats must find them within 10 s."""
+    """Connections that pass nothing and do not end; heartbeats must detect them within 10 s."""
 
     def once(number: int) -> None:
         one, other = _two(world)

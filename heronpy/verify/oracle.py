@@ -1,8 +1,8 @@
 """The verifier: recomputes the input from its seed and compares it with the records of the sinks.
 
-Loss is a sequence number that is missing, a duplicate is one that is there twice, exactness means that the
+A loss is a missing sequence number, a duplicate is one that occurs twice, exactness means that the
 aggregates per key equal the recomputation, order that the first deliveries of a key come in the order in
-which one process of the source emitted them. What each mode promises is in `_verdicts`.
+which one process of the source emitted them. `_verdicts` has the promises of each mode.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from heronpy.verify.stream import (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may do beside being right."""
+    """Limits of a correct run."""
 
     loss_max: int = 0
-    """ATMOST_ONCE: tuples that may have been under way when something died."""
+    """ATMOST_ONCE: maximum of tuples in flight when something died."""
     stall_max_s: float = 60.0
     memory_max_bytes: int = 0
-    """Of one process; 0 does not judge."""
+    """Of one process; 0 for no limit."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The five numbers, recovery, and whether they are what the mode promises."""
+    """The five numbers, recovery, and whether they keep the promises of the mode."""
 
     mode: str
     expected: int
@@ -56,7 +56,7 @@ class Verdict:
     loss: int = 0
     duplicates: int = 0
     unexplained: int = 0
-    """Duplicates of one and the same emission: the source had not emitted the tuple again."""
+    """Duplicates of one emission: the source did not emit the tuple again."""
     corrupt: int = 0
     foreign: int = 0
     """Records of tuples that the source never emits, or that are poison."""
@@ -66,7 +66,7 @@ class Verdict:
     stall_s: float = 0.0
     replays: int = 0
     rewound: int = 0
-    """EFFECTIVELY_ONCE: records of the trace that were taken back."""
+    """EFFECTIVELY_ONCE: records of the trace that were rolled back."""
     memory: dict[str, int] = field(default_factory=dict)
     recovery: list[Recovery] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Verdict:
 
 
 def _noted(out: Path) -> dict[str, Any]:
-    """What the source has written down at its first start."""
+    """The specification that the source wrote at its first start."""
     try:
         values: dict[str, Any] = json.loads((out / "spec.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -101,7 +101,7 @@ def _noted(out: Path) -> dict[str, Any]:
 
 
 def read_endless(out: Path) -> InputSpec:
-    """The specification of an input that waits for its end; VerifyError when it has one."""
+    """The specification of an input that waits for its end; VerifyError if it has one."""
     spec = spec_of(_noted(out))
     if spec.count or records.read_end(out):
         raise VerifyError(f"the input of {out} has an end already: {spec.count or records.read_end(out):,} tuples")
@@ -128,7 +128,7 @@ def verify(
     memory: dict[str, int] | None = None,
     ended: float | None = None,
 ) -> Verdict:
-    """Judge the records in a folder; rates are looked at until `ended`, when the input left its schedule."""
+    """Check the records in a folder; rates are evaluated until `ended`, when the input left its schedule."""
     traces = records.read_segments(out / records.TRACE, "*.seg")
     trace: Records = np.concatenate(traces) if traces else np.zeros(0, dtype=records.DTYPE)
     verdict = Verdict(mode, spec.expected, memory=memory or {})
@@ -149,7 +149,7 @@ def verify(
     if mode == "EFFECTIVELY_ONCE":
         totals = _reported_totals(out, spec, verdict)
     elif spec.distinct:
-        # Those that came too often are duplicates; of equal tuples nobody can say which.
+        # Surplus arrivals are duplicates; among equal tuples it is unknown which.
         totals = contents_totals(spec, np.minimum(_contents(spec, judged), expected_contents(spec)))
     else:
         first = _first_of_each(spec, judged)
@@ -157,7 +157,7 @@ def verify(
     verdict.wrong_keys = len(expected_totals(spec).wrong(totals))
     if spec.in_order:
         segments = traces if mode != "EFFECTIVELY_ONCE" else [judged]
-        # What a transaction has committed is one sequence, whoever emitted it.
+        # The commits of a transaction are one sequence, whichever process emitted it.
         within = () if mode == "EFFECTIVELY_ONCE" else ("task", "source")
         verdict.inversions = sum(_inversions(spec, part, within) for part in segments)
     _times(spec, trace, verdict, faults or [], ended)
@@ -166,14 +166,14 @@ def verify(
 
 
 def _of_input(spec: InputSpec, rows: Records) -> npt.NDArray[np.bool_]:
-    """Which records can be of this input at all."""
+    """Which records can belong to this input at all."""
     partitions, count = (1, spec.distinct) if spec.distinct else (spec.partitions, spec.count)
     found: npt.NDArray[np.bool_] = (rows["partition"] < partitions) & (rows["seq"] < count)
     return found
 
 
 def _known(spec: InputSpec, rows: Records, verdict: Verdict) -> Records:
-    """Without records that cannot be of this input; poison that arrived is none of it."""
+    """Drop records that cannot belong to this input; poison that arrived does not."""
     own = _of_input(spec, rows)
     own &= ~np.isin(rows["seq"], np.array(spec.poisonous(), dtype=np.uint64))
     verdict.foreign = int(np.count_nonzero(~own))
@@ -213,24 +213,24 @@ def _count(spec: InputSpec, rows: Records, verdict: Verdict) -> None:
 
 
 def _contents(spec: InputSpec, rows: Records) -> npt.NDArray[np.int64]:
-    """How often each content arrived."""
+    """Number of arrivals of each content."""
     found: npt.NDArray[np.int64] = np.bincount(rows["seq"].astype(np.int64), minlength=spec.distinct)
     return found
 
 
 def _count_equal(out: Path, spec: InputSpec, rows: Records, verdict: Verdict) -> None:
-    """Loss and duplicates by the count of each content, as equal tuples are known by nothing else."""
+    """Loss and duplicates by the count of each content, the only way to identify equal tuples."""
     more = _contents(spec, rows) - expected_contents(spec)
     verdict.arrived = len(rows)
     verdict.loss = int(-more[more < 0].sum())
     verdict.duplicates = int(more[more > 0].sum())
     if not _source_was_replaced(out, spec):
-        # Each repetition has been asked for by a fail, which the source has counted.
+        # A fail, which the source has counted, caused each repetition.
         verdict.unexplained = max(0, verdict.duplicates - verdict.replays)
 
 
 def _source_was_replaced(out: Path, spec: InputSpec) -> bool:
-    """A new process of the source emits again what was under way, and counts nothing."""
+    """A new process of the source emits tuples in flight again, and counts nothing."""
     for number in range(spec.partitions):
         if progress_path(out, number).exists():
             progress = Progress(progress_path(out, number))
@@ -242,7 +242,7 @@ def _source_was_replaced(out: Path, spec: InputSpec) -> bool:
 
 
 def _reported_totals(out: Path, spec: InputSpec, verdict: Verdict) -> Totals:
-    """Aggregates from the state of the sinks; a key in two tasks shows as wrong, one that never was as foreign."""
+    """Aggregates from the state of the sinks; a key in two tasks counts as wrong, an unknown key as foreign."""
     counts, sums = np.zeros(spec.keys, dtype=np.int64), np.zeros(spec.keys, dtype=np.int64)
     places = {key_text(number): number for number in range(spec.keys)}
     for path in sorted((out / records.TOTALS).glob("*.json")):
@@ -273,7 +273,7 @@ def _inversions(spec: InputSpec, rows: Records, within: tuple[str, ...]) -> int:
 def _times(
     spec: InputSpec, trace: Records, verdict: Verdict, faults: list[tuple[float, str]], ended: float | None
 ) -> None:
-    """Stall and recovery, by the tuples that had never arrived before."""
+    """Stall and recovery, by first arrivals of tuples."""
     trace = trace[_of_input(spec, trace)]
     if not len(trace):
         return
@@ -294,10 +294,10 @@ def _replays(out: Path, spec: InputSpec) -> int:
 
 
 def _verdicts(v: Verdict, limits: Limits) -> list[Check]:
-    """The pass lines of each mode."""
+    """The pass criteria of each mode."""
     found = [Check("input", not (v.corrupt or v.foreign), f"{v.corrupt:,} corrupt, {v.foreign:,} foreign records")]
     if v.mode == "ATMOST_ONCE":
-        found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} may be"))
+        found.append(Check("loss", v.loss <= limits.loss_max, f"{v.loss:,} lost, {limits.loss_max:,} allowed"))
         found.append(Check("duplicates", v.duplicates == 0, f"{v.duplicates:,} duplicates"))
         right = v.wrong_keys <= v.loss
         found.append(Check("exactness", right, f"{v.wrong_keys:,} of {v.keys:,} keys differ"))

@@ -1,6 +1,6 @@
 """Slow and greedy tasks: backpressure, backlog, checkpoints under it, memory (F17, F18, F25, F35, F38).
 
-The first task of `work` is made slow, or greedy, by runtime configuration, as a user would do it.
+Runtime configuration makes the first task of `work` slow, or greedy, as a user would do it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heronpy.verify.errors import VerifyError
 from heronpy.verify.relay import LEAK_KEY, PAUSE_KEY
 from heronpy.verify.world import BACK_S, Target, World
 
-#: What the greedy task takes a second.
+#: Memory that the greedy task takes per second.
 LEAK_MB_S = 10.0
 
 
@@ -34,7 +34,7 @@ def slow_bolt(world: World, runs: int) -> None:
 
 
 def stopped_sink(world: World, runs: int) -> None:
-    """A sink is stopped until it goes on, or its successor does."""
+    """Stop a sink until it continues, or its successor does."""
 
     def once(number: int) -> None:
         world.pause(world.random.choice(world.tasks("sink")), 4.0 if world.short else 600.0)
@@ -43,7 +43,7 @@ def stopped_sink(world: World, runs: int) -> None:
 
 
 def backlog(world: World, runs: int) -> None:
-    """No sink works while the input goes on by its schedule; then it has to be caught up with."""
+    """No sink works while the input follows its schedule; then the sinks have to catch up."""
     rates = []
     for _ in range(runs):
         seconds = 3.0 if world.short else 600.0
@@ -101,7 +101,7 @@ def checkpoint_under_backpressure(unaligned: bool) -> Act:
 
 
 def _until_given_up(world: World) -> None:
-    """A checkpoint is aborted, and counted."""
+    """Wait for a checkpoint that is aborted and counted."""
     before = world.checkpoints().aborted
     world.until(lambda: world.checkpoints().aborted > before, BACK_S, "a checkpoint that is aborted and counted")
 
@@ -110,7 +110,7 @@ def _until_given_up(world: World) -> None:
 
 
 def leak(world: World, runs: int) -> None:
-    """One task takes more and more memory until its limit ends it: only it dies, and that is said."""
+    """One task takes more and more memory until its limit ends it: only it dies, and the reason is reported."""
 
     def once(number: int) -> None:
         siblings = {one.name: one.pid for one in world.targets() if one.component != "work"}
@@ -125,13 +125,13 @@ def leak(world: World, runs: int) -> None:
         now = {one.name: one.pid for one in world.targets()}
         touched = [name for name, pid in siblings.items() if now.get(name) != pid]
         if touched and world.mode != "EFFECTIVELY_ONCE":
-            raise VerifyError(f"the death of {victim.name} ended {', '.join(touched)}, too")
+            raise VerifyError(f"the death of {victim.name} also ended {', '.join(touched)}")
 
     repeat(world, runs, once)
 
 
 def _reason(world: World, name: str) -> str:
-    """Why the process before the present one of a name has ended."""
+    """Why the previous process of a name has ended."""
     for executor in world.status().executors:
         for process in executor.processes:
             if process.name == name:

@@ -1,10 +1,10 @@
-"""A SOCKS5 proxy that is a bad network: it delays, throttles, resets, corrupts and swallows what passes.
+"""A SOCKS5 proxy that simulates a bad network: it delays, throttles, resets, corrupts and swallows data.
 
-Stream managers reach each other and the topology master through it when `heron.stmgr.socks_proxy` says so.
+Stream managers reach each other and the topology master through it if `heron.stmgr.socks_proxy` names it.
 Rules are per link, named by its ends ("stmgr-1" -> "stmgr-2", "*" for any); the bytes of one connection
-that flow towards the one who accepted it follow the rule of (from, to), those that flow back the rule of
-(to, from), so a partition can be one-way. The proxy runs in a thread of its own; rules may change at any
-time and hold for open connections, too.
+that flow to the accepting side follow the rule of (from, to), those that flow back the rule of
+(to, from), so a partition can be one-way. The proxy runs in its own thread; rules may change at any
+time and also apply to open connections.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-#: Bytes read at a time: what one rule is applied to.
+#: Bytes read at a time: the unit to which a rule applies.
 CHUNK = 16 << 10
 ANY = "*"
 _CONNECT, _IPV4, _DOMAIN, _IPV6 = 1, 1, 3, 4
@@ -26,28 +26,28 @@ _SUCCEEDED, _REFUSED, _UNSUPPORTED = 0, 5, 7
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What happens to the bytes of one direction of a link."""
+    """The treatment of the bytes of one direction of a link."""
 
     blackhole: bool = False
-    """Read nothing and send nothing, without a word to either side."""
+    """Read nothing and send nothing, without telling either side."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
     reset_share: float = 0.0
-    """Of the chunks: the connection is reset instead of passing it on."""
+    """Share of the chunks for which the connection is reset instead."""
     corrupt_share: float = 0.0
-    """Of the bytes: one bit is flipped."""
+    """Share of the bytes in which one bit is flipped."""
     bytes_per_s: float = 0.0
-    """0 does not limit."""
+    """0 for no limit."""
 
     def __str__(self) -> str:
-        """What differs from a good link."""
+        """The differences to a good link."""
         found = [(one.name, getattr(self, one.name)) for one in fields(self)]
         return ", ".join(f"{name} {value:g}" for name, value in found if value) or "nothing wrong"
 
 
 PASS = Rule()
 
-#: (local port of the connecting side, port that it wants) -> (from, to)
+#: (local port of the connecting side, requested port) -> (from, to)
 Resolver = Callable[[int, int], tuple[str, str]]
 
 
@@ -59,7 +59,7 @@ class FaultProxy:
         self._random = random.Random(seed)
         self._rules: dict[tuple[str, str], Rule] = {}
         self._connections: dict[asyncio.Task[None], tuple[str, str]] = {}
-        #: Links whose present connections hang for ever; new ones pass.
+        #: Links whose current connections hang forever; new ones pass.
         self._frozen: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
         self.address = ""
@@ -76,11 +76,11 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._rules.__setitem__, (source, target), rule)
 
     def clear(self) -> None:
-        """All links are good again; frozen connections stay frozen."""
+        """Make all links good again; frozen connections stay frozen."""
         self._loop.call_soon_threadsafe(self._rules.clear)
 
     def freeze(self, source: str, target: str) -> None:
-        """Half-open: the present connections of a link pass nothing any more, and nobody is told."""
+        """Half-open: the current connections of a link pass nothing any more, without telling either side."""
         self._loop.call_soon_threadsafe(self._freeze, source, target)
 
     def reset(self) -> None:
@@ -154,7 +154,7 @@ class FaultProxy:
         one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        """Both directions, until one of them ends."""
+        """Forward both directions, until one of them ends."""
         flows = [
             asyncio.ensure_future(self._flow(task, ends, one[0], other[1])),
             asyncio.ensure_future(self._flow(task, ends[::-1], other[0], one[1])),
@@ -173,7 +173,7 @@ class FaultProxy:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        # Bytes that wait for their time; bounded, so that a slow link pushes back as a real one does.
+        # Delayed bytes; bounded, so that a slow link pushes back like a real one.
         waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(maxsize=64)
         sender = asyncio.ensure_future(self._send_when_due(waiting, writer))
         due = 0.0
@@ -185,7 +185,7 @@ class FaultProxy:
                     return
                 data = self._corrupted(data, rule)
                 delay = max(0.0, rule.delay_s + self._random.uniform(-rule.jitter_s, rule.jitter_s))
-                # A byte never overtakes another one.
+                # Bytes never overtake each other.
                 due = max(due, time.monotonic() + delay)
                 if rule.bytes_per_s:
                     due += len(data) / rule.bytes_per_s
@@ -200,7 +200,7 @@ class FaultProxy:
             sender.cancel()
 
     async def _passable(self, task: asyncio.Task[None], ends: tuple[str, str]) -> Rule:
-        """Waits while the link swallows everything; what arrived before is kept, as the kernel would retransmit it."""
+        """Wait while the link swallows everything; earlier bytes are kept, as the kernel would retransmit them."""
         while task in self._frozen or self._rule(*ends).blackhole:
             await asyncio.sleep(0.02)
         return self._rule(*ends)
@@ -230,7 +230,7 @@ def _matches(wanted: str, name: str) -> bool:
 
 
 async def _requested_port(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
-    """The greeting and the request of SOCKS5; only connections to this host's loopback are made."""
+    """Handle the greeting and the request of SOCKS5; only connections to this host's loopback are made."""
     version, methods = await reader.readexactly(2)
     await reader.readexactly(methods)
     writer.write(b"\x05\x00")

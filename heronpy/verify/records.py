@@ -1,15 +1,15 @@
 """Files of a verification: segments of fixed-size records, progress of sources, aggregates of sinks.
 
     <out>/spec.json                       what the source emits, for `heron verify check`
-    <out>/incarnations/<task>-<n>         one empty file per process that ever was this task
-    <out>/end                             where an input without a count ends, written by the verifier
-    <out>/progress-<partition>            where its source is; a mapped file, so kill -9 loses nothing of it
-    <out>/trace/<task>-<n>.seg            everything that arrived, in order of arrival, never taken back
+    <out>/incarnations/<task>-<n>         one empty file per process that ever ran this task
+    <out>/end                             the end of an input without a count, written by the verifier
+    <out>/progress-<partition>            position of its source; a mapped file, so kill -9 loses nothing
+    <out>/trace/<task>-<n>.seg            everything that arrived, in order of arrival, never removed
     <out>/rows/<task>-<checkpoint>.{pending,committed}   rows of a transaction (EFFECTIVELY_ONCE)
     <out>/totals/<task>.json              aggregates of a sink task at the end of its input
 
-Segments are only ever appended to, each by one process. A record is written by one write call; a short
-write is taken back, so a segment is always whole records.
+Segments are append-only, each written by one process. A record is written by one write call; a short
+write is undone, so a segment always consists of whole records.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ Records = npt.NDArray[Any]
 ATTEMPT_BITS = 16
 ATTEMPT_MAX = (1 << ATTEMPT_BITS) - 1
 
-#: What comes between the decision to end an input and its end: seconds of it, and tuples.
+#: Distance between the decision to end an input and its end: in seconds, and in tuples.
 TAIL_S, TAIL_TUPLES = 1.5, 3000
 
 TRACE, ROWS, TOTALS, INCARNATIONS, END = "trace", "rows", "totals", "incarnations", "end"
 
 
 def incarnation(out: Path, task: int) -> int:
-    """A number that no other process of this task has: 1, 2, ..."""
+    """A unique number among the processes of this task: 1, 2, ..."""
     folder = out / INCARNATIONS
     make_folders(folder)
     number = 1
@@ -68,7 +68,7 @@ def incarnation(out: Path, task: int) -> int:
 
 
 def write_atomically(path: Path, content: Any) -> None:
-    """A JSON file that is there whole or not at all."""
+    """Write a JSON file atomically."""
     make_folders(path.parent)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     scratch.write_text(json.dumps(content), encoding="utf-8")
@@ -85,7 +85,7 @@ class Segment:
         self.count = 0
 
     def append(self, data: bytes) -> None:
-        """Write one or more records; all of it or an OSError and nothing."""
+        """Write one or more records, or none with an OSError."""
         written = os.write(self._file, data)
         if written != len(data):
             os.ftruncate(self._file, self.count * RECORD.size)
@@ -109,11 +109,11 @@ def read_segments(folder: Path, pattern: str) -> list[Records]:
 
 
 class Progress:
-    """Where the source of a partition is, in a file that outlives its process.
+    """The position of the source of a partition, in a file that outlives its process.
 
     Fields: owner (incarnation), next sequence number, sequence numbers below which all are acked,
-    replays, time of the very first start. Only the owner writes, so a process that comes back from the
-    dead changes nothing.
+    replays, time of the very first start. Only the owner writes, so a replaced process that comes back
+    changes nothing.
     """
 
     LAYOUT = struct.Struct("<QQQQd")
@@ -130,7 +130,7 @@ class Progress:
             os.close(file)
         self._words = memoryview(self._map).cast("Q")
         self.owner = owner
-        #: Which process of the source wrote last, before this one.
+        #: The process of the source that wrote last, before this one.
         self.last_owner, self.next, self.acked, self.replays, self.started = self.LAYOUT.unpack_from(self._map)
         if owner:
             self.started = self.started or time.monotonic()
@@ -159,7 +159,7 @@ def progress_path(out: Path, partition: int) -> Path:
 
 
 def read_end(out: Path) -> int:
-    """Tuples of each partition of an input that was ended; 0 while it was not."""
+    """Tuples of each partition of an ended input; 0 while it has not ended."""
     try:
         return int((out / END).read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -167,9 +167,9 @@ def read_end(out: Path) -> int:
 
 
 def write_end(out: Path, partitions: int, rate: float) -> int:
-    """End an input a little behind the farthest of its partitions; where that is.
+    """End an input a little after the farthest of its partitions; returns the end.
 
-    A source that is behind its schedule runs; it must not be beyond the end before it hears of it.
+    A source that is behind its schedule emits fast; it must not pass the end before it learns of it.
     """
     end = _farthest(out, partitions) + max(1, int(rate * TAIL_S)) + TAIL_TUPLES
     write_atomically(out / END, end)

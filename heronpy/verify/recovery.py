@@ -1,4 +1,4 @@
-"""How long a fault was felt: from the arrival times of tuples that had not arrived before (pure)."""
+"""The duration of a fault's effect, from the first arrival times of tuples (pure)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 
-#: The rate is measured over this long, and must be this part of what it was before.
+#: Window of the rate, and the share of the earlier rate that it must reach.
 WINDOW_S, STEP_S, HELD = 0.1, 0.02, 0.9
-#: What a fault does shows within this; else it was not felt.
+#: A fault shows its effect within this, or has none.
 ONSET_S = 2.0
-#: The rate after a fault, as a whole, is that of so long.
+#: Averaging window of the overall rate after a fault.
 CHANGE_S = 3.0
-#: The rate before a fault is that of at most so long.
+#: Maximum averaging window of the rate before a fault.
 BEFORE_S = 60.0
 
 
@@ -28,29 +28,29 @@ class Recovery:
     at_s: float
     """Seconds after the first tuple."""
     seconds: float | None
-    """From the fault until the rate was back; 0: never below; None: not before the end of the input."""
+    """Seconds from the fault until the rate was back; 0: never below; None: not before the end of the input."""
     change: float | None = None
-    """How the rate in the time after the fault differs from the one before the first; None: the input ended."""
+    """Difference of the rate after the fault to the rate before the first fault; None: the input ended."""
 
     def as_json(self) -> dict[str, Any]:
         return {"fault": self.fault, "at_s": self.at_s, "seconds": self.seconds, "change": self.change}
 
 
 def rates(times: Times, starts: Times, window_s: float = WINDOW_S) -> Times:
-    """Tuples a second in the window behind each start."""
+    """Tuples a second in the window after each start."""
     found: Times = (np.searchsorted(times, starts + window_s) - np.searchsorted(times, starts)) / window_s
     return found
 
 
 def mean_before(times: Times, at: float) -> float:
-    """The rate in the time before a fault."""
+    """The rate before a fault."""
     first = max(float(times[0]), at - BEFORE_S) if len(times) else at
     length = at - first
     return float((np.searchsorted(times, at) - np.searchsorted(times, first)) / length) if length > 0 else 0.0
 
 
 def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float) -> list[Recovery]:
-    """One per fault, by time; `times` are sorted. All are compared with the rate before the first one."""
+    """One per fault, by time; `times` are sorted. All are compared with the rate before the first fault."""
     found: list[Recovery] = []
     ordered = sorted(faults)
     if not ordered or not len(times):
@@ -58,7 +58,7 @@ def recoveries(times: Times, faults: list[tuple[float, str]], input_ended: float
     before = mean_before(times, ordered[0][0])
     wanted = before * HELD
     for number, (at, name) in enumerate(ordered):
-        # A later fault ends the view on this one only when this one is over.
+        # A later fault ends the observation of this one only if this one is over.
         onset_end = min(at + ONSET_S, ordered[number + 1][0] if number + 1 < len(ordered) else at + ONSET_S)
         seconds = _seconds(times, at, onset_end, input_ended, wanted)
         found.append(Recovery(name, at - float(times[0]), seconds, _change(times, at, input_ended, before)))
@@ -82,12 +82,12 @@ def _seconds(times: Times, at: float, onset_end: float, input_ended: float, want
 
 
 def longest_gap(times: Times) -> float:
-    """The longest time in which nothing new arrived."""
+    """The longest time without a new arrival."""
     return float(np.diff(times).max()) if len(times) > 1 else 0.0
 
 
 def percentile(values: list[float], share: float) -> float | None:
-    """The smallest value that `share` of all do not exceed; None of none."""
+    """The smallest value that `share` of all do not exceed; None if there are none."""
     if not values:
         return None
     ordered = sorted(values)

@@ -1,4 +1,4 @@
-"""VerifiedRelay: passes the tuples of a SeededSource on, and is as slow, greedy, sick or poisoned as it is told."""
+"""VerifiedRelay: passes on the tuples of a SeededSource; can be told to be slow, greedy, failing or poisoned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from heronpy.verify.stream import KEY, POISON_STEP, spec_of
 
 #: Runtime configuration: `heron update ... --runtime-config work:pause_ms:200`; the pause of its first task.
 PAUSE_KEY = "pause_ms"
-#: Runtime configuration: megabytes a second that its first task takes and never gives back.
+#: Runtime configuration: megabytes a second that its first task takes and never frees.
 LEAK_KEY = "leak_mb_s"
-#: While there is a file of this name in the folder of the run, its first task dies as soon as it is started.
+#: While a file of this name is in the folder of the run, its first task dies at every start.
 CRASH_FILE = "crash"
-#: What poison does, in turn; a task must survive each of them, or its successor must.
+#: The effects of poison, in turn; a task, or its successor, must survive each of them.
 BITES = ("raise", "exit", "recursion", "segfault", "huge", "hang")
-#: More than a tuple may have.
+#: More than the limit of a tuple.
 HUGE_BYTES = 64 << 20
 
 
 class VerifiedRelay(Bolt):
-    """Emits what it gets, anchored, and acks it."""
+    """Emits its input, anchored, and acks it."""
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
 
@@ -68,7 +68,7 @@ class VerifiedRelay(Bolt):
         self.leaked_at = now
 
     def _bite(self, kind: str, values: Any) -> None:
-        """What poison does to who swallows it."""
+        """Do what this kind of poison does."""
         if kind == "raise":
             raise ValueError("this tuple is poison")
         if kind == "exit":

@@ -1,7 +1,7 @@
-"""Runs the built-in topology with a fault, or without, and judges it.
+"""Runs the built-in topology with or without a fault, and checks the result.
 
-The topology is bounded, so it finishes by itself and every record is final; the verdict is the oracle's,
-in this process, which has the seed and the records and nothing else of the topology.
+The topology is bounded, so it finishes by itself and every record is final; the oracle decides,
+in this process, from nothing but the seed and the records.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from heronpy.verify.stream import MODES, InputSpec
 from heronpy.verify.world import World
 
 SCHEMA = 1
-#: A run may take so much longer than its input, for start, faults and drain.
+#: Extra time of a run beyond its input, for start, faults and drain.
 PATIENCE_S = 120.0
-#: The input goes on by its schedule for so long after the last fault.
+#: The input follows its schedule for this long after the last fault.
 SETTLE_S = CHANGE_S + 1.0
-#: Of a folder whose disk is to be full.
+#: Size of the small disk.
 SMALL_DISK_BYTES = 16 << 20
-#: Bytes that a tuple of the built-in topology has beside its payload.
+#: Bytes of a tuple of the built-in topology besides its payload.
 OVERHEAD_BYTES = 40
 
 Say = Callable[[str], None]
@@ -50,11 +50,11 @@ class Run:
     tasks: int = 2
     """Of each component."""
     duration_s: float = 10.0
-    """The input lasts at least so long, and until the last fault is over."""
+    """Minimum duration of the input, which also lasts until the last fault is over."""
     baseline_s: float = 3.0
     """Undisturbed traffic before the first fault."""
     faults: int = 1
-    """How often a fault is done."""
+    """How many times each fault is done."""
     short: bool = True
     pause_ms: float = 0.0
     max_spout_pending: int = 5000
@@ -67,7 +67,7 @@ class Run:
     def check(self) -> Run:
         """The run itself, or a ConfigError."""
         if self.mode not in MODES:
-            raise ConfigError(f"mode '{self.mode}' is none of {', '.join(MODES)}")
+            raise ConfigError(f"unknown mode '{self.mode}'; modes are {', '.join(MODES)}")
         for name in ("containers", "tasks", "faults"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name} of a verification must be above 0, not {getattr(self, name)}")
@@ -78,17 +78,17 @@ class Run:
 
 
 def with_scenario(run: Run, scenario: Scenario) -> Run:
-    """The run as the scenario needs it; its input ends when it is told to."""
+    """The run as the scenario needs it; its input ends on request."""
     source = replace(run.input, **scenario.input, count=0)
     settings = {**scenario.settings, **run.settings}
     if run.mode == "EFFECTIVELY_ONCE":
-        # So that faults fall between checkpoints, and into them.
+        # So that faults happen between checkpoints, and during them.
         settings.setdefault("heron.checkpoint.interval_s", 1.0)
     return replace(run, input=source, settings=settings).check()
 
 
 def loss_bound(run: Run, faults: int) -> int:
-    """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for so many deaths."""
+    """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for this number of deaths."""
     from heronpy.common.rooms import InstanceSettings, StmgrSettings
 
     stmgr, instance = StmgrSettings(), InstanceSettings()
@@ -115,12 +115,12 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
         if scenario.proxy:
             world.proxy = FaultProxy(world.link_names(), seed)
             stack.callback(world.proxy.close)
-            # The proxy stands between TCP sockets; what passes it is encrypted.
+            # The proxy connects TCP sockets; its traffic is encrypted.
             through = {"heron.stmgr.socks_proxy": world.proxy.address, "heron.security.transport": "tcp"}
             run = replace(run, settings={**run.settings, **through})
         if scenario.small_disk:
             if not where.temporary:
-                raise ConfigError(f"fault {scenario.name} needs a home of its own; leave out --cluster")
+                raise ConfigError(f"fault {scenario.name} needs its own home; leave out --cluster")
             world.disk = stack.enter_context(SmallDisk(where.home / scenario.small_disk, SMALL_DISK_BYTES))
         spec = {**asdict(run), "name": name, "out": str(out), "topology": "topology"}
         program = Path(__file__).with_name("topology.py")
@@ -140,14 +140,14 @@ def verify_run(where: Cluster, wanted: Run, scenario: Scenario, number: int, say
 
 
 def _play(world: World, run: Run, scenario: Scenario) -> Run:
-    """Do the faults and end the input; the run with the input that there was."""
+    """Do the faults and end the input; returns the run with its actual input."""
     world.until(lambda: world.arrived() > 0, PATIENCE_S, "the first tuple")
     began = time.monotonic()
     world.wait(run.baseline_s)
     scenario.act(world, run.faults)
     world.wait(began + run.duration_s - time.monotonic())
     if world.faults:
-        # What the last fault does to the rate shows in this time, and only on schedule.
+        # The effect of the last fault on the rate shows in this time, and only on schedule.
         world.wait(world.faults[-1].at + SETTLE_S - time.monotonic())
     run = replace(run, input=replace(run.input, count=world.end_input()))
     until_finished(world, PATIENCE_S)
@@ -155,7 +155,7 @@ def _play(world: World, run: Run, scenario: Scenario) -> Run:
 
 
 def until_finished(world: World, timeout_s: float) -> None:
-    """Wait for the end of the input; VerifyError when the topology fails or is late."""
+    """Wait for the end of the input; VerifyError if the topology fails or is late."""
 
     def finished() -> bool:
         status = world.topology.status()
@@ -165,7 +165,7 @@ def until_finished(world: World, timeout_s: float) -> None:
 
 
 def judge(world: World, run: Run) -> Verdict:
-    """What the oracle says about the records of a run."""
+    """The verdict of the oracle about the records of a run."""
     faults = [(fault.at, fault.what) for fault in world.faults]
     deaths = sum(fault.disruptive for fault in world.faults)
     limits = Limits(loss_bound(run, deaths), run.stall_max_s, run.memory_max_bytes)
@@ -173,7 +173,7 @@ def judge(world: World, run: Run) -> Verdict:
 
 
 def _rejected(world: World) -> int:
-    """What zombies sent and was refused."""
+    """Refused messages of zombies."""
     from heronpy.loadtest.cluster import LoadTestError
 
     try:
@@ -186,7 +186,7 @@ def _rejected(world: World) -> int:
 def document(
     run: Run, scenario: Scenario, world: World, verdict: Verdict, error: str, rejected: int, seconds: float
 ) -> dict[str, Any]:
-    """Everything that is kept of one run."""
+    """The result document of one run."""
     felt = [one.seconds for one in verdict.recovery if one.seconds is not None]
     back = [fault.back_s for fault in world.faults if fault.back_s is not None]
     return {

@@ -1,7 +1,7 @@
-"""The faults that a verification can be run with, by the numbers of the test plan (F01, F02, ...).
+"""The faults of a verification, by number (F01, F02, ...).
 
-A scenario is a function that acts on a running topology, and what its run needs besides: another input,
-other settings. `runs` is how often it acts; `world.short` shortens what takes minutes in full.
+A scenario is a function that acts on a running topology, plus what its run needs: another input,
+other settings. `runs` is the number of times it acts; `world.short` shortens what takes minutes in full.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from heronpy.verify.proxy import Rule
 from heronpy.verify.stream import MODES
 from heronpy.verify.world import World
 
-#: Seconds that a run takes beside its faults, and most of what one fault takes in a short run.
+#: Seconds that a run takes besides its faults, and the maximum per fault in a short run.
 START_S, SHORT_S = 8.0, 8.0
 
 ACKED = ("ATLEAST_ONCE", "EFFECTIVELY_ONCE")
@@ -31,34 +31,34 @@ class Scenario:
     about: str
     act: Act
     times: int = 1
-    """How often it is done in a full run."""
+    """How many times it is done in a full run."""
     each_s: float = 5.0
-    """Seconds that once of it takes in a full run, about."""
+    """Approximate seconds of one fault in a full run."""
     modes: tuple[str, ...] = MODES
     usual: tuple[str, ...] = EXACT
-    """The modes for which it is done when none is asked for."""
+    """The default modes."""
     input: dict[str, Any] = field(default_factory=dict)
     """Fields of the input."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the topology, below those of the run."""
+    """Settings of the topology; those of the run override them."""
     proxy: bool = False
     """The stream managers reach each other, and the topology master, through the fault proxy."""
     small_disk: str = ""
     """This folder of HERON_HOME lies on a disk of a few megabytes."""
 
     def seconds(self, full: bool, times: int | None) -> float:
-        """How long a run takes, about, beside its baseline."""
+        """Approximate duration of a run, without its baseline."""
         each = self.each_s if full else min(self.each_s, SHORT_S)
         return START_S + each * (times or (self.times if full else 1))
 
 
-#: Checkpoints come so quickly that a short run has several.
+#: Frequent checkpoints, so that a short run has several.
 _OFTEN = {"heron.checkpoint.interval_s": 0.5}
 _STANDBY = {"heron.tmaster.standbys": 1, "heron.tmaster.takeover_s": 1.0}
-#: None completes between a look at the newest and a kill.
+#: Rare checkpoints, so that none completes between reading the newest one and a kill.
 _RARELY = {"heron.checkpoint.interval_s": 3.0}
 _FILES = {**_OFTEN, "heron.checkpoint.inline_max_bytes": 0}
-#: Many deaths are what is wanted, not the end of the topology.
+#: Many deaths are intended; they must not end the topology.
 _PATIENT = {
     "heron.executor.restart_budget": 100_000,
     "heron.executor.restart_exception_budget_s": 0,
@@ -72,12 +72,12 @@ _POISON = {
     "heron.instance.execute_timeout_s": 1.0,
 }
 _CRASHES = {"heron.executor.restart_budget": 4, "heron.executor.restart_backoff_max_s": 1.0}
-#: A barrier stands behind a minute of tuples; a snapshot waits for one of them.
+#: A barrier waits behind a minute of tuples; a snapshot waits for one of them.
 _CLAMPED = {**_OFTEN, "heron.checkpoint.timeout_s": 4.0}
 _LIMITED = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
-#: What is pending is worked off within the message timeout, also when one task has most of it.
+#: Pending tuples are processed within the message timeout, even if one task has most of them.
 _FEW_PENDING = {"topology.max.spout.pending": 500}
 
 _KILLS = (
@@ -146,31 +146,31 @@ _HOSTS = (
     Scenario("F21-state", "no space for the state manager", damage.full_state, 3, 10.0,
              settings=_OFTEN | _PATIENT, small_disk="state"),
     Scenario("F21-packages", "no space in the package cache", damage.full_packages, 3, 10.0, small_disk="packages"),
-    Scenario("F23", "damaged checkpoints: the one before is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
+    Scenario("F23", "damaged checkpoints: the previous one is used", damage.damaged_checkpoint, 3, 30.0, EXACT,
              settings=_FILES | _PATIENT),
-    Scenario("F23-none", "no checkpoint is whole: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
+    Scenario("F23-none", "no intact checkpoint: refused", damage.no_checkpoint_left, 3, 10.0, EXACT,
              settings=_RARELY),
-    Scenario("F23-empty", "no checkpoint is whole: begin anew, where that is allowed",
+    Scenario("F23-empty", "no intact checkpoint: start empty, if allowed",
              damage.empty_when_no_checkpoint_is_left, 3, 10.0, EXACT,
              settings={**_RARELY, "heron.checkpoint.allow_empty": True}),
     Scenario("F24", "garbage in the state manager", damage.garbage_in_state, 4, 10.0, settings=_OFTEN | _PATIENT),
     Scenario("F24-future", "state of a later version", damage.future_state, 3, 10.0, settings=_OFTEN),
-    Scenario("F26", "a submit that may open 64 files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
+    Scenario("F26", "a submit with a limit of 64 open files", verbs.few_files, 3, 10.0, usual=("ATMOST_ONCE",)),
     Scenario("F44", "adjacent components updated to more tasks under load", verbs.grow_neighbours, 5, 40.0, usual=MODES,
              input={"ordered": False}, settings=_OFTEN),
-    Scenario("F34", "verbs twice, at once, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
+    Scenario("F34", "verbs run twice, concurrently, and killed", verbs.duplicate_verbs, 3, 20.0, settings=_OFTEN),
 )  # fmt: skip
 
 _ALL = (*_KILLS, *(replace(one, proxy=True) for one in _LINKS), *_USER_CODE, *_HOSTS)
 
 
 def scenarios() -> dict[str, Scenario]:
-    """All, by name."""
+    """All scenarios, by name."""
     return {one.name: one for one in _ALL}
 
 
 def find(words: tuple[str, ...]) -> list[Scenario]:
-    """The scenarios that the words name; F01 means F01 and every F01-..., `all` every one."""
+    """The scenarios that the words name; F01 means F01 and every F01-..., `all` means all."""
     known = scenarios()
     if "all" in words:
         return list(known.values())

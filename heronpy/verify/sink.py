@@ -1,7 +1,7 @@
 """VerifiedSink: a bolt that keeps a record of everything that arrives, for the verifier.
 
-In every mode each tuple is appended to a trace that is never taken back. In EFFECTIVELY_ONCE the sink also
-counts per key in keyed state, and writes its rows by transactions: rows lie in an open segment, which
+In every mode each tuple is appended to a trace that is never rolled back. In EFFECTIVELY_ONCE the sink also
+counts per key in keyed state, and writes its rows in transactions: rows go to an open segment, which
 `pre_save` closes as pending and `post_save` commits; `pre_restore` commits what belongs to the checkpoint
 and drops everything later, so the committed rows are exact whatever happened.
 """
@@ -57,7 +57,7 @@ class Transaction:
         self._open.append(row)
 
     def prepare(self, checkpoint: int) -> None:
-        """What was appended so far belongs to this checkpoint."""
+        """Assign everything appended so far to this checkpoint."""
         if self._open is not None:
             self._open.sync()
             self._open.close()
@@ -65,13 +65,13 @@ class Transaction:
             self._open = None
 
     def commit(self, checkpoint: int) -> None:
-        """Idempotent: what is committed already has another name."""
+        """Idempotent: committed rows have another name."""
         for path, number, state in self._files():
             if state == "pending" and number <= checkpoint:
                 path.rename(path.with_suffix(".committed"))
 
     def rewind(self, checkpoint: int) -> None:
-        """Only what this checkpoint holds remains; a restore may go back behind later commits."""
+        """Keep only the rows of this checkpoint; a restore may undo later commits."""
         self.commit(checkpoint)
         for path, number, _ in self._files():
             if number > checkpoint:
@@ -94,13 +94,13 @@ class Transaction:
 
 
 class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
-    """Takes the six values of a SeededSource and writes down what arrived."""
+    """Takes the six values of a SeededSource and records what arrived."""
 
     _transaction: Transaction | None = None
     _restored: int | None = None
 
     def init_state(self, state: Any) -> None:
-        """What counts is in keyed state; there is no other."""
+        """All state is keyed state; there is no other."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         values = config[KEY]
@@ -122,7 +122,7 @@ class VerifiedSink(Bolt, TwoPhaseStatefulComponent):
         partition, seq, key, payload, _crc, emission = tup.values
         arrived = zlib.crc32(payload)
         source, attempt = emission >> ATTEMPT_BITS, emission & ATTEMPT_MAX
-        # A payload that does not fit its checksum is written down as it is: the verifier knows the right one.
+        # A payload that does not match its checksum is recorded as it is: the verifier knows the right one.
         row = RECORD.pack(seq, time.monotonic(), partition, arrived, source, attempt, self.task, self.epoch)
         self.trace.append(row)
         if self._transaction is not None:

@@ -1,8 +1,8 @@
-"""SeededSource: a spout that emits what a seed says, and can be rewound to any point of it.
+"""SeededSource: a spout whose tuples follow from a seed, and that can be rewound to any of them.
 
-    EFFECTIVELY_ONCE  its position is state: after a restore it goes on where the checkpoint was.
-    ATLEAST_ONCE      it emits failed tuples again; a new process begins below the first tuple not acked.
-    ATMOST_ONCE       a new process goes on behind the last tuple that was emitted.
+    EFFECTIVELY_ONCE  its position is state: after a restore it continues from the checkpoint.
+    ATLEAST_ONCE      it emits failed tuples again; a new process starts at the first unacked tuple.
+    ATMOST_ONCE       a new process continues after the last emitted tuple.
 
 Partition p is emitted by task number p modulo the number of tasks, so any parallelism emits the same input.
 """
@@ -29,18 +29,18 @@ from heronpy.verify.records import (
 )
 from heronpy.verify.stream import KEY, Partition, spec_of
 
-#: No end of the input is known; it is looked for so often.
+#: Interval of checks for the end of an input without a count.
 ENDLESS, LOOK_S = 1 << 62, 0.1
 #: Key of the state: partition -> next sequence number.
 POSITIONS = "positions"
 
 
-#: Where the payload is among the values.
+#: Index of the payload in the values.
 _PAYLOAD = 3
 
 
 class Undecodable:
-    """A payload that can be sent, and that nobody can make of the bytes again."""
+    """A payload that can be sent, but not decoded."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _refuse, ()
@@ -51,13 +51,13 @@ def _refuse() -> None:
 
 
 class _Reader:
-    """One partition: where it is, and which tuples of it are not acked."""
+    """One partition: its position, and its unacked tuples."""
 
     def __init__(self, partition: Partition, progress: Progress, position: int) -> None:
         self.partition = partition
         self.progress = progress
         self.next = position
-        #: All below are acked; above it, the ones that are acked already.
+        #: All below are acked; above it, those acked already.
         self.acked = position
         self.acked_above: set[int] = set()
 
@@ -71,15 +71,15 @@ class _Reader:
             self.progress.note_acked(self.acked)
 
     def due_s(self, rate: float) -> float:
-        """When the next tuple is due: the schedule does not wait for anybody."""
+        """When the next tuple is due: the schedule does not wait."""
         return float(self.progress.started + self.next / rate)
 
 
 class SeededSource(Spout, StatefulComponent):
     """Emits (partition, seq, key, payload, crc, emission).
 
-    `emission` tells which process of the source emitted the tuple and how often it had been emitted
-    before: two records of one emission are a duplicate that the source has not made.
+    `emission` identifies the process of the source that emitted the tuple and the number of earlier
+    emissions: two records of one emission are a duplicate that the source did not cause.
     """
 
     outputs = ["partition", "seq", "key", "payload", "crc", "emission"]
@@ -134,7 +134,7 @@ class SeededSource(Spout, StatefulComponent):
             self.next_look = time.monotonic() + LOOK_S
             self.count = read_end(self.out) or ENDLESS
             if self.count != ENDLESS:
-                # What is left is only there so that nobody can have been beyond the end.
+                # The rest only ensures that no source can have passed the end.
                 self.rate = 0.0
         for _ in range(len(self.turn)):
             reader = self.turn[0]
@@ -171,10 +171,10 @@ class SeededSource(Spout, StatefulComponent):
         return values
 
     def _emission(self, seq: int, attempt: int) -> int:
-        """Who emits a tuple, and how often it had been; 0 where the very same tuple is to come again.
+        """The emitting process and the number of earlier emissions; 0 if the same tuple must come again unchanged.
 
-        That is so after a rewind, for equal tuples, and for poison: who counts how often a tuple has failed
-        must know it again.
+        That is so after a rewind, for equal tuples, and for poison: the count of a tuple's failures
+        depends on recognising it.
         """
         if self.rewound or self.input.distinct or self.input.poisoned(seq):
             return 0

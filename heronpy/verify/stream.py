@@ -1,7 +1,7 @@
 """The input of a verification: every tuple is a function of (seed, partition, sequence number) (pure).
 
-Source, sink and verifier share nothing but this module and the seed, so the verifier knows what must have
-arrived without having seen any of it. Invariant: the scalar and the vector functions agree.
+Source, sink and verifier share only this module and the seed, so the verifier knows what must have
+arrived without seeing any of it. Invariant: the scalar and the vector functions agree.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Vector = npt.NDArray[np.uint64]
 #: (partition, sequence number, key, payload, checksum)
 Values = tuple[int, int, str, bytes, int]
 
-#: Configuration key under which source and sink find the specification.
+#: Configuration key of the specification, for source and sink.
 KEY = "heronpy.verify"
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 _MASK = (1 << 64) - 1
 _GAMMA, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-#: A share of tuples is compared with this many bits.
+#: Bits of the hash that decide whether a tuple belongs to a share.
 _SHARE_BITS = 20
-#: Most sequence numbers that are hashed at a time; bounds the verifier's memory.
+#: Maximum number of sequence numbers hashed at a time; bounds the verifier's memory.
 CHUNK = 1 << 18
-#: One of so many tuples is poison, where there is poison.
+#: One in this many tuples is poison, if there is poison.
 POISON_STEP = 250
 _LEAST = {
     "partitions": 1, "count": 0, "keys": 1, "payload_bytes": 8, "rate": 0, "zipf": 0, "poison": 0, "undecodable": 0,
@@ -42,7 +42,7 @@ _LEAST = {
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What the source emits; a verifier needs nothing else."""
+    """The tuples of the source; a verifier needs nothing else."""
 
     seed: int = 1
     partitions: int = 2
@@ -51,21 +51,21 @@ class InputSpec:
     keys: int = 100
     payload_bytes: int = 100
     hot_share: float = 0.0
-    """This share of all tuples has key 0, before the others are dealt."""
+    """This share of all tuples has key 0; the other keys share the rest."""
     zipf: float = 0.0
     """Exponent of the frequency of keys; 0 is uniform."""
     rate: float = 0.0
-    """Tuples a second of each partition, from the first start on; 0 is as fast as it can."""
+    """Tuples a second of each partition, from the first start on; 0 is as fast as possible."""
     poison: int = 0
-    """So many tuples of each partition are poison: no sink may ever see them, and all others must arrive."""
+    """Number of poison tuples in each partition: no sink may ever see them, and all others must arrive."""
     undecodable: int = 0
-    """So many tuples of each partition hold a value that can be sent and not be decoded; they count as poison."""
+    """Number of tuples in each partition with a value that can be sent but not decoded; they count as poison."""
     distinct: int = 0
-    """All tuples together have so many contents, each of them often; 0 makes every tuple one of its own."""
+    """Number of different contents over all tuples, each repeated many times; 0 makes every tuple unique."""
     work_ms: float = 0.0
-    """What the bolt of the built-in topology works for each tuple."""
+    """Work of the bolt of the built-in topology for each tuple."""
     ordered: bool = True
-    """Whether the topology keeps the order of each key, as fields grouping by key does on the whole way."""
+    """Whether the topology keeps the order of each key, as fields grouping by key does all the way."""
 
     def check(self: T) -> T:
         """The specification itself, or a ConfigError."""
@@ -90,16 +90,16 @@ class InputSpec:
         return self.partitions * (self.count - len(self.poisonous()))
 
     def poisonous(self) -> range:
-        """The sequence numbers of each partition that are poison."""
+        """The poison sequence numbers of each partition."""
         return range(POISON_STEP - 1, min(self.count, POISON_STEP * (self.poison or self.undecodable)), POISON_STEP)
 
     def poisoned(self, seq: int) -> bool:
-        """Whether a sequence number is one of them, also in an input without an end."""
+        """Whether a sequence number is one of them, even in an input without an end."""
         return seq % POISON_STEP == POISON_STEP - 1 and seq // POISON_STEP < (self.poison or self.undecodable)
 
     @property
     def in_order(self) -> bool:
-        """Whether the order can be judged: of equal tuples nobody can say which came first."""
+        """Whether the order can be checked: among equal tuples it is unknown which came first."""
         return self.ordered and not self.distinct
 
 
@@ -127,7 +127,7 @@ def _mix(value: int) -> int:
 
 @lru_cache(maxsize=16)
 def _steps(keys: int, zipf: float) -> tuple[int, ...]:
-    """Where the share of each key ends, in 32 bits: hash -> key by bisection."""
+    """The end of each key's share, in 32 bits: hash -> key by bisection."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -zipf
     ends = np.cumsum(weights) / weights.sum() * (1 << 32)
     return tuple(int(end) for end in ends[:-1])
@@ -145,7 +145,7 @@ class Partition:
         self._first = Partition(spec, 0) if number else self
 
     def hash(self, seq: int) -> int:
-        """What everything about a tuple follows from."""
+        """The hash from which everything about a tuple follows."""
         return _mix(self._base ^ seq)
 
     def key(self, hashed: int) -> int:
@@ -160,13 +160,13 @@ class Partition:
         return (hashed.to_bytes(8, "little") * (size // 8 + 1))[:size]
 
     def tuple(self, seq: int) -> Values:
-        """(partition, seq, key, payload, crc); of equal tuples those of their content, which is one of partition 0."""
+        """(partition, seq, key, payload, crc); for equal tuples those of their content, which is in partition 0."""
         if self.spec.distinct:
             return self._first.whole(self.hash(seq) % self.spec.distinct)
         return self.whole(seq)
 
     def whole(self, seq: int) -> Values:
-        """What follows from a sequence number itself."""
+        """The values that follow from the sequence number itself."""
         hashed = self.hash(seq)
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
@@ -200,7 +200,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Per key: how many tuples, and the sum of their checksums."""
+    """Per key: the number of tuples, and the sum of their checksums."""
 
     counts: npt.NDArray[np.int64]
     sums: npt.NDArray[np.int64]
@@ -220,7 +220,7 @@ def totals_of(spec: InputSpec, keys: npt.NDArray[np.int64], crcs: npt.NDArray[np
 
 
 def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
-    """How often each content comes, in an input of equal tuples."""
+    """Number of tuples of each content, in an input of equal tuples."""
     counts = np.zeros(spec.distinct, dtype=np.int64)
     for number in range(spec.partitions):
         partition = Partition(spec, number)
@@ -231,7 +231,7 @@ def expected_contents(spec: InputSpec) -> npt.NDArray[np.int64]:
 
 
 def contents_totals(spec: InputSpec, counts: npt.NDArray[np.int64]) -> Totals:
-    """Aggregates of so many tuples of each content."""
+    """Aggregates, given the number of tuples of each content."""
     partition = Partition(spec, 0)
     hashed = partition.hashes(np.arange(spec.distinct, dtype=np.uint64))
     keys, crcs = partition.keys(hashed), partition.crcs(hashed)

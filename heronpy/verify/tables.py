@@ -43,13 +43,13 @@ def row(document: Document) -> tuple[object, ...]:
 
 
 def duplicates(verdict: Document) -> str:
-    """Duplicates, and those of them that are the product's own."""
+    """Duplicates, and those of them that the product caused."""
     text = f"{verdict['duplicates']:,}"
     return f"{text} ({verdict['unexplained']:,} not replays)" if verdict["unexplained"] else text
 
 
 def failures(document: Document) -> list[str]:
-    """Why a run is not right, a line each."""
+    """Why a run is wrong, one line each."""
     found = [f"{check['name']}: {check['text']}" for check in document["verdict"]["checks"] if not check["ok"]]
     return [*([document["error"]] if document.get("error") else []), *found]
 
@@ -61,12 +61,12 @@ _REPORT = ("fault", "what", "mode", "runs", "faults", "right", "tuples", "loss",
 
 _INTRODUCTION = """# What faults do
 
-Written by `heron verify report`. A seeded source emits tuples on a schedule; faults are done to real processes; another
-process recomputes everything from the seed. **Loss**: tuples that never arrived, poison not counted. **Duplicates**:
-tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys whose count or
-sum differs from the recomputation. **Order**: tuples that came after a later one of their key. **Recovery**: from a
-fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a fault until the
-victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
+Written by `heron verify report`. A seeded source emits tuples on a schedule; faults are injected into real processes; a
+separate process recomputes everything from the seed. **Loss**: tuples that never arrived, poison not counted.
+**Duplicates**: tuples that arrived more than once (exactly once: rows of committed transactions). **Keys wrong**: keys
+whose count or sum differs from the recomputation. **Order**: tuples that came after a later one of their key.
+**Recovery**: from a fault until new tuples arrive again at 90 % of the rate before the first one. **Restart**: from a
+fault until the victim's successor runs. **Max memory**: of the largest process. What each mode promises is in
 [guarantees.md](guarantees.md).
 """
 
@@ -128,7 +128,7 @@ def _summary(group: Sequence[Document]) -> list[object]:
     ]  # fmt: skip
 
 
-#: What is promised in time: name, faults, the bound in words, the bound.
+#: Promised times: name, faults, the bound in words, the bound.
 _TARGETS = (
     ("kill -9 of a task, 90 % of the rate again", ("F01-spout", "F01-bolt", "F01-sink"), "p99 below 2 s", 2.0),
     ("kill -9 of a stream manager, 90 % of the rate again", ("F02",), "p99 below 5 s", 5.0),
@@ -138,7 +138,7 @@ _FALL_MAX = 0.05
 
 
 def _figures(documents: Sequence[Document]) -> list[str]:
-    """Times against what is promised."""
+    """Measured times against the promised ones."""
     rows: list[list[object]] = []
     for what, faults, words, bound in _TARGETS:
         chosen = [one for one in documents if one["fault"] in faults]
@@ -151,7 +151,7 @@ def _figures(documents: Sequence[Document]) -> list[str]:
     for group in _groups(chosen, lambda one: one["verdict"]["mode"]):
         changes = [r["change"] for one in group for r in one["verdict"]["recovery"] if r["change"] is not None]
         if changes:
-            # Only a fall counts: a source that was behind its schedule before, on a busy machine, catches up later.
+            # Only a drop counts: a source that was behind its schedule, on a busy machine, catches up later.
             fall = percentile([max(0.0, -one) for one in changes], 0.5) or 0.0
             kept = "yes" if fall < _FALL_MAX else "**no**"
             rows.append(["kill -9 of the topology master, fall of the rate within 3 s", group[0]["verdict"]["mode"],

@@ -1,4 +1,4 @@
-"""Commands at bad times, user code that does not work, what is beside the data path (F06, F11, F19, F26, F34)."""
+"""Commands at bad times, broken user code, and observers (F06, F11, F19, F26, F34)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from heronpy.verify.errors import VerifyError
 from heronpy.verify.relay import CRASH_FILE
 from heronpy.verify.world import BACK_S, World
 
-#: Tries of a poison tuple that this topology is configured with.
+#: Configured tries of a poison tuple.
 POISON_TRIES = 2
-#: A topology that waits for people uses less than this share of a core.
+#: A topology that waits for the user uses less than this share of a core.
 RESTING_CPU = 0.05
 
 
 # ---- beside the data path ------------------------------------------------------------------------
 
-#: Commands that look at a topology for a while.
+#: Commands that watch a topology for a while.
 _LOOKING = (("status",), ("metrics",), ("exceptions",), ("plan",), ("logs", "--follow"), ("top",))
 
 
 def beside(world: World, runs: int) -> None:
-    """Commands that watch the topology are killed again and again, and pages of metrics are left half read."""
+    """Kill commands that watch the topology repeatedly, and leave pages of metrics half read."""
     end = time.monotonic() + runs * (4.0 if world.short else 300.0)
     world.note("what watches the topology is killed in a loop", disruptive=False)
     killed = 0
@@ -50,7 +50,7 @@ def beside(world: World, runs: int) -> None:
 
 
 def _leave_half_read(world: World) -> None:
-    """Ask every page of metrics and hang up before the answer."""
+    """Request every page of metrics and hang up before the answer."""
     for executor in world.status().executors:
         with suppress(OSError), socket.create_connection(("127.0.0.1", executor.metrics_port), 1.0) as page:
             page.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -76,7 +76,7 @@ def _command(
 
 
 def crash_loop(world: World, runs: int) -> None:
-    """A task that dies at start: backoff, FAILED after its budget, the cause is told, no CPU is burnt; then cured."""
+    """A task that dies at start: backoff, FAILED after its budget with the cause, no CPU wasted; then cured."""
 
     def once(number: int) -> None:
         victim = min(world.tasks("work"), key=lambda one: int(one.name.rpartition("_")[2]))
@@ -114,7 +114,7 @@ def poison(world: World, runs: int) -> None:
     """Tuples that no task survives, or can read: each becomes a dead letter, and all others arrive."""
     wanted = world.input.partitions * (world.input.poison or world.input.undecodable)
     for _ in range(wanted):
-        # What cannot be decoded ends no process, and takes nothing else with it.
+        # A value that cannot be decoded ends no process, and affects no other tuple.
         world.note("poison", disruptive=not world.input.undecodable)
     world.until(lambda: len(world.letters()) >= wanted, 300.0, f"{wanted} dead letters")
     letters = world.letters()
@@ -132,7 +132,7 @@ def poison(world: World, runs: int) -> None:
 
 
 def few_files(world: World, runs: int) -> None:
-    """A second topology where hardly any file may be opened is refused as a whole, with the reason."""
+    """A second topology with a low limit of open files is refused as a whole, with the reason."""
     cluster, program = world.topology.cluster, str(world.out / "topology.py")
     spec = other_spec(world)
 
@@ -152,7 +152,7 @@ def few_files(world: World, runs: int) -> None:
 
 
 def duplicate_verbs(world: World, runs: int) -> None:
-    """Verbs twice, at once, and killed in the middle: each happens once or not at all."""
+    """Verbs run twice, concurrently, and killed in the middle: each takes effect once or not at all."""
     target, program = world.topology.cluster.target, str(world.out / "topology.py")
     for number in range(runs):
         world.note("submitted twice", disruptive=False)
@@ -164,12 +164,12 @@ def duplicate_verbs(world: World, runs: int) -> None:
         world.until_arrived(BETWEEN, BACK_S)
 
 
-#: Tasks that two adjacent components are given, in turn; each run has one more update than there are of these.
+#: Parallelisms of two adjacent components, in turn; each run has one more update than these.
 _SIZES = (3, 4, 5, 2)
 
 
 def grow_neighbours(world: World, runs: int) -> None:
-    """Two adjacent components get more tasks in one update, and at last fewer; nothing of it may lose a tuple."""
+    """Two adjacent components get more tasks in one update, and finally fewer; no update may lose a tuple."""
     target, name = world.topology.cluster.target, world.topology.name
 
     def once(number: int) -> None:
@@ -186,7 +186,7 @@ def grow_neighbours(world: World, runs: int) -> None:
 
 
 def _update_twice(world: World, parallelism: int) -> None:
-    """Two updates at once: one of them wins, or both do, and the topology is what was asked for."""
+    """Two concurrent updates: one or both succeed, and the topology is as requested."""
     target, name = world.topology.cluster.target, world.topology.name
     world.note("updated twice at once")
     words = ("update", target, name, "--component-parallelism", f"work:{parallelism}")
@@ -198,11 +198,11 @@ def _update_twice(world: World, parallelism: int) -> None:
 
 
 def _submit_and_kill(world: World, program: str) -> None:
-    """`heron submit` that is killed at any moment leaves nothing that `heron kill` would not remove."""
+    """`heron submit` killed at any moment leaves nothing that `heron kill` would not remove."""
     target, other = world.topology.cluster.target, other_name(world)
     world.note("submit killed", disruptive=False)
     spec = other_spec(world)
-    # Its own temporary files stay, as after every kill -9; here they go with those of the run.
+    # Its own temporary files stay, as after every kill -9; here they are removed with those of the run.
     environment = {"TMPDIR": str(world.out)}
     with _command(world, "submit", target, program, "-", "--spec", spec, environment=environment) as command:
         world.wait(world.random.uniform(0.2, 2.0))
@@ -226,7 +226,7 @@ def other_spec(world: World) -> str:
 
 
 def check_gone(world: World, name: str) -> None:
-    """No process and no state node bears the name of a topology."""
+    """Wait until no process and no state node has the name of a topology."""
 
     def left() -> list[str]:
         root = world.topology.cluster.home / "state"

@@ -1,7 +1,7 @@
-"""A running verification: its processes by name, its clock, its notes about faults, memory as it goes.
+"""A running verification: its processes by name, its clock, its notes about faults, memory over time.
 
-Every process is found through the status of its topology and looked at before it is signalled: it must bear
-the name, and belong to the HERON_HOME of this run, so a pid that was given to somebody else is never hit.
+Every process is found through the status of its topology and checked before it is signalled: it must have
+the name, and belong to the HERON_HOME of this run, so a reused pid is never hit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXACT = "EFFECTIVELY_ONCE"
 
 POLL_S = 0.02
 MEMORY_EVERY_S, FAILED_EVERY_S = 0.5, 1.0
-#: A process that was killed is there again within this, or its run has failed.
+#: A killed process is back within this, or its run has failed.
 BACK_S = 60.0
 
 
@@ -56,7 +56,7 @@ class Target:
 
 @dataclass(slots=True)
 class Fault:
-    """Something that was done, when, and how long it took until its victim was there again."""
+    """A fault, its time, and how long it took until its victim was back."""
 
     what: str
     at: float
@@ -69,7 +69,7 @@ class Fault:
 
 @dataclass(slots=True)
 class World:
-    """What injectors act upon."""
+    """The target of the injected faults."""
 
     topology: Topology
     out: Path
@@ -83,20 +83,20 @@ class World:
     memory: dict[str, int] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
     ended: float | None = None
-    """When the input was ended: what is left of it does not follow the schedule."""
+    """When the input was ended: the rest of it does not follow the schedule."""
     may_fail: bool = False
-    """Whether FAILED is what a fault wants, for now."""
+    """Whether a fault currently expects FAILED."""
     _tree: Tree | None = None
     _next_memory: float = 0.0
 
     # ---- looking ------------------------------------------------------------------------------
 
     def status(self) -> control.StatusReply:
-        """The present status; waits for a topology master that is away."""
+        """The current status; waits for a topology master that is down."""
         return self.until(self.topology.status, BACK_S, "an answer of the topology master")
 
     def targets(self) -> list[Target]:
-        """All processes that are there now, executors first."""
+        """All current processes, executors first."""
         status = self.status()
         components = {task.instance_id: task.component for task in status.tasks}
         found = [Target(f"executor-{one.container}", one.pid, one.container) for one in status.executors]
@@ -120,7 +120,7 @@ class World:
         )
 
     def master(self) -> Target:
-        """The topology master that is active now."""
+        """The active topology master."""
 
         def active() -> Target | None:
             found = self.topology.cluster.state.get(paths.tmaster(self.topology.name))
@@ -130,7 +130,7 @@ class World:
         return self.until(active, BACK_S, "an active topology master")
 
     def processes(self, *begins: str) -> Iterator[tuple[str, psutil.Process]]:
-        """The processes of this run whose names begin so, without asking the topology master."""
+        """The processes of this run whose names have this prefix, without asking the topology master."""
         home, titles = str(self.topology.cluster.home), tuple(f"heron: {begin}" for begin in begins)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
@@ -139,7 +139,7 @@ class World:
                     yield name_of(title, ""), process
 
     def process(self, target: Target) -> psutil.Process:
-        """The process itself, if it is what its name says; VerifyError otherwise."""
+        """The process itself, if its name matches; VerifyError otherwise."""
         try:
             process = psutil.Process(target.pid)
             title, home = " ".join(process.cmdline()), process.environ().get("HERON_HOME", "")
@@ -156,7 +156,7 @@ class World:
     # ---- waiting ------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Note the memory of all processes, when it is time."""
+        """Record the memory of all processes, when it is time."""
         now = time.monotonic()
         if now < self._next_memory:
             return
@@ -178,7 +178,7 @@ class World:
             time.sleep(min(left, POLL_S))
 
     def until(self, condition: Callable[[], T | None], timeout_s: float, what: str) -> T:
-        """The first true value; VerifyError when there is none in time, or the topology fails meanwhile."""
+        """The first true value; VerifyError if there is none in time, or the topology fails meanwhile."""
         deadline = time.monotonic() + timeout_s
         next_look = time.monotonic() + FAILED_EVERY_S
         while not (value := condition()):
@@ -208,7 +208,7 @@ class World:
         return self.until(failed, timeout_s, f"the failure of '{self.topology.name}'")
 
     def until_arrived(self, more: int, timeout_s: float = BACK_S) -> None:
-        """Wait for so many further records, or the end of the input."""
+        """Wait for `more` further records, or the end of the input."""
         wanted = self.arrived() + more
 
         def there() -> bool:
@@ -219,9 +219,9 @@ class World:
         self.until(there, timeout_s, f"{more:,} further tuples")
 
     def checkpoints(self) -> control.CheckpointsReply:
-        """What the topology master knows of checkpoints."""
+        """The checkpoints that the topology master knows."""
         reply: control.CheckpointsReply = self.until(
-            lambda: self._ask(control.GetCheckpoints()), BACK_S, "what the topology master knows of checkpoints"
+            lambda: self._ask(control.GetCheckpoints()), BACK_S, "the checkpoints that the topology master knows"
         )
         return reply
 
@@ -231,7 +231,7 @@ class World:
         return None
 
     def until_checkpoint(self, timeout_s: float = BACK_S) -> int:
-        """Wait until a checkpoint is complete that is newer than all there are now; its number."""
+        """Wait until a checkpoint newer than all current ones is complete; returns its number."""
         if self.mode != EXACT:
             return 0
         before = newest(self.checkpoints())
@@ -242,7 +242,7 @@ class World:
     # ---- acting -------------------------------------------------------------------------------
 
     def heron(self, *words: object, timeout_s: float = 120.0) -> str:
-        """Run a `heron` command against this run's cluster; VerifyError with what it said when it fails."""
+        """Run a `heron` command against this run's cluster; VerifyError with its output if it fails."""
         try:
             return self.topology.cluster.heron(*map(str, words), timeout_s=timeout_s)
         except LoadTestError as error:
@@ -255,7 +255,7 @@ class World:
         return found
 
     def refused(self, *words: object) -> str:
-        """What a `heron` command says that must fail."""
+        """The output of a `heron` command that must fail."""
         try:
             self.topology.cluster.heron(*map(str, words))
         except LoadTestError as error:
@@ -263,23 +263,23 @@ class World:
         raise VerifyError(f"'heron {' '.join(map(str, words))}' was accepted")
 
     def end_input(self) -> int:
-        """The input ends a moment from now; how many tuples each partition has."""
+        """End the input a moment from now; returns the number of tuples of each partition."""
         self.ended = self.ended or time.monotonic()
         return write_end(self.out, self.input.partitions, self.input.rate)
 
     def note(self, what: str, disruptive: bool = True) -> Fault:
-        """A fault happens now."""
+        """Record a fault that happens now."""
         fault = Fault(what, time.monotonic(), disruptive=disruptive, arrived=self.arrived())
         self.faults.append(fault)
         return fault
 
     def signal(self, target: Target, number: signal.Signals) -> None:
-        """Send a signal to a process that was verified."""
+        """Send a signal to a process after verifying it."""
         with suppress(psutil.NoSuchProcess):
             self.process(target).send_signal(number)
 
     def kill(self, target: Target, wait: bool = True) -> Fault:
-        """SIGKILL; with `wait` until another process has its name."""
+        """SIGKILL; with `wait`, wait until another process has its name."""
         process = self.process(target)
         fault = self.note(f"kill -9 {target.name}")
         with suppress(psutil.NoSuchProcess):
@@ -304,7 +304,7 @@ class World:
         try:
             self.wait(seconds)
         finally:
-            # Whoever took over may have killed it.
+            # Its successor may have killed it.
             with suppress(VerifyError):
                 self.signal(target, signal.SIGCONT)
 
@@ -318,7 +318,7 @@ class World:
         return fault
 
     def configure(self, **values: Any) -> None:
-        """Runtime configuration of the component `work`."""
+        """Change the runtime configuration of the component `work`."""
         settings = [f"work:{key}:{value}" for key, value in values.items()]
         self.topology.ask(control.RuntimeConfig(settings=settings), 30.0)
 
@@ -326,13 +326,13 @@ class World:
         """Containers with tasks."""
 
         def planned() -> list[int]:
-            # The executors may be unknown to a topology master that has just begun.
+            # A topology master that has just started may not know the executors yet.
             return sorted({record.container for record in self.status().plan.instances})
 
         return self.until(planned, BACK_S, "a plan with containers")
 
     def link_names(self) -> Callable[[int, int], tuple[str, str]]:
-        """For the proxy: who connects, and to whom."""
+        """For the proxy: the names of both ends of a connection."""
         return _Links(self).resolve
 
 
@@ -346,7 +346,7 @@ class _Links:
         return self._owner(local_port, listening=False), self._owner(wanted_port, listening=True)
 
     def _owner(self, port: int, listening: bool) -> str:
-        # Not through the status: this runs in a thread of the proxy, also while there is no topology master.
+        # Not through the status: this runs in a thread of the proxy, even while there is no topology master.
         for name, process in self._world.processes("stmgr-", "tmaster"):
             with suppress(psutil.Error):
                 for connection in process.net_connections(kind="tcp"):

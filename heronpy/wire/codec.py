@@ -1,10 +1,10 @@
-"""Payload of a batch: a flat list of values, given back exactly as it was (architecture decision D2).
+"""Payload of a batch: a flat list of values that arrives exactly as it was emitted (decision D2).
 
 Plain scalars (None, bool, int of 64 bits, float, str, bytes) travel as MessagePack. Any other value
 is pickled *at emit*, one by one, and travels as a MessagePack extension: so a list that the user
-changes after emit arrives as it was, tuples stay tuples, and one odd value does not slow the others
-down. A topology may forbid pickle, and it may bring its own serializer (an IHeronSerializer), which
-then sees every value.
+changes after emit arrives as it was, tuples stay tuples, and one unusual value does not slow down
+the others. A topology may forbid pickle, and it may bring its own serializer (an IHeronSerializer), which
+then handles every value.
 
 Pickles are only ever read by tasks of the same topology; stream managers and the control plane never
 decode a payload.
@@ -31,7 +31,7 @@ INT_EXTENSION = 2
 TEXT_EXTENSION = 3
 Ext = msgspec.msgpack.Ext
 
-#: Types that MessagePack gives back exactly. Exact types: a subclass of str is not a str.
+#: Types that MessagePack restores exactly. Exact types: a subclass of str does not count.
 PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 _ENCODABLE = PLAIN | {Ext}
 #: Plain types whose encoded size is bounded by nine bytes.
@@ -45,7 +45,7 @@ def _load_plain(code: int, data: memoryview) -> Any:
         try:
             return bytes(data).decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise RemoteWireError(f"payload has a text that is no UTF-8: {error}") from error
+            raise RemoteWireError(f"payload has a text that is not UTF-8: {error}") from error
     raise RemoteWireError(f"payload has a value of unknown extension type {code}")
 
 
@@ -60,7 +60,7 @@ def _no_pickle(code: int, data: memoryview) -> Any:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-#: The outermost list alone: each value stays the bytes it came as.
+#: Decodes only the outermost list: each value stays bytes.
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_pickles = msgspec.msgpack.Decoder(list, ext_hook=_load_extension).decode
 _decode_plain = msgspec.msgpack.Decoder(list, ext_hook=_no_pickle).decode
@@ -82,7 +82,7 @@ def freeze(value: Any, allow_pickle: bool = True) -> Any:
     except Exception:
         pass
     try:
-        # Lambdas, closures and local classes, which Apache heronpy let through, too.
+        # Lambdas, closures and local classes, which Apache heronpy also accepted.
         return Ext(PICKLE_EXTENSION, cloudpickle.dumps(value, 5))
     except Exception as error:
         raise LocalWireError(f"a value of type {type(value).__name__} cannot be pickled: {error}") from error
@@ -151,7 +151,7 @@ def decoder(
 
 
 class Undecodable:
-    """Stands for a value that could not be decoded: `data` is what came, `error` what decoding it raised."""
+    """Stands for a value that could not be decoded: `data` is what arrived, `error` what decoding raised."""
 
     __slots__ = ("data", "error")
 
@@ -166,10 +166,10 @@ class Undecodable:
 def salvager(
     deserialize: Callable[[bytes], Any] | None = None, allow_pickle: bool = True
 ) -> Callable[[bytes, int], list[Any]]:
-    """The function (payload, codec) -> flat list in which an Undecodable stands for each value that is one.
+    """The function (payload, codec) -> flat list with an Undecodable for each value that cannot be decoded.
 
-    For a payload that `decoder` has refused, and slower. It raises RemoteWireError when the payload is no list
-    of values at all, so that nobody can say where one ends.
+    Slower; for a payload that `decoder` has refused. It raises RemoteWireError if the payload is not a list
+    of values at all, so that the boundaries of values are unknown.
     """
     unpack = _decode_pickle if allow_pickle else _decode_one
 
@@ -194,7 +194,7 @@ def salvager(
 
 
 def _content(data: bytes) -> bytes:
-    """The pickle of a pickled value, and what a user's serializer made; else the value as it came."""
+    """The pickle of a pickled value, the output of a user's serializer, or else the value as it came."""
     try:
         value = _plain_parts(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,9 +1,9 @@
 """Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation.
 
 A data message is two ZeroMQ parts after any identity: a 24-byte link header and a serialized Frame
-(heronpy/proto/frame.proto). The header says that it is one (magic, version), may carry a checksum of the
-frame, and carries the link's epoch (which incarnation of the link) and a sequence number (gaps mean loss,
-architecture decision D3). Each hop writes a new header and forwards the frame's bytes untouched.
+(heronpy/proto/frame.proto). The header has a magic number and a version, optionally a checksum of the
+frame, the link's epoch (the incarnation of the link) and a sequence number (gaps mean loss,
+decision D3). Each hop writes a new header and forwards the frame's bytes unchanged.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _CHECKED = 1
 class LinkHeader:
     """<magic u16, version u8, flags u8, CRC-32 u32, epoch u64, sequence number u64>, little-endian.
 
-    Flag 1 says that the checksum is one. It is on links between machines (F14), where neither the kernel's
-    copy nor TCP's own 16-bit sum vouch for the bytes. It is of epoch, sequence number and frame.
+    Flag 1 says that the checksum is set. It is used on links between machines (F14), where neither the kernel's
+    copy nor TCP's 16-bit checksum guarantees the bytes. It covers epoch, sequence number and frame.
     """
 
     __slots__ = ()
@@ -54,7 +54,7 @@ class LinkHeader:
 
     @staticmethod
     def pack(epoch: int, seq: int, frame: bytes | None = None) -> bytes:
-        """A header; with the checksum of the frame when that is given."""
+        """A header, with a checksum if the frame is given."""
         if frame is None:
             return _HEADER.pack(_MAGIC, _VERSION, 0, 0, epoch, seq)
         crc = zlib.crc32(frame, zlib.crc32(_PLACE.pack(epoch, seq)))
@@ -62,9 +62,9 @@ class LinkHeader:
 
     @staticmethod
     def unpack(header: bytes, frame: bytes | None = None) -> tuple[int, int]:
-        """Epoch and sequence number; RemoteWireError for what is no header, or not the frame's."""
+        """Epoch and sequence number; RemoteWireError if it is not a header, or not the header of this frame."""
         if len(header) != _HEADER.size:
-            raise RemoteWireError(f"{len(header)} bytes are no link header")
+            raise RemoteWireError(f"{len(header)} bytes are not a link header")
         magic, version, flags, crc, epoch, seq = _HEADER.unpack(header)
         if magic != _MAGIC or version != _VERSION or flags & ~_CHECKED or (crc and not flags):
             raise RemoteWireError(f"link header of unknown kind {magic:#x}, version {version}, flags {flags:#x}")
@@ -75,7 +75,7 @@ class LinkHeader:
 
 LINK_HEADER = LinkHeader()
 
-#: Most tuples or roots that a frame may speak of: arrays are made from that number alone.
+#: Maximum number of tuples or roots of a frame: arrays are allocated from that number alone.
 COUNT_MAX = 1 << 22
 
 U64 = np.dtype("<u8")
@@ -94,7 +94,7 @@ _MASK = (1 << 64) - 1
 def derived_edges(seed: int, count: int) -> Array64:
     """Edges of the tuples 0..count-1 of a batch: splitmix64 of (seed + index).
 
-    Sender and receiver derive the same edges, so 8 bytes a tuple need not travel. splitmix64 is a
+    Sender and receiver derive the same edges, which saves 8 bytes per tuple. splitmix64 is a
     bijection of 64-bit values (Steele, Lea, Flood, OOPSLA 2014), so edges of one batch differ.
     """
     z = np.arange(count, dtype=np.uint64)
@@ -109,7 +109,7 @@ def derived_edges(seed: int, count: int) -> Array64:
 
 
 def fits(frame: frame_pb2.Frame) -> bool:
-    """Whether the counts and arrays of a frame fit each other, so that nothing that reads them can go astray."""
+    """Whether the counts and arrays of a frame are consistent, so that they are safe to read."""
     count = frame.count
     if count > COUNT_MAX or frame.skip > count:
         return False
@@ -185,7 +185,7 @@ def pack16(values: list[int]) -> bytes:
 
 
 def unpack16(data: bytes) -> list[int]:
-    """What pack16 made bytes of."""
+    """The inverse of pack16."""
     values: list[int] = np.frombuffer(data, dtype=U16).tolist()
     return values
 

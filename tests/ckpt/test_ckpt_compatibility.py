@@ -39,7 +39,7 @@ def test_plain_state_keeps_its_parallelism() -> None:
 
 def test_tuples_under_way_keep_their_parallelism() -> None:
     [text] = problems(metadata(count=(2, "keyed channel")), {"count": 3}, GROUPS)
-    assert "12 tuples" not in text and "6 tuples under way to 2 tasks" in text and "savepoint" in text
+    assert "12 tuples" not in text and "6 tuples in flight to 2 tasks" in text and "savepoint" in text
 
 
 def test_state_of_a_component_that_is_gone_is_dropped_only_when_allowed() -> None:

@@ -249,7 +249,7 @@ def test_plain_state_and_tuples_under_way_cannot_be_divided(store: CheckpointSto
     tasks.tasks[0].write_channel(2, taken.metadata.tasks[0], [b"frame one", b"frame two"], 9)
     taken.write()
     assert Tasks(store, FILES, 1, taken.location).channels == [[b"frame one", b"frame two"]]
-    with pytest.raises(TopologyError, match="has tuples under way to 1 tasks in checkpoint 2"):
+    with pytest.raises(TopologyError, match="has tuples in flight to 1 tasks in checkpoint 2"):
         Tasks(store, FILES, 2, taken.location)
 
 

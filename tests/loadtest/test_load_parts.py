@@ -174,7 +174,7 @@ def test_files_that_are_no_results_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         results.read(path)
     path.write_text("{}")
-    with pytest.raises(ConfigError, match="is no result of a load test"):
+    with pytest.raises(ConfigError, match="is not the result of a load test"):
         results.read(path)
     path.write_text(json.dumps({**document(1, 1, 1), "schema": 99}))
     with pytest.raises(ConfigError, match="has schema 99 and this heronpy knows 1"):

@@ -102,7 +102,7 @@ def test_metadata_that_is_not_finished_is_no_checkpoint(store: CheckpointStore) 
     "path", ["/etc/passwd", "../wordy2/chk-1/x", "chk-1/../../x", "shared/..", "shared/x", "chk-1/.hidden", "chk-x/y", ""]
 )
 def test_a_path_that_leaves_the_folder_is_refused(store: CheckpointStore, path: str) -> None:
-    with pytest.raises(DamagedFileError, match="which is no file of a checkpoint"):
+    with pytest.raises(DamagedFileError, match="which is not a file of a checkpoint"):
         store.read(ckpt.FileRef(path=path, bytes=1, sha256=b"0"))
 
 

@@ -1,1 +1,1 @@
-"""The topologies of the load tests. Each is a program of its own that uses only the public API."""
+"""The topologies of the load tests. Each is a separate program that uses only the public API."""

@@ -14,13 +14,13 @@ from heronpy.loadtest.topologies.parts import LoadSpout, Pace, Report, builder, 
 
 
 def payload_of(size: int) -> bytes:
-    """The payload of a size: not all bytes alike."""
+    """A payload of the given size, with varying bytes."""
     pattern = b"%08d" % size + bytes(range(256))
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
 def sizes_of(spec: dict[str, Any]) -> list[int]:
-    """The sizes that take turns: doubling from the smallest to the largest, or the one asked for."""
+    """The sizes in turn: doubling from the smallest to the largest, or the requested one."""
     if spec["payload_bytes"]:
         return [spec["payload_bytes"]]
     p = spec["parameters"]
@@ -65,14 +65,14 @@ class BigSpout(LoadSpout):
             self.report.mark(self.sent, now)
 
     def bytes_of(self, sent: int) -> int:
-        """The payload bytes of so many tuples."""
+        """The payload bytes of a number of tuples."""
         full, rest = divmod(sent, len(self.payloads))
         sizes = [size for size, _ in self.payloads]
         return full * sum(sizes) + sum(sizes[:rest])
 
 
 class CompareBolt(Bolt):
-    """Compares every payload with what it must be."""
+    """Compares every payload with the expected one."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")

@@ -1,4 +1,4 @@
-"""What the load topologies share: their specification, reports of tasks, pacing.
+"""The common parts of the load topologies: specification, reports of tasks, pacing.
 
 A load topology gets one JSON file (`--spec FILE`); the part that a task needs travels in its
 configuration. Every task writes one JSON report to the folder `out` of the specification: a spout
@@ -25,9 +25,9 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology import TopologyBuilder
 from heronpy.loadtest.histogram import Histogram
 
-#: Configuration key under which a task finds the specification.
+#: Configuration key of the specification.
 KEY = "load_test"
-#: Sinks note their progress this often; it costs nothing per tuple.
+#: Interval at which sinks record their progress; it costs nothing per tuple.
 TICK_MS = 100
 MARK_S = 0.02
 
@@ -67,39 +67,39 @@ def acked(spec: dict[str, Any]) -> bool:
 
 
 class Report:
-    """What one task has to tell when it is done."""
+    """The report of one finished task."""
 
     def __init__(self, config: dict[str, Any], context: Any, role: str) -> None:
         self.spec: dict[str, Any] = config[KEY]
         component, task = context.get_component_id(), context.get_task_id()
         tasks = sorted(context.get_component_tasks(component))
-        #: Which task of its component this is, and of how many.
+        #: Index of this task in its component, and number of its tasks.
         self.place, self.tasks = tasks.index(task), len(tasks)
         self.facts: dict[str, Any] = {"component": component, "task": task, "role": role, "pid": os.getpid()}
         #: (monotonic seconds, tuples so far)
         self.timeline: list[tuple[float, int]] = []
         self._next_mark = 0.0
-        #: Tuples that `passes` has handed out, those of the pass it is in left out.
+        #: Tuples that `passes` has yielded, without those of the current pass.
         self.emitted = 0
         self._pass: Iterator[Any] = iter(())
         self._pass_size = 0
 
     def begin_pass(self, values: Sequence[Any]) -> Iterator[Any]:
-        """An iterator over some values, of which `position` knows how far it is."""
+        """An iterator over some values whose progress `position` knows."""
         self._pass, self._pass_size = iter(values), len(values)
         return self._pass
 
     def end_pass(self) -> None:
-        """All values of the pass have been handed out."""
+        """All values of the pass have been yielded."""
         self.emitted += self._pass_size
         self._pass_size = 0
 
     def position(self) -> int:
-        """Tuples handed out, to the tuple: a pass over a list tells what is left of it at no cost per tuple."""
+        """Exact number of tuples yielded: a list iterator knows its remaining length at no cost per tuple."""
         return self.emitted + max(0, self._pass_size - operator.length_hint(self._pass))
 
     def mark(self, count: int, now: float | None = None) -> None:
-        """Note how many tuples there were by now."""
+        """Record the number of tuples so far."""
         now = time.monotonic() if now is None else now
         if now >= self._next_mark:
             self._next_mark = now + MARK_S
@@ -122,9 +122,9 @@ def share(total: int, report: Report) -> int:
 
 
 def passes(values: Sequence[Any], limit: int, duration_s: float, report: Report) -> Iterator[Any]:
-    """The values over and over, until `limit` of them (when not 0) or for a time.
+    """The values repeatedly, until `limit` of them (if not 0) or for a time.
 
-    It goes on after the first `report.emitted` of them, where a restored spout was. The clock is asked once
+    It continues after the first `report.emitted` of them, the position of a restored spout. The clock is read once
     per pass through the values, so a value costs one step of a C iterator.
     """
 
@@ -160,7 +160,7 @@ class Pace:
         self.start_ns = 0
 
     def total(self, duration_s: float) -> int:
-        """Tuples in so many seconds."""
+        """Number of tuples due within a number of seconds."""
         plain = duration_s - self.burst_ns / 1e9
         return round(plain * 1e9 / self.interval_ns) + self.within
 
@@ -183,11 +183,11 @@ class Latencies:
         self.total = Histogram()
         #: (monotonic seconds, count, p50, p99, max) in nanoseconds
         self.timeline: list[tuple[float, int, int, int, int]] = []
-        #: What hdr fields call one latency: a bound method, to be called per tuple.
+        #: Records one latency: a bound method, called per tuple.
         self.record = self.fresh.append
 
     def fold(self) -> None:
-        """Take what was recorded since the last call into the histogram."""
+        """Add the latencies since the last call to the histogram."""
         if not self.fresh:
             return
         part = Histogram()
@@ -204,10 +204,10 @@ class Latencies:
 
 
 class LoadSpout(Spout, StatefulComponent):
-    """A spout that ends after its last tuple; with acks, after the last ack, and emits again what failed.
+    """A spout that ends after its last tuple; with acks, it replays failed tuples and ends after the last ack.
 
-    Subclasses set `self.report` and `self.sent` and define `message(number)`, what tuple `number` was.
-    Where there are checkpoints, `kept` has what was emitted by the one that was restored.
+    Subclasses set `self.report` and `self.sent` and define `message(number)`, the values of tuple `number`.
+    With checkpoints, `kept` has the number of tuples emitted by the restored one.
     """
 
     report: Report
@@ -227,7 +227,7 @@ class LoadSpout(Spout, StatefulComponent):
         return self.sent
 
     def kept_position(self) -> int:
-        """Tuples that the restored checkpoint has seen."""
+        """Number of tuples in the restored checkpoint."""
         return self.kept.get("sent", 0) if self.kept else 0
 
     def start_acks(self) -> None:
@@ -263,13 +263,13 @@ class LoadSpout(Spout, StatefulComponent):
     ended_at = 0.0
 
     def note_end(self) -> None:
-        """The last tuple has been emitted, though its ack may be awaited."""
+        """The last tuple has been emitted; its ack may be outstanding."""
         if not self.ended_at:
             self.ended_at = time.monotonic()
             self.report.timeline.append((self.ended_at, self.sent))
 
     def end(self, **facts: Any) -> None:
-        """Report, and say that nothing will follow."""
+        """Write the report and end the input."""
         self.note_end()
         self.report.write(self.sent, acked=self.acked_count, replayed=self.replayed, ended_at=self.ended_at, **facts)
         self.end_of_input()

@@ -27,7 +27,7 @@ from heronpy.loadtest.topologies.parts import (
 
 
 class PacedSpout(LoadSpout):
-    """Emits tuple n when it is due, and at once when it is late."""
+    """Emits tuple n when it is due, or immediately if it is late."""
 
     outputs = ["number", "due_ns", "payload"]
 
@@ -90,7 +90,7 @@ class PacedSpout(LoadSpout):
             self.ack_latencies.fold()
 
     def facts(self) -> dict[str, Any]:
-        """What the report holds beside the counts."""
+        """The content of the report besides the counts."""
         acks = {"ack_latency": self.ack_latencies.as_json()} if self.tracked else {}
         return {"started_at": self.started_ns / 1e9, **acks}
 

@@ -1,9 +1,9 @@
-"""A bolt that is far slower than its spout, and later is not: backpressure and its end.
+"""A bolt that is far slower than its spout, then becomes fast: backpressure and its end.
 
     heron submit local slow_bolt.py - --spec spec.json
 
 In its slow phase the bolt serves exactly `capacity` tuples a second while it has input: a tuple's
-service starts when the one before has ended, however late the timer woke it. So a rate below the
+service starts when the previous one has ended, however late the timer fired. So a rate below the
 capacity means that backpressure starved the bolt.
 """
 
@@ -50,7 +50,7 @@ class FirehoseSpout(LoadSpout):
 
 
 class SlowBolt(Bolt):
-    """Serves `capacity` tuples a second for a time, then as fast as it can."""
+    """Serves `capacity` tuples a second for a time, then as fast as possible."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
@@ -70,7 +70,7 @@ class SlowBolt(Bolt):
         self.ack(tup)
 
     def serve(self) -> None:
-        """Take the time that one tuple takes."""
+        """Wait for the service time of one tuple."""
         now = time.monotonic()
         if not self.first_at:
             self.first_at = self.free_at = now

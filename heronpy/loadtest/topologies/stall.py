@@ -1,4 +1,4 @@
-"""A bolt at full speed that stands still for a time: how soon the throughput is what it was.
+"""A bolt at full speed that stalls for a time: how soon the throughput recovers.
 
     heron submit local stall.py - --spec spec.json
 """
@@ -13,12 +13,12 @@ from heronpy.api.stream import Grouping
 from heronpy.loadtest.topologies.parts import Report, builder, config_of, read_spec
 from heronpy.loadtest.topologies.slow_bolt import FirehoseSpout
 
-#: The clock is asked once in so many tuples.
+#: Number of tuples between two reads of the clock.
 LOOK_EVERY = 256
 
 
 class StallingBolt(Bolt):
-    """Counts tuples, and stands still once, in the middle of one."""
+    """Counts tuples, and stalls once, in the middle of one."""
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "sink")
@@ -35,7 +35,7 @@ class StallingBolt(Bolt):
         self.ack(tup)
 
     def look(self, now: float) -> None:
-        """Note the progress, and stall when it is time to."""
+        """Record the progress, and stall when it is time."""
         self.first_at = self.first_at or now
         self.report.mark(self.received, now)
         if not self.stalled_at and now - self.first_at >= self.stall_at_s:

@@ -1,9 +1,9 @@
-"""Tells when its first tuple arrived; or, with more tasks, does nothing at all.
+"""Records when its first tuple arrived; or, with more tasks, does nothing at all.
 
     heron submit local startup.py - --spec spec.json
 
-With `beat` the spout emits one tuple a millisecond and the sink writes down when an incarnation of it
-met its first one; else the tasks are idle.
+With `beat` the spout emits one tuple a millisecond and the sink records when each of its incarnations
+got its first one; otherwise the tasks are idle.
 """
 
 from __future__ import annotations

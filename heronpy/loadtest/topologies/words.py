@@ -1,9 +1,9 @@
-"""Words are counted per record: spouts -> (split ->) counters.
+"""Counts words per record: spouts -> (split ->) counters.
 
     heron submit local words.py - --spec spec.json
 
-The bodies of `next_tuple` and `process` are what a user would write; what the load test needs beside
-the counting (progress, the clock) is outside of them.
+The bodies of `next_tuple` and `process` are what a user would write; everything else that the load test needs
+(progress, the clock) is outside of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from heronpy.loadtest.vocabulary import sentences, word_list
 
 
 class WordSpout(LoadSpout):
-    """Emits words as fast as it can, or at a fixed rate."""
+    """Emits words as fast as possible, or at a fixed rate."""
 
     outputs = ["word"]
 
@@ -51,7 +51,7 @@ class WordSpout(LoadSpout):
             self.values = passes(self.messages, limit, spec["duration_s"], self.report)
 
     def paced(self, pace: Pace, limit: int, duration_s: float) -> Iterator[str]:
-        """The words, each when it is due; "" while none is."""
+        """The words, each when it is due; "" while none is due."""
         pace.start_ns = time.monotonic_ns()
         self.report.mark(0)
         first = self.report.emitted
@@ -95,7 +95,7 @@ class AckedWordSpout(WordSpout):
 
 
 class PayloadWordSpout(AckedWordSpout):
-    """Words with bytes beside them."""
+    """Words with a payload."""
 
     outputs = ["word", "payload"]
 
@@ -135,7 +135,7 @@ class AckedSplitBolt(Bolt):
 
 
 class CountBolt(Bolt, StatefulComponent):
-    """Counts words, one by one; where there are checkpoints, the counts are its state."""
+    """Counts words, one by one; with checkpoints, the counts are its state."""
 
     counts: dict[str, int]
 
