@@ -88,7 +88,7 @@ def test_most_free(tmp_path: Path, disks: dict[str, int]) -> None:
         ({"a": {"weight": 1}}, "store 'a' names no folder"),
         ({"a": {"folder": "/a", "wieght": 1}}, "store 'a' has 'wieght', which is not one of folder,"),
         ({"a": {"folder": "/a", "weight": 0}}, "store 'a' needs a weight above 0"),
-        ({"a": {"folder": "/a", "weight": "much"}}, "store 'a' has a value that is no number"),
+        ({"a": {"folder": "/a", "weight": "much"}}, "store 'a' has a value that is not a number"),
         ({"a": {"folder": "/a", "writers": -1}}, "store 'a' needs a weight above 0, and limits that are not negative"),
         ({"a": "/a", "b": "/a"}, "'b' and 'a' are the same folder /a"),
     ],
