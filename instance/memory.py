@@ -1,4 +1,4 @@
-"""The address space of a task: its limit, and a reserve for its last words (T36, F25).
+"""The address space of a task: its limit, and a reserve for its last words (F25).
 
 Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Saying so
 takes memory, too, so a block is held back that is given up at that moment.

@@ -86,7 +86,7 @@ def name_problem(name: str) -> str | None:
         return "is empty"
     if "/" in name or "\\" in name:
         return "contains a slash"
-    # A name reaches terminals and logs: whatever they would have to escape is no part of one (S02).
+    # A name reaches terminals and logs: whatever they would have to escape is no part of one.
     if not is_plain(name):
         return "contains a control character"
     if name.startswith("-"):

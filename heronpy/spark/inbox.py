@@ -120,7 +120,7 @@ class Inbox:
         self._clean(folder, stem)
 
     def take_refused(self) -> int:
-        """How many batches were refused since the last call (T19)."""
+        """How many batches were refused since the last call."""
         refused, self._refused = self._refused, 0
         return refused
 

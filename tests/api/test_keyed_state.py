@@ -250,7 +250,7 @@ def test_one_name_is_one_state_with_one_time_to_live() -> None:
         states("")
 
 
-# ---- whose keys (T45) -------------------------------------------------------------------------
+# ---- whose keys -------------------------------------------------------------------------
 
 
 @given(groups=st.integers(1, 2000), parallelism=st.integers(1, 60))
@@ -288,7 +288,7 @@ def test_several_grouping_fields_need_tuples_as_keys() -> None:
 
 
 def test_without_pickle_only_plain_keys_and_values_go_in() -> None:
-    """S04: `allow_pickle: false` refuses at the write, in user code, and not when a checkpoint is due."""
+    """`allow_pickle: false` refuses at the write, in user code, and not when a checkpoint is due."""
     state = KeyedState("s", None, KeyOwner("c", 0, 1, 64), allow_pickle=False)
     state["a"] = 1
     with pytest.raises(TopologyError, match="value of type list, which needs pickle"):

@@ -68,7 +68,7 @@ def set_topology(wordy: FakeTopology, topology: api.Topology) -> None:
 
 
 def test_checkpoints_of_a_topology_that_is_gone_are_listed(heron: Heron, home: Path) -> None:
-    """M15: retained, the newest run first and in it the newest checkpoint."""
+    """Retained, the newest run first and in it the newest checkpoint."""
     old, new = earlier(home, 8, 9), earlier(home, 1, 2, taken_at=1.5e9)
     assert [row["location"] for row in listed(heron)] == [f"{new}/chk-2", f"{new}/chk-1", f"{old}/chk-9", f"{old}/chk-8"]
     text = heron("checkpoints", "list", "local", "wordy").out
@@ -115,7 +115,7 @@ def test_a_record_whose_files_are_gone_is_listed_as_damaged(heron: Heron, runnin
 
 
 def test_the_files_that_show_names_are_all_that_a_copy_needs(heron: Heron, home: Path, tmp_path: Path) -> None:
-    """M18, M21: copying exactly this set gives a checkpoint that is whole, at another place."""
+    """Copying exactly this set gives a checkpoint that is whole, at another place."""
     folder = earlier(home, 3, 4)
     shown = json.loads(heron("checkpoints", "show", "local", "wordy", "4", "--json").out)
     assert shown["checkpoint"] == 4 and [task["component"] for task in shown["tasks"]] == ["word", "count", "count"]
@@ -352,7 +352,7 @@ def test_the_one_in_use_is_refused_and_others_are_the_masters(heron: Heron, runn
 def test_a_checkpoint_that_another_topology_starts_from_is_in_use(
     heron: Heron, running: FakeTopology, home: Path
 ) -> None:
-    """M19: until its own first checkpoint a topology needs the one that it was restored from."""
+    """Until its own first checkpoint a topology needs the one that it was restored from."""
     folder = earlier(home, 8, 9)
     plan = running.status.plan
     plan.regions.add(components=["word", "count"], location=f"{folder}/chk-9")
@@ -395,7 +395,7 @@ def test_other_modes_are_named_and_not_asked_for_checkpoints(heron: Heron, wordy
 
 
 def test_kill_names_the_newest_checkpoint_and_keeps_all(heron: Heron, running: FakeTopology, home: Path) -> None:
-    """M15: the record goes, complete checkpoints stay, what an unfinished one has written goes."""
+    """The record goes, complete checkpoints stay, what an unfinished one has written goes."""
     folder = root(home) / "wordy-1"
     CheckpointStore(folder).put_exclusive(5, "task-1-state", b"half")
     running.launch.settings["checkpoint"]["root"] = str(root(home))

@@ -148,7 +148,7 @@ def test_the_traceback_of_the_user_is_whole_and_only_theirs(heron: Heron, home: 
 
 
 def test_a_spout_that_would_start_over_after_a_failure_is_named(heron: Heron, tmp_path: Path) -> None:
-    """M12: effectively once is exact from spouts that go back to a checkpoint, and from no others."""
+    """Effectively once is exact from spouts that go back to a checkpoint, and from no others."""
     text = CLASSES + """
 from heronpy.api.state.stateful_component import StatefulComponent
 

@@ -1,4 +1,4 @@
-"""`heron submit --restore`: what it starts from is chosen and checked before anything starts (M15, F33)."""
+"""`heron submit --restore`: what it starts from is chosen and checked before anything starts (F33)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_latest_an_id_and_paths(heron: Heron, home: Path, program: Any) -> None:
 
 
 def test_a_replica_or_a_moved_tree_restores(heron: Heron, home: Path, program: Any, tmp_path: Path) -> None:
-    """M16, M21: the path of a copy is enough, also when the store is gone."""
+    """The path of a copy is enough, also when the store is gone."""
     folder = earlier(home, 1, 2)
     replica = tmp_path / "site 2"
     shutil.move(root(home), replica)
@@ -88,7 +88,7 @@ def test_a_replica_or_a_moved_tree_restores(heron: Heron, home: Path, program: A
 
 
 def test_several_stores_are_looked_through(heron: Heron, program: Any, tmp_path: Path) -> None:
-    """M12: which store a run had is found out, not asked for."""
+    """Which store a run had is found out, not asked for."""
     folders = []
     for name in "ab":
         folders.append(tmp_path / name / new_id("wordy"))
@@ -154,7 +154,7 @@ def refused(heron: Heron, program: str, *words: str) -> str:
 def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_starts(
     heron: Heron, home: Path, program: Any
 ) -> None:
-    """F33, T45."""
+    """F33."""
     earlier(home, 1)
     assert "component 'word' has plain State of 1 tasks in checkpoint 1" in refused(heron, program(words=2))
     rescaled = program(counts=5)
@@ -186,7 +186,7 @@ def test_other_modes_and_a_clean_start_contradict_a_restore(heron: Heron, home: 
 def test_the_log_is_there_before_the_scheduler_starts(
     heron: Heron, home: Path, program: Any, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """M24: ids go on above the restored one."""
+    """Ids go on above the restored one."""
     from heronpy.cli.submit import submission
 
     folder = earlier(home, 7)
@@ -228,7 +228,7 @@ def test_without_restore_there_is_no_log(heron: Heron, home: Path, program: Any,
 
 
 def test_more_tasks_than_key_groups_are_refused(heron: Heron, program: Any) -> None:
-    """T45: a key group belongs to one task."""
+    """A key group belongs to one task."""
     config = "--config-property", "heron.checkpoint.key_groups=2"
     result = dry(heron, program(counts=3), *config)
     assert result.code == 2 and "Bolt 'count' has 3 tasks, more than the 2 key groups" in result.err

@@ -1,4 +1,4 @@
-"""Alignment of barriers, whatever the interleaving: what belongs to a checkpoint, what is held back (M17, F38)."""
+"""Alignment of barriers, whatever the interleaving: what belongs to a checkpoint, what is held back (F38)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of a topology and the gate in front of its TCP sockets: who has no key gets no message in (S05, S10, S13)."""
+"""Keys of a topology and the gate in front of its TCP sockets: who has no key gets no message in."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ async def record_handshake(world: World, port: int) -> bytes:
 
 
 def test_without_a_gate_nobody_gets_in() -> None:
-    """A process that forgets its gate is closed, not open (S05)."""
+    """A process that forgets its gate is closed, not open."""
 
     async def scene(world: World) -> None:
         client = world.client(world.keys)

@@ -1,4 +1,4 @@
-"""Who has no key holds next to nothing: neither memory, nor descriptors, nor time (S11)."""
+"""Who has no key holds next to nothing: neither memory, nor descriptors, nor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints and restores under everything at once, in any order (M24, M35, F03, F09, F23, H28).
+"""Checkpoints and restores under everything at once, in any order (F03, F09, F23).
 
 `CheckpointWorld` checks on the way: nothing is announced before it is stored, numbers and attempts are used
 once, a region starts when all of it has restored, metadata names every task once with its present attempt,

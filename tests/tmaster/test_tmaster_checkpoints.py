@@ -1,4 +1,4 @@
-"""Checkpoints and restores as the topology master decides them (M15-M35, F03, F09, F11, F23, H28)."""
+"""Checkpoints and restores as the topology master decides them (F03, F09, F11, F23)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def test_checkpoints_are_periodic_numbered_and_logged() -> None:
 
 
 def test_a_savepoint_takes_a_number_of_its_own_and_is_never_deleted() -> None:
-    """M24, M34."""
     w = world(checkpoints=CheckpointSettings(interval_s=5.0, retained=2))
     w.when_complete(1)
     token = w.request(events.CheckpointRequested, True)
@@ -106,7 +105,7 @@ def test_one_checkpoint_at_a_time_and_the_minimum_pause() -> None:
 
 
 def test_a_checkpoint_that_takes_too_long_is_aborted_and_counted_and_the_next_one_completes() -> None:
-    """M35: the time of a savepoint is its own."""
+    """The time of a savepoint is its own."""
     w = world(checkpoints=CheckpointSettings(interval_s=2.0, timeout_s=3.0, savepoint_timeout_s=20.0))
     w.mute = {4}
     w.until(lambda: w.machine.checkpoints_reply(w.now).aborted == 1)
@@ -292,7 +291,7 @@ def test_losses_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
 
 
 def test_kills_in_a_row_neither_wait_for_each_other_nor_end_it() -> None:
-    """K13: the executor knows whether a process ended by its own fault, and paces and counts that."""
+    """The executor knows whether a process ended by its own fault, and paces and counts that."""
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0, restore_budget=5))
     took = []
     for number in range(12):
@@ -319,7 +318,7 @@ def test_a_complete_checkpoint_forgives_the_restores_before_it() -> None:
 
 
 def test_a_successor_leaves_a_running_topology_alone() -> None:
-    """H28, F03."""
+    """F03."""
     w = world()
     w.when_complete()
     epochs = {task.status.epoch for task in w.tasks()}
@@ -375,7 +374,7 @@ def test_a_successor_sees_what_was_replaced_while_nobody_was_master() -> None:
 
 
 def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
-    """M15, M19: its own numbers go on above, and the foreign files are needed until its first checkpoint."""
+    """Its own numbers go on above, and the foreign files are needed until its first checkpoint."""
     w = CheckpointWorld()
     w.store[Node.CHECKPOINTS] = ckpt.CheckpointLog(
         topology_id=w.store[Node.TOPOLOGY].id, restore_from="/elsewhere/wc-7/chk-12"
@@ -403,7 +402,6 @@ def finish(w: CheckpointWorld) -> None:
 
 
 def test_a_topology_ends_with_a_checkpoint_that_everybody_has_dealt_with() -> None:
-    """U15."""
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
     finish(w)
     w.until(lambda: w.life == control.LIFE_FINISHED)
@@ -470,7 +468,7 @@ def bigger(w: CheckpointWorld, parallelism: int) -> int:
 
 
 def test_an_update_goes_through_a_checkpoint() -> None:
-    """T45: 3 to 7 to 2, each from the checkpoint that was taken for it."""
+    """3 to 7 to 2, each from the checkpoint that was taken for it."""
     w = world(bolts={"count": 3}, checkpoints=CheckpointSettings(interval_s=1000.0))
     for parallelism, number in ((7, 1), (2, 2)):
         reply = w.answer(bigger(w, parallelism))

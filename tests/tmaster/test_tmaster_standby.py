@@ -1,4 +1,4 @@
-"""Standby topology masters: who takes over, when, and what the one before can still do (H14, H28, F03, F10)."""
+"""Standby topology masters: who takes over, when, and what the one before can still do (F03, F10)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def location(state: StateManager) -> plan.TmasterLocation | None:
 
 
 def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
-    """T19: plan, attempts and checkpoint ids go on; every node has a version that the old one does not know."""
+    """Plan, attempts and checkpoint ids go on; every node has a version that the old one does not know."""
     shared = MemoryStore()
     state = stored(MemoryStateManager(shared))
     old, new = Store(state, "wc", 0), Store(MemoryStateManager(shared), "wc", 0)

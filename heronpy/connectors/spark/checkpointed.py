@@ -2,9 +2,9 @@
 
 Owns the owner record of one task, its rows in the inbox and its manifests in `prepared`. A batch gets its
 manifest when a checkpoint is taken and moves to the inbox, by one rename, when that checkpoint is complete;
-not before then can the gateway take it (D12, U15). Numbers are part of the state, so batches written again
+not before then can the gateway take it (D12). Numbers are part of the state, so batches written again
 after a restore have the ids that the lost ones had. A restored process first writes the owner record: from
-then on the gateway refuses whatever older attempts wrote after the restored checkpoint (T19), and what
+then on the gateway refuses whatever older attempts wrote after the restored checkpoint, and what
 it had published of that, after a checkpoint that turned out to be damaged, is taken back.
 """
 

@@ -5,7 +5,7 @@ either side may die at any moment and messages may get lost.
 
     <component>/owners/<task>.json     who may write for a task now: its incarnation (fencing token)
     <component>/inbox/<stem>.arrow     the rows of a batch, an Arrow IPC file
-    <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete (U15)
+    <component>/prepared/<stem>.json   the manifest of a batch whose checkpoint is not complete
     <component>/inbox/<stem>.json      its manifest; a batch exists once this file does
     <component>/claimed/<stem>.json    the manifest again, after the gateway took the batch
     <component>/done/<stem>.json       the outcome: committed or failed; written once, never changed
