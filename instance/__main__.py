@@ -9,6 +9,7 @@ import sys
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.logs import capture_prints, setup
+from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(args.launch)
-        setup(f"task-{args.task}", settings_for(launch, "logging").level)
+        setup(f"task-{args.task}", settings_for(launch, LoggingSettings).level)
         capture_prints()
         return run(launch, args.container, args.task, args.epoch, args.after)
     except HeronError as error:

@@ -18,6 +18,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
+from heronpy.common.setting_types import InstanceSettings, LoggingSettings, MetricsSettings, StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.procs import sampler
 from heronpy.proto import control_pb2 as control
@@ -49,15 +50,15 @@ EXIT_LINGER_S = 1.0
 def run(launch: Any, container: int, task_id: int, epoch: int, after: str = "") -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
     topology, component = own_component(launch, task_id)
-    settings = settings_for(launch, "instance", component)
+    settings = settings_for(launch, InstanceSettings, component)
     limit_address_space(settings.memory_limit_bytes)
-    metrics_s = settings_for(launch, "metrics").export_interval_s
+    metrics_s = settings_for(launch, MetricsSettings).export_interval_s
     part = components_of(topology)[component]
-    setup(instance_id(container, component, task_id), settings_for(launch, "logging").level)
+    setup(instance_id(container, component, task_id), settings_for(launch, LoggingSettings).level)
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.after = after
-    task.connect(topology, component, settings_for(launch, "stmgr"))
+    task.connect(topology, component, settings_for(launch, StmgrSettings))
     signalled = _install_signals(task)
     forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)

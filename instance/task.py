@@ -18,6 +18,7 @@ import zmq
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError, TopologyError
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
@@ -191,7 +192,7 @@ class Task:
             return
         self.attempt.take(region)
         try:
-            settings = settings_for(self.launch, "checkpoint")
+            settings = settings_for(self.launch, CheckpointSettings)
             state = open_state(self.launch, plan, self.component, self.task_id, settings, self.settings.allow_pickle)
             checkpoints = self.make_checkpoints(self._cut_ports(), plan, region, settings, state)
             checkpoints.restore()

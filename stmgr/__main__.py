@@ -9,6 +9,7 @@ import sys
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
 from heronpy.common.logs import setup
+from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
@@ -25,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(args.launch)
-        setup(f"stmgr-{args.container}", settings_for(launch, "logging").level)
+        setup(f"stmgr-{args.container}", settings_for(launch, LoggingSettings).level)
         sampler.install(launch.sockets_dir)
         return run(launch, args.container, args.epoch)
     except HeronError as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2

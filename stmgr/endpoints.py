@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer
 from heronpy.net.transport import bind, endpoint_of, keys_of, remove_stale

@@ -10,7 +10,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import connect

@@ -24,7 +24,7 @@ import zmq
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedRpcError, HeronError, InvalidRpcError, RetryableError
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import MetricsSettings, SecuritySettings, StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of, seal, wrap
@@ -58,9 +58,9 @@ class Stmgr:
     def __init__(self, launch: LaunchSpec, container: int, epoch: int) -> None:
         self.launch = launch
         self.container = container
-        self.settings: StmgrSettings = settings_for(launch, "stmgr")
+        self.settings = settings_for(launch, StmgrSettings)
         self.switch = Switch(self.settings, self._send_data, time.monotonic)
-        export_s = settings_for(launch, "metrics").export_interval_s
+        export_s = settings_for(launch, MetricsSettings).export_interval_s
         self.machine = Control(self.settings, container, epoch, self.switch.backpressure, export_s)
         self.switch.on_pressure = partial(self.feed, Signal.PRESSURE_CHANGED)
         self.switch.on_credit_owed = partial(self.feed, Signal.CREDIT_OWED)
@@ -266,7 +266,7 @@ class Stmgr:
             data_endpoint=self._endpoints.data_endpoint,
             control_endpoint=self._endpoints.control_endpoint,
             pid=os.getpid(),
-            host=settings_for(self.launch, "security").bind_host,
+            host=settings_for(self.launch, SecuritySettings).bind_host,
         )
         statuses = [session.status for session in self.machine.sessions.by_task.values()]
         return control.RegisterStmgr(stmgr=record, tasks=statuses)

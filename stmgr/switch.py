@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Container
 
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import ACKER_KINDS, BARRIER, CLAMP, COUNT_MAX, CREDIT, DATA, LEAVE, LINK_OPEN, Frame, fits
 

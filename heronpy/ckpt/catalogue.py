@@ -14,7 +14,7 @@ from pathlib import Path
 
 from heronpy.ckpt import compatibility
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import plan_pb2 as plan

@@ -24,7 +24,7 @@ from heronpy.ckpt.replication import Replicator
 from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError, StateError
 from heronpy.common.exit_codes import FAILURE, OK, USAGE
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings, LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.rpc import seal, wrap
 from heronpy.net.transport import connect
@@ -156,8 +156,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)
-        logs.setup(PROCESS, settings_for(launch, "logging").level)
-        settings: CheckpointSettings = settings_for(launch, "checkpoint")
+        logs.setup(PROCESS, settings_for(launch, LoggingSettings).level)
+        settings = settings_for(launch, CheckpointSettings)
         if not settings.replica:
             raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store.")
         state = open_state_of(launch)

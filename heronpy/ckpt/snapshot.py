@@ -23,7 +23,7 @@ from heronpy.ckpt.plain_state import encode_plain
 from heronpy.ckpt.restoring import Loader
 from heronpy.ckpt.segments import BASE, DELTA, SEGMENT_BYTES, encode_segments
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import KeyedState as KeyedRecord
 from heronpy.proto.checkpoint_pb2 import Segment, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore, StoreError, open_location

@@ -1,6 +1,6 @@
 """Typed settings: where values come from, how they are checked, and what wins.
 
-Later wins: defaults in `rooms`, `<conf>/<cluster>/<room>.yaml`, the topology's own config, the
+Later wins: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the topology's own config, the
 config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
 `heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its
 range; the origin of each is known; an unknown `heron.*` or `topology.*` key is an error that names
@@ -16,13 +16,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
-from heronpy.common.rooms import ALIASES, OPERATORS_KEYS, ORDERED, ROOMS
+from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, ROOM_OF, ROOMS
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
+
+S = TypeVar("S")
 
 DEFAULT: Final = "default"
 COMMAND_LINE: Final = "--config-property"
@@ -225,12 +227,14 @@ def resolve(
     return result
 
 
-def settings_for(launch: HasSettings, room: str, component: str | None = None) -> Any:
-    """The typed settings of a room, with those of the component for the instance room."""
-    if room not in ROOMS:
-        raise ConfigError(f"Unknown room {room!r}; rooms are {', '.join(ROOMS)}.")
+def settings_for(launch: HasSettings, kind: type[S], component: str | None = None) -> S:
+    """The settings of this kind, with those of the component for `InstanceSettings`.
+
+    ConfigError for a launch file of another release.
+    """
+    room = ROOM_OF[kind]
     values = dict(launch.settings.get(room, {}))
-    if room == "instance" and component is not None:
+    if component is not None:
         values.update(launch.component_settings.get(component, {}))
     for name in values:
         if f"heron.{room}.{name}" not in _SETTINGS:
@@ -238,7 +242,7 @@ def settings_for(launch: HasSettings, room: str, component: str | None = None) -
                 f"The launch file has unknown setting heron.{room}.{name}; it was written by"
                 " another release of heronpy: submit the topology again."
             )
-    return ROOMS[room](**values)
+    return kind(**values)
 
 
 def parse_value(item: Setting, value: Any, origin: str) -> Any:

@@ -11,6 +11,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import executor_id
 from heronpy.common.logs import setup
+from heronpy.common.setting_types import ExecutorSettings, LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.executor.desired import Roles
 from heronpy.plan.launch import LaunchSpec
@@ -33,8 +34,8 @@ def main(argv: list[str] | None = None, roles: Roles | None = None) -> int:
     arguments = parse(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)
-        logging_settings = settings_for(launch, "logging")
-        preload = settings_for(launch, "executor").preload
+        logging_settings = settings_for(launch, LoggingSettings)
+        preload = settings_for(launch, ExecutorSettings).preload
         name = executor_id(arguments.container)
         make_folders(launch.log_dir)
         own_log = OwnLog(

@@ -16,7 +16,14 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import ConfigError, FencedRpcError, HeronError, RetryableError
 from heronpy.common.folders import make_folders
 from heronpy.common.ids import child_epoch, executor_id
-from heronpy.common.rooms import ExecutorSettings, InstanceSettings, LoggingSettings, MetricsSettings, TmasterSettings
+from heronpy.common.setting_types import (
+    CheckpointSettings,
+    ExecutorSettings,
+    InstanceSettings,
+    LoggingSettings,
+    MetricsSettings,
+    TmasterSettings,
+)
 from heronpy.common.settings import settings_for
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
 from heronpy.executor.limits import check_files
@@ -63,9 +70,9 @@ class Executor:
         self._roles = roles or Roles()
         launch = place.launch
         self._name = executor_id(place.container)
-        self._settings: ExecutorSettings = settings_for(launch, "executor")
-        self._logging: LoggingSettings = settings_for(launch, "logging")
-        self._metrics: MetricsSettings = settings_for(launch, "metrics")
+        self._settings = settings_for(launch, ExecutorSettings)
+        self._logging = settings_for(launch, LoggingSettings)
+        self._metrics = settings_for(launch, MetricsSettings)
         self._supervisor = Supervisor(
             RestartLimits(
                 self._settings.restart_backoff_s,
@@ -181,7 +188,7 @@ class Executor:
                 # The last line of this log is what people see.
                 self.stop(str(error), exit_codes.STARTUP_FAILURE)
                 return
-        tmaster: TmasterSettings = settings_for(self._place.launch, "tmaster")
+        tmaster = settings_for(self._place.launch, TmasterSettings)
         specs = desired_processes(
             plan,
             self._place.container,
@@ -190,12 +197,12 @@ class Executor:
             hang_timeout_s=lambda component: self._instance(component).hang_timeout_s,
             memory_max_bytes=lambda component: self._instance(component).memory_soft_limit_bytes,
             standbys=tmaster.standbys,
-            replicates=bool(settings_for(self._place.launch, "checkpoint").replica),
+            replicates=bool(settings_for(self._place.launch, CheckpointSettings).replica),
         )
         self._host.handle(DesiredChanged(specs))
 
     def _instance(self, component: str) -> InstanceSettings:
-        settings: InstanceSettings = settings_for(self._place.launch, "instance", component)
+        settings = settings_for(self._place.launch, InstanceSettings, component)
         return settings
 
     def command_of(self, spec: ProcessSpec, number: int) -> Command:

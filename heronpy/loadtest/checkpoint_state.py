@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import format_bytes
 from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from heronpy.common.ids import stmgr_id
-from heronpy.common.rooms import PackingSettings, TmasterSettings
+from heronpy.common.setting_types import PackingSettings, TmasterSettings
 from heronpy.loadtest import calibration
 from heronpy.loadtest.checks import Check
 from heronpy.loadtest.results import SCHEMA, summary_of

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 import zmq
 
 from heronpy.common.errors import ConfigError, RpcError
-from heronpy.common.rooms import SecuritySettings
+from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.net.curve import Keys, load
 from heronpy.net.private import check_private
@@ -99,7 +99,7 @@ def _is_loopback(host: str) -> bool:
 
 def keys_of(launch: HasPlace) -> Keys | None:
     """The keys of a topology's TCP links; None when it has no such links. ConfigError when they are missing."""
-    if choose(settings_for(launch, "security")) is Transport.IPC:
+    if choose(settings_for(launch, SecuritySettings)) is Transport.IPC:
         return None
     return load(launch.working_dir, launch.topology_id)
 
@@ -110,7 +110,7 @@ def endpoint_of(launch: HasPlace, name: str) -> str:
     `name` belongs to this incarnation alone, as a port does: a peer of the previous incarnation must not reach this
     one, which does not have what the peer counts as delivered.
     """
-    settings = settings_for(launch, "security")
+    settings = settings_for(launch, SecuritySettings)
     if choose(settings) is Transport.IPC:
         return f"{_IPC}{launch.sockets_dir}/{name}"
     host = settings.bind_host

@@ -21,7 +21,7 @@ from heronpy.packing.round_robin import RoundRobin
 from heronpy.plan import packing_plan
 
 if TYPE_CHECKING:
-    from heronpy.common.rooms import PackingSettings
+    from heronpy.common.setting_types import PackingSettings
 
 __all__ = ["ALGORITHMS", "Packing", "get_algorithm", "pack", "repack"]
 

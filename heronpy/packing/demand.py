@@ -19,7 +19,7 @@ from heronpy.plan.component_config import config_of
 from heronpy.plan.logical import LogicalPlan
 
 if TYPE_CHECKING:
-    from heronpy.common.rooms import PackingSettings
+    from heronpy.common.setting_types import PackingSettings
 
 Size = tuple[float, int, int]
 Limit = tuple[float | None, int | None, int | None]

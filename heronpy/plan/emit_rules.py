@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.common.rooms import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import Chooser, Direct
 from heronpy.wire import codec
 

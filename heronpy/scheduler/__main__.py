@@ -55,12 +55,13 @@ def run(launch: LaunchSpec, launch_file: str, executor_module: str) -> int:
         print(f"scheduler: {error}", file=sys.stderr, flush=True)
         return exit_codes.STARTUP_FAILURE
     from heronpy.common.logs import setup
+    from heronpy.common.setting_types import LoggingSettings
     from heronpy.common.settings import settings_for
     from heronpy.net.zsock import send_the_rest
     from heronpy.procs.loop import run_loop
     from heronpy.scheduler.local import LocalScheduler
 
-    setup("scheduler", settings_for(launch, "logging").level)
+    setup("scheduler", settings_for(launch, LoggingSettings).level)
     code = run_loop(lambda: LocalScheduler(launch, launch_file, server, executor_module).run())
     send_the_rest()
     return code

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from heronpy.common import exit_codes
 from heronpy.common.errors import DeadlineError, FencedError, HeronError, NodeExistsError, RetryableError, RpcError
 from heronpy.common.ids import executor_id
-from heronpy.common.rooms import LoggingSettings, SchedulerSettings
+from heronpy.common.setting_types import LoggingSettings, SchedulerSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.private import make_private
@@ -81,8 +81,8 @@ class LocalScheduler:
         self._launch_file = launch_file
         self._server = server
         self._executor_module = executor_module
-        self._settings: SchedulerSettings = settings_for(launch, "scheduler")
-        self._logging: LoggingSettings = settings_for(launch, "logging")
+        self._settings = settings_for(launch, SchedulerSettings)
+        self._logging = settings_for(launch, LoggingSettings)
         self._supervisor = Supervisor(
             RestartLimits(
                 self._settings.container_restart_backoff_s,

@@ -13,7 +13,7 @@ from heronpy.api import api_constants, global_metrics
 from heronpy.api.api_constants import TopologyReliabilityMode
 from heronpy.api.config_values import decode_config
 from heronpy.api.user_code import load_class
-from heronpy.common.rooms import InstanceSettings
+from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, StmgrSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import validate
@@ -48,8 +48,8 @@ class Shared:
         self.is_acking = mode == TopologyReliabilityMode.ATLEAST_ONCE
         components = {name: component.config for name, component in self.plan.components.items()}
         self._settings = resolve("simulator", (), self.plan.config, components, ())
-        self.frame_max_bytes: int = settings_for(self._settings, "stmgr").frame_max_bytes
-        groups: int = settings_for(self._settings, "checkpoint").key_groups
+        self.frame_max_bytes: int = settings_for(self._settings, StmgrSettings).frame_max_bytes
+        groups: int = settings_for(self._settings, CheckpointSettings).key_groups
         # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
         self.key_groups = groups if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
@@ -68,7 +68,7 @@ class Shared:
 
     def instance_settings(self, component: str) -> InstanceSettings:
         """The settings of heron.instance.* for the tasks of a component."""
-        settings: InstanceSettings = settings_for(self._settings, "instance", component)
+        settings = settings_for(self._settings, InstanceSettings, component)
         return settings
 
     @property

@@ -9,6 +9,7 @@ import sys
 from heronpy.common import logs
 from heronpy.common.errors import ConfigError, FencedError, HeronError
 from heronpy.common.exit_codes import FAILURE, FENCED, STARTUP_FAILURE
+from heronpy.common.setting_types import LoggingSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark.requirements import check_spark
 from heronpy.plan.launch import LaunchSpec
@@ -26,12 +27,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--epoch", required=True, type=int, help="incarnation of this process")
     arguments = parser.parse_args(argv)
     launch = LaunchSpec.load(arguments.launch)
-    logs.setup(PROCESS, settings_for(launch, "logging").level)
+    logs.setup(PROCESS, settings_for(launch, LoggingSettings).level)
     sampler.install(launch.sockets_dir)
     reports = Reports(launch.sockets_dir, arguments.epoch)
     try:
         check_spark()
-        return Gateway(launch, settings_for(launch, "spark"), arguments.epoch, reports).run()
+        return Gateway(launch, settings_for(launch, SparkSettings), arguments.epoch, reports).run()
     except ConfigError as error:
         log.error("%s", error)
         reports.send_exception(error, startup=True)

@@ -23,7 +23,7 @@ import zmq
 from heronpy.common.errors import FencedError
 from heronpy.common.exit_codes import FAILURE, OK, STARTUP_FAILURE
 from heronpy.common.folders import make_folders
-from heronpy.common.rooms import SparkSettings
+from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark.handover import gateway_endpoint, parse_stem
 from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Message, Ready, Session, decode, encode

@@ -23,7 +23,7 @@ import psutil
 from heronpy.api.user_code import prepare_path
 from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
-from heronpy.common.rooms import SparkSettings
+from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.durable_files import read_json, write_record
 from heronpy.spark.jvm import Jvm, connection_file, write_properties
 

@@ -13,7 +13,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from heronpy.common.rooms import StatemgrSettings
+    from heronpy.common.setting_types import StatemgrSettings
     from heronpy.plan.launch import LaunchSpec
     from heronpy.statemgr.base import StateManager
 
@@ -53,7 +53,7 @@ def open_state_of(launch: LaunchSpec) -> StateManager:
     """Open the state manager of a topology's launch file."""
     from heronpy.common.settings import settings_for
 
-    return open_state(launch.state_type, launch.state_root, settings_for(launch, "statemgr"))
+    return open_state(launch.state_type, launch.state_root, settings_for(launch, StatemgrSettings))
 
 
 def module_of(state_type: str) -> str:

@@ -37,7 +37,7 @@ from kazoo.retry import KazooRetry, RetryFailedError
 from kazoo.security import CREATOR_ALL_ACL
 
 from heronpy.common.errors import ConfigError, StateAwayError, StateError
-from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import znode
 
 log = logging.getLogger("heronpy.statemgr.zookeeper")

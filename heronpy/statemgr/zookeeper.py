@@ -40,7 +40,7 @@ from kazoo.exceptions import (
 
 from heronpy.common import errors
 from heronpy.common.errors import DeadlineError, StateError
-from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import owner, znode
 from heronpy.statemgr.base import check_version
 from heronpy.statemgr.zk_session import Session, Start

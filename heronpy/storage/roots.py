@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heronpy.common.folders import check_root
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.package_manifest import check_entry
@@ -20,7 +20,7 @@ def check_folders(launch: LaunchSpec) -> None:
     """
     check_root(launch.working_dir, "The working folder")
     check_root(launch.log_dir, "The log folder")
-    settings = settings_for(launch, "checkpoint")
+    settings = settings_for(launch, CheckpointSettings)
     for root in (*store_roots(settings), *_replica(settings)):
         check_root(root, "The checkpoint store", sticky=True)
     if launch.package_dir:

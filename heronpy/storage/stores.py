@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import check_root, make_folders, write_private_text
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import parse_bytes
 from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.checkpoint_files import StoreError

@@ -14,6 +14,7 @@ import uvloop
 from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
+from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.transport import endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import send_the_rest
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)
-        logs.setup(arguments.name, settings_for(launch, "logging").level)
+        logs.setup(arguments.name, settings_for(launch, LoggingSettings).level)
         sampler.install(launch.sockets_dir)
         state = open_state_of(launch)
     except ConfigError as error:
@@ -59,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         log.error("%s", error)
         return int(FAILURE)
     try:
-        settings = settings_for(launch, "tmaster")
-        checkpoints = settings_for(launch, "checkpoint")
+        settings = settings_for(launch, TmasterSettings)
+        checkpoints = settings_for(launch, CheckpointSettings)
         shell = Shell(
             launch.topology,
             settings,

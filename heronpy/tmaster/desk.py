@@ -14,7 +14,7 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore

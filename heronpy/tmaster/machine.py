@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
-from heronpy.common.rooms import CheckpointSettings, TmasterSettings
+from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control

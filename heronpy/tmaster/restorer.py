@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.tmaster.coordinator import Coordinator, Incarnation

@@ -32,7 +32,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
-from heronpy.common.rooms import CheckpointSettings, TmasterSettings
+from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.metrics.cache import MetricsCache
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate

@@ -89,7 +89,7 @@ def with_scenario(run: Run, scenario: Scenario) -> Run:
 
 def loss_bound(run: Run, faults: int) -> int:
     """Tuples that can be in queues and windows when something dies (ATMOST_ONCE), for this number of deaths."""
-    from heronpy.common.rooms import InstanceSettings, StmgrSettings
+    from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 
     stmgr, instance = StmgrSettings(), InstanceSettings()
     tasks = 3 * run.tasks

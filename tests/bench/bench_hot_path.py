@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pytest_benchmark", reason="pip install 'heronpy[bench]'")
 
 from heronpy.common.hashing import stable_hash, stable_hash_many
-from heronpy.common.rooms import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.vocabulary import word_list
 from heronpy.plan.grouping import Fields, Shuffle

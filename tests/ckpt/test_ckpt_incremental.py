@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.ckpt.chain import FAN, Chain, Plan
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, Segment
 from heronpy.storage.checkpoints import CheckpointStore, files_of
 from tests.support.states import NAME, Tasks, fill

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.ckpt.replication import CACHED_MAX, Replicator, compare
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT, CheckpointRecord, FileRef, Metadata
 from heronpy.storage.checkpoints import CheckpointStore, StoreError, files_of, location_of
 from tests.ckpt.copier import records_of

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from heronpy.api.state import keyed_state
 from heronpy.ckpt.snapshot import CheckpointSuperseded
 from heronpy.common.errors import HeronError, TopologyError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import SAVEPOINT
 from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
 from tests.support.states import COMPONENT, NAME, Taken, Tasks, fill

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from heronpy.common import settings
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import ORDERED, ROOMS, InstanceSettings
+from heronpy.common.setting_types import ORDERED, ROOMS, InstanceSettings, StmgrSettings, StmgrsSettings
 from heronpy.common.settings import Resolved, conf_text, describe, find_conf, resolve, settings_for
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -103,11 +103,11 @@ def test_later_layers_win_and_the_origin_is_known(tmp_path: Path) -> None:
     assert origins["instance.batch_bytes@word"] == "config of component 'word'"
     assert "instance.batch_age_ms@word" not in origins
     launch = Launch(json.loads(json.dumps(result.settings)), result.component_settings)
-    word = settings_for(launch, "instance", "word")
+    word = settings_for(launch, InstanceSettings, "word")
     assert isinstance(word, InstanceSettings)
     assert (word.batch_bytes, word.batch_tuples) == (3072, 2)
-    assert settings_for(launch, "instance", "count").batch_bytes == 1024
-    assert settings_for(launch, "stmgr", "word").frames_per_turn == 3
+    assert settings_for(launch, InstanceSettings, "count").batch_bytes == 1024
+    assert settings_for(launch, StmgrSettings, "word").frames_per_turn == 3
 
 
 def test_a_users_own_key_of_the_same_name_changes_nothing() -> None:
@@ -317,9 +317,9 @@ def test_the_configuration_directories(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_launch_file_of_another_release_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting heron\.stmgr\.old"):
-        settings_for(Launch({"stmgr": {"old": 1}}), "stmgr")
+        settings_for(Launch({"stmgr": {"old": 1}}), StmgrSettings)
     with pytest.raises(ConfigError, match="Unknown room 'stmgrs'"):
-        settings_for(Launch(), "stmgrs")
+        settings_for(Launch(), StmgrsSettings)
 
 
 @given(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import instance.task
-from heronpy.common.rooms import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 from heronpy.proto import topology_pb2 as pb

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.rooms import InstanceSettings
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import Fields, Shuffle
 from instance.emitter import Emitter, OutStream
 

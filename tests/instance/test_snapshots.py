@@ -17,7 +17,7 @@ import pytest
 
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import RetryableError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto.checkpoint_pb2 import Metadata, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore

@@ -15,7 +15,7 @@ import pytest
 import zmq
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import SecuritySettings
+from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import resolve
 from heronpy.net import curve, transport
 from heronpy.net.curve import Keys, Pair

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.rooms import PackingSettings
+from heronpy.common.setting_types import PackingSettings
 from heronpy.common.units import GB, MB
 from heronpy.packing import ALGORITHMS, get_algorithm, pack, repack
 from heronpy.plan import packing_plan

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.rooms import PackingSettings
+from heronpy.common.setting_types import PackingSettings
 from heronpy.packing import ALGORITHMS, pack, repack
 from heronpy.packing.evenness import choose_extras
 from heronpy.plan import packing_plan, plan_diff

@@ -12,6 +12,7 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.exit_codes import NEVER_RESTARTED, ExitCode, describe
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.plan.launch import LaunchSpec
 
@@ -45,8 +46,8 @@ def test_a_specification_survives_the_file(tmp_path: Path) -> None:
     replace(SPEC, needs_spark=True).save(path)
     assert LaunchSpec.load(str(path)).needs_spark
     assert os.listdir(path.parent) == ["launch.json"]
-    assert settings_for(SPEC, "instance", "word").batch_tuples == 7
-    assert settings_for(LaunchSpec.load(path), "instance").batch_tuples == 2000
+    assert settings_for(SPEC, InstanceSettings, "word").batch_tuples == 7
+    assert settings_for(LaunchSpec.load(path), InstanceSettings).batch_tuples == 2000
     assert str(SPEC.log_dir).endswith("word_count/log-files")
 
 

@@ -17,7 +17,7 @@ import zmq
 
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import CheckpointSettings, StmgrSettings
+from heronpy.common.setting_types import CheckpointSettings, StmgrSettings
 from heronpy.connectors.durable_files import read_json
 from heronpy.connectors.spark.handover import Manifest
 from heronpy.connectors.spark.link import decode as decode_hint

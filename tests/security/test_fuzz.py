@@ -17,7 +17,7 @@ import pytest
 import zmq
 
 from heronpy.common.errors import RemoteWireError
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.connectors.spark.link import Ready, decode
 from heronpy.connectors.spark.link import encode as encode_hint
 from heronpy.executor.metrics_inbox import EXCEPTIONS_MAX, MetricsInbox

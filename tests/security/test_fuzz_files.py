@@ -18,7 +18,7 @@ import pytest
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import ConfigError, HeronError, PackageError, StateError
 from heronpy.common.log_format import parse_line
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import resolve
 from heronpy.connectors.durable_files import read_json
 from heronpy.connectors.spark.handover import Manifest

@@ -15,6 +15,7 @@ from typing import Any
 
 from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import plan_pb2
@@ -47,9 +48,9 @@ class Auditor:
         self.rewinds = 0
         self._plan = plan_pb2.PhysicalPlan()
         self._log = ckpt.CheckpointLog()
-        self._checkpoint = settings_for(cluster.launch, "checkpoint")
-        self._instance = settings_for(cluster.launch, "instance")
-        self._stmgr = settings_for(cluster.launch, "stmgr")
+        self._checkpoint = settings_for(cluster.launch, CheckpointSettings)
+        self._instance = settings_for(cluster.launch, InstanceSettings)
+        self._stmgr = settings_for(cluster.launch, StmgrSettings)
         tuples = min(self._instance.batch_tuples, 2 * self.shape.records)
         #: A frame is not divided, and may go over each limit once.
         self._frame = tuples * (self.shape.pad + TUPLE_BYTES) + ENVELOPE_BYTES

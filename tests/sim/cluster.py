@@ -26,6 +26,7 @@ import stmgr.peers
 import stmgr.shell
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, RetryableError
+from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, TmasterSettings
 from heronpy.common.settings import resolve, settings_for
 from heronpy.executor.desired import STANDBY, TMASTER, desired_processes
 from heronpy.packing import pack
@@ -150,7 +151,7 @@ class Cluster:
             os.makedirs(name, exist_ok=True)
             for file in Path(name).iterdir():
                 file.unlink()
-        self.packing = pack(self.topology, settings_for(self.launch, "packing"))
+        self.packing = pack(self.topology, settings_for(self.launch, PackingSettings))
         store = self.state.store
         for path, message in (
             (paths.topology(TOPOLOGY), self.topology),
@@ -237,10 +238,10 @@ class Cluster:
     def _run_tmaster(self, process: Process, epoch: int) -> None:
         async def main() -> None:
             state = self.state.open()
-            settings = settings_for(self.launch, "checkpoint")
+            settings = settings_for(self.launch, CheckpointSettings)
             process.program = shell = Shell(
                 TOPOLOGY,
-                settings_for(self.launch, "tmaster"),
+                settings_for(self.launch, TmasterSettings),
                 state,
                 epoch=epoch,
                 endpoint=NETWORK,
@@ -282,7 +283,7 @@ class Container:
     def start(self) -> None:
         """The scheduler starts the executor."""
         self.epoch += 1
-        settings = settings_for(self.cluster.launch, "executor")
+        settings = settings_for(self.cluster.launch, ExecutorSettings)
         limits = RestartLimits(
             settings.restart_backoff_s, settings.restart_backoff_max_s, 1000, settings.restart_window_s
         )
@@ -292,14 +293,14 @@ class Container:
     def follow(self) -> None:
         """Run what the packing plan wants here."""
         cluster = self.cluster
-        settings = settings_for(cluster.launch, "executor")
+        settings = settings_for(cluster.launch, ExecutorSettings)
         specs = desired_processes(
             cluster.packing,
             self.number,
             needs_spark=False,
             stop_grace_s=settings.stop_grace_s,
             hang_timeout_s=lambda component: 0.0,
-            standbys=settings_for(cluster.launch, "tmaster").standbys,
+            standbys=settings_for(cluster.launch, TmasterSettings).standbys,
         )
         self._handle(DesiredChanged(specs))
 

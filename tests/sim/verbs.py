@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from heronpy.ckpt import catalogue
 from heronpy.cli.change.update import CONTAINERS, PARALLELISM, set_key
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
 from heronpy.proto import checkpoint_pb2 as ckpt
@@ -67,7 +68,7 @@ class Verbs:
         if containers is not None:
             set_key(topology.topology_config, CONTAINERS, str(containers))
         try:
-            new = repack(old, topology, settings_for(self.cluster.launch, "packing"), containers)
+            new = repack(old, topology, settings_for(self.cluster.launch, PackingSettings), containers)
         except HeronError as error:
             self.cluster.world.trace.note("verb", f"{component} {count} in {containers}: {error}")
             return
@@ -98,7 +99,7 @@ class Verbs:
         """What `heron checkpoints restore` looks at first."""
         nodes = self.cluster.state.store.nodes
         packing = plans.PackingPlan.FromString(nodes[paths.packing_plan(TOPOLOGY)].data)
-        groups = settings_for(self.cluster.launch, "checkpoint").key_groups
+        groups = settings_for(self.cluster.launch, CheckpointSettings).key_groups
         log = ckpt.CheckpointLog.FromString(nodes[paths.checkpoints(TOPOLOGY)].data)
         records = [record for record in log.complete if record.checkpoint == number]
         return not any(catalogue.misfits(record.location, packing, groups) for record in records)

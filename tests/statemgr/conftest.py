@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.setting_types import StatemgrSettings
 from heronpy.statemgr import open_state
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.localfs import LocalStateManager

@@ -241,7 +241,7 @@ def test_the_ephemeral_of_another_machine_is_gone_when_its_session_is(make: Make
     code = """
 from heronpy.statemgr import owner
 owner._machine = lambda: "0123456789abcdef"
-from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.setting_types import StatemgrSettings
 state = open_state('zookeeper', sys.argv[1], StatemgrSettings(session_timeout_s=0.5))
 state.create('tmasters/a', b'x', ephemeral=True)
 print('ready', flush=True)

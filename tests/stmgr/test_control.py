@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import FencedError
 from heronpy.common.ids import instance_id
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 from stmgr import events

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 import zmq
 
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.net.transport import bind
 from heronpy.proto import plan_pb2
 from stmgr import peers

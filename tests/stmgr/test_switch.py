@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.rooms import StmgrSettings
+from heronpy.common.setting_types import StmgrSettings
 from heronpy.wire.frames import (
     ACK,
     CLAMP,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, HeronError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.storage.checkpoints import (
     CheckpointStore,

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.storage import stores as module
 from heronpy.storage.checkpoints import CheckpointStore, StoreError
 from heronpy.storage.store_limits import DEBT_MAX_S, StoreLimits

@@ -22,7 +22,7 @@ import instance.async_loop
 import instance.bolt_loop
 import instance.spout_loop
 import instance.task
-from heronpy.common.rooms import InstanceSettings, StmgrSettings
+from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2
 from heronpy.proto import topology_pb2 as pb

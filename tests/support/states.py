@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.ckpt.snapshot import Capture, TaskState
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.storage.checkpoints import CheckpointStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2 as ckpt
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import topology_pb2 as api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.common.rooms import CheckpointSettings, TmasterSettings
+from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.tmaster import events

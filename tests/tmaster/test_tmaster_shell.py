@@ -18,7 +18,7 @@ import pytest
 
 from heronpy.common.errors import RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2 as control

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.common.ids import instance_id, stmgr_id
-from heronpy.common.rooms import TmasterSettings
+from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2 as control
 from heronpy.proto import plan_pb2 as plan
 from heronpy.proto import topology_pb2 as api

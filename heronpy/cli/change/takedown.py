@@ -24,6 +24,7 @@ from heronpy.cli.checkpoints.removal import clear_leftovers
 from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.ids import short_hash
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.rpc import RpcClient
@@ -186,7 +187,7 @@ def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> str:
     """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies."""
     whole = []
     with contextlib.suppress(HeronError, OSError):  # no launch file, or no store: nothing was written, either
-        for root in roots_of([settings_for(session.launch_of(record), "checkpoint")]):
+        for root in roots_of([settings_for(session.launch_of(record), CheckpointSettings)]):
             folder = root / record.topology_id
             clear_leftovers(folder)
             if folder.is_dir():

@@ -18,6 +18,7 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import counted, print_json, say
 from heronpy.cli.render import packing as render_packing
 from heronpy.common.errors import TopologyError
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
 from heronpy.plan.component_config import reliability_mode, runtime_key_problem, split_setting
@@ -151,10 +152,10 @@ def replan(
     validate(logical)
     launch = session.launch_of(session.find(name))
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
-        found = key_group_problems(logical, settings_for(launch, "checkpoint").key_groups)
+        found = key_group_problems(logical, settings_for(launch, CheckpointSettings).key_groups)
         if found:
             raise TopologyError("\n".join(found))
-    return topology, repack(old, topology, settings_for(launch, "packing"), containers)
+    return topology, repack(old, topology, settings_for(launch, PackingSettings), containers)
 
 
 def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import clean, counted, print_json, say, warning
 from heronpy.cli.render import checkpoints as render_checkpoints
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
@@ -56,7 +57,7 @@ def take(
 ) -> None:
     """Take a checkpoint or savepoint and wait until it is complete."""
     session = Session(target, common)
-    settings = settings_for(_stateful(session, topology), "checkpoint")
+    settings = settings_for(_stateful(session, topology), CheckpointSettings)
     # It may have to wait for the one under way.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control.TakeCheckpoint(savepoint=savepoint)

@@ -11,7 +11,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.known import heron_home
 from heronpy.cli.cluster.records import Records
 from heronpy.common.errors import HeronError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import plan_pb2 as plans
@@ -28,7 +28,7 @@ def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
     records.pin_stores(resolved)
     launches = _launches(records, topology, records.record(topology))
     return [
-        *(settings_for(launch, "checkpoint") for launch in launches),
+        *(settings_for(launch, CheckpointSettings) for launch in launches),
         CheckpointSettings(**resolved.settings["checkpoint"]),
     ]
 

@@ -10,6 +10,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.summary import failed
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2 as control
 
@@ -20,7 +21,7 @@ LOOK_S = 0.1
 def _check(session: Session, topology: str, known: control.CheckpointsReply, checkpoint: int) -> None:
     """A rewind abandons newer checkpoints, so check first that this one is whole and fits."""
     packing = session.packing_plan(topology)
-    groups = settings_for(session.launch_of(session.find(topology)), "checkpoint").key_groups
+    groups = settings_for(session.launch_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:

@@ -20,7 +20,7 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
 from heronpy.common.folders import check_root
-from heronpy.common.rooms import StatemgrSettings
+from heronpy.common.setting_types import StatemgrSettings
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of

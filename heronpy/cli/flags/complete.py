@@ -169,7 +169,7 @@ def client_keys(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def rooms(ctx: click.Context) -> Iterable[str]:
-    from heronpy.common.rooms import ROOMS
+    from heronpy.common.setting_types import ROOMS
 
     return list(ROOMS)
 
@@ -177,7 +177,7 @@ def rooms(ctx: click.Context) -> Iterable[str]:
 def _setting_keys() -> list[str]:
     import dataclasses
 
-    from heronpy.common.rooms import ROOMS
+    from heronpy.common.setting_types import ROOMS
 
     return [f"heron.{room}.{field.name}" for room, kind in ROOMS.items() for field in dataclasses.fields(kind)]
 

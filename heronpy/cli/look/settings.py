@@ -10,7 +10,7 @@ from heronpy.cli.cluster.client_config import ClientConfig
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, print_table, say, warning
-from heronpy.common.rooms import ROOMS
+from heronpy.common.setting_types import ROOMS
 
 
 def show(target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common) -> None:

@@ -16,7 +16,7 @@ from heronpy.cli.checkpoints.places import by_id
 from heronpy.cli.output import clean, warning
 from heronpy.cli.submit.model import Planned, Restore
 from heronpy.common.errors import TopologyError
-from heronpy.common.rooms import CheckpointSettings
+from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.component_config import START_CLEAN_KEY, config_of, reliability_mode
 from heronpy.proto import topology_pb2 as api
 from heronpy.storage.checkpoints import check_trusted

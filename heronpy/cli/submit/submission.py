@@ -28,7 +28,7 @@ from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import make_folders, open_private
-from heronpy.common.rooms import CheckpointSettings, PackingSettings, SecuritySettings
+from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import check_spark, needs_spark
 from heronpy.executor.limits import lift_files
@@ -208,7 +208,7 @@ def make_private(folder: Path) -> None:
 def _make_keys(spec: LaunchSpec) -> None:
     """New keys for each submit; none where nothing listens on the network."""
     curve.remove(spec.working_dir)
-    if transport.choose(settings_for(spec, "security")) is transport.Transport.TCP:
+    if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api.bolt.base_bolt import NotReadyError
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.common.errors import ConfigError, DeadlineError
+from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token, safe_name, write_record
 from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
@@ -129,7 +130,7 @@ class SparkSink(TwoPhaseSink):
         arrow()
         options = SinkOptions.from_config(config)
         launch = _launch()
-        defaults = settings_for(launch, "spark")
+        defaults = settings_for(launch, SparkSettings)
         who = self.who
         self._batch_rows: int = options.batch_rows or defaults.batch_rows
         self._batch_bytes: int = options.batch_bytes or defaults.batch_bytes

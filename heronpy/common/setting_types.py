@@ -465,6 +465,8 @@ ROOMS: Final[Mapping[str, type]] = {
 }
 """Room name to the dataclass of its settings."""
 
+ROOM_OF: Final[Mapping[type, str]] = {kind: room for room, kind in ROOMS.items()}
+
 ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
     ("stmgr.backpressure_low_bytes", "stmgr.backpressure_high_bytes", 1),
     ("stmgr.backpressure_renew_s", "stmgr.backpressure_lease_s", 1),
