@@ -39,6 +39,7 @@ test-heavy: $(VENV)/.dev  ## the tests that take minutes each: faults, Spark kil
 
 check: $(VENV)/.dev  ## style, types and layers
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 

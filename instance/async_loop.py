@@ -16,8 +16,7 @@ import time
 from typing import Any
 
 from heronpy.net.zsock import readable
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2
+from heronpy.proto import control_pb2, frame_pb2
 
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
@@ -49,7 +48,7 @@ class AsyncBoltTask(BoltTask):
         """Run the asyncio loop until asked to stop."""
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
-        self.set_state(control.TASK_RUNNING)
+        self.set_state(control_pb2.TASK_RUNNING)
         asyncio.run(self._main())
         if self._failure is not None:
             if isinstance(self._failure, (Exception, SystemExit)):
@@ -212,7 +211,7 @@ class AsyncBoltTask(BoltTask):
             return
         self.acks.flush()
         self.emitter.flush()
-        self.set_state(control.TASK_FINISHED)
+        self.set_state(control_pb2.TASK_FINISHED)
 
     async def _sleep(self, now: float) -> None:
         """Wait for a frame, a message, the end of a coroutine or a tick."""

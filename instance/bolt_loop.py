@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2
+from heronpy.proto import control_pb2, frame_pb2
 from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
@@ -245,7 +244,7 @@ class BoltTask(Task):
         """Run until asked to stop; raises UserError when user code raises."""
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
-        self.set_state(control.TASK_RUNNING)
+        self.set_state(control_pb2.TASK_RUNNING)
         self._turns()
 
     def _turns(self) -> None:
@@ -375,7 +374,7 @@ class BoltTask(Task):
             self.guard(self.user.object.finish)
         self.acks.flush()
         self.emitter.flush()
-        self.set_state(control.TASK_FINISHED)
+        self.set_state(control_pb2.TASK_FINISHED)
 
     def _rest(self, now: float, busy: bool) -> None:
         """Wait for a frame, a message or a tick; return outstanding credit after a moment of idleness."""

@@ -22,8 +22,7 @@ from typing import Any
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.common.errors import TopologyError
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import BARRIER, Frame
 
@@ -234,7 +233,7 @@ class Checkpoints:
             self._make(cut)
         self.pending = bool(self._notes) or self.due is not None
 
-    def _triggered(self, body: control.TriggerCheckpoint) -> None:
+    def _triggered(self, body: control_pb2.TriggerCheckpoint) -> None:
         if self.started and (self.is_source or body.unaligned):
             self.ask(Cut(body.checkpoint, body.savepoint, body.unaligned, time.monotonic()))
 
@@ -302,8 +301,8 @@ class Checkpoints:
         self.ports.tell(self._answer(checkpoint, error=error, lost_data=lost_data))
         self.aborted(checkpoint)
 
-    def _answer(self, checkpoint: int, **content: Any) -> control.TaskCheckpoint:
-        return control.TaskCheckpoint(
+    def _answer(self, checkpoint: int, **content: Any) -> control_pb2.TaskCheckpoint:
+        return control_pb2.TaskCheckpoint(
             checkpoint=checkpoint,
             task_id=self.ports.task_id,
             epoch=self.ports.epoch,

@@ -22,7 +22,7 @@ from zmq.utils.monitor import recv_monitor_message
 from heronpy.net.rpc import body_of, parse, seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 from .link import drain
 
@@ -48,11 +48,11 @@ class ControlThread(threading.Thread):
     def __init__(
         self,
         *,
-        register: control.RegisterInstance,
+        register: control_pb2.RegisterInstance,
         stmgr_endpoint: str,
         metrics_endpoint: str,
-        status: Callable[[], control.TaskStatus],
-        report: Callable[[], control.MetricsReport],
+        status: Callable[[], control_pb2.TaskStatus],
+        report: Callable[[], control_pb2.MetricsReport],
         heartbeat_s: float,
         metrics_s: float,
         silence_max_s: float,
@@ -143,7 +143,7 @@ class ControlThread(threading.Thread):
         except Exception:
             # Without heartbeats this task would look dead: let its successor take over.
             log.exception("the control thread failed")
-            self.deliver("stop_task", control.StopTask(reason="its control thread failed"))
+            self.deliver("stop_task", control_pb2.StopTask(reason="its control thread failed"))
         dealer.disable_monitor()
         monitor.close(linger=0)
         push.close(linger=1000)
@@ -203,7 +203,7 @@ class ControlThread(threading.Thread):
         while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):
             self._to_stmgr.popleft()
         status = self._status()
-        _try_send(dealer, wrap(control.InstanceStatus(status=status)))
+        _try_send(dealer, wrap(control_pb2.InstanceStatus(status=status)))
         if status.loop_age_s > LATE_S:
             self.interrupt()
         before, self.sent = self.sent, activity_of(status)
@@ -235,7 +235,7 @@ class ControlThread(threading.Thread):
             if envelope is None:
                 continue
             field, body = body_of(envelope)
-            if envelope.refusal in (control.REFUSAL_FENCED, control.REFUSAL_INVALID):
+            if envelope.refusal in (control_pb2.REFUSAL_FENCED, control_pb2.REFUSAL_INVALID):
                 log.error("stream manager refused this task: %s", envelope.error)
                 self.deliver("refused", envelope.error)
             elif envelope.refusal:
@@ -267,7 +267,7 @@ def activity_of(status: Any) -> tuple[int, ...]:
     return (status.emitted, status.executed, status.acked, status.failed, status.state, status.pending)
 
 
-def _try_send(sock: zmq.Socket[bytes], envelope: control.Envelope) -> bool:
+def _try_send(sock: zmq.Socket[bytes], envelope: control_pb2.Envelope) -> bool:
     try:
         sock.send(seal(envelope), zmq.DONTWAIT)
     except zmq.Again:

@@ -21,8 +21,7 @@ from heronpy.common.logs import setup
 from heronpy.common.setting_types import InstanceSettings, LoggingSettings, MetricsSettings, StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.procs import sampler
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
 from .async_loop import AsyncBoltTask
@@ -132,7 +131,7 @@ def exit_code_of(error: BaseException) -> int:
 def _await_start(task: Task, checkpoints: Checkpoints) -> None:
     """Wait until every task of the region has restored."""
     checkpoints.restored = True
-    task.set_state(control.TASK_RESTORED)
+    task.set_state(control_pb2.TASK_RESTORED)
     while not checkpoints.started and not task.stopping:
         if task.control.inbox:
             task.serve_inbox()
@@ -151,7 +150,7 @@ def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseExceptio
     text = str(error) if isinstance(error, HeronError) else f"{type(error).__name__}: {error}"
     log.error("checkpoint %d cannot be restored: %s", region.checkpoint, text)
     task.control.tell(
-        control.RestoreFailed(
+        control_pb2.RestoreFailed(
             task_id=task.task_id,
             epoch=task.epoch,
             attempt=region.attempt,
@@ -160,7 +159,7 @@ def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseExceptio
         )
     )
     task.error = text
-    task.state = control.TASK_FAILED
+    task.state = control_pb2.TASK_FAILED
     task.control.notify()
     code = int(exit_codes.OK)
     # There is no emitter to count yet, so this waits by itself.
@@ -187,7 +186,7 @@ def _ignore(frame: frame_pb2.Frame, size: int) -> None:
 def _startup_failed(task: Task, error: BaseException) -> int:
     """User code cannot start: say so once, with the whole traceback; a restart would not help."""
     task.error = f"{type(error).__name__}: {error}"
-    task.state = control.TASK_FAILED
+    task.state = control_pb2.TASK_FAILED
     task.report_exception(error, startup=True)
     task.control.notify()
     task.control.stop(2.0)
@@ -217,7 +216,7 @@ def _install_signals(task: Task) -> list[int]:
 
     def stop(signum: int, frame: Any) -> None:
         signalled.append(signum)
-        task.control.deliver("stop_task", control.StopTask(reason=signal.Signals(signum).name))
+        task.control.deliver("stop_task", control_pb2.StopTask(reason=signal.Signals(signum).name))
 
     task.control.wake_at_signals()
     signal.signal(signal.SIGTERM, stop)

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from typing import Any
 
 from heronpy.api.metrics import CountMetric, MultiCountMetric
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 log = logging.getLogger("heron.metrics")
 
@@ -41,8 +41,8 @@ class Histogram:
         self.count += weight
 
     def fill(self, sample: Any) -> None:
-        """Write this histogram into a control.Sample."""
-        sample.type = control.Sample.HISTOGRAM
+        """Write this histogram into a control_pb2.Sample."""
+        sample.type = control_pb2.Sample.HISTOGRAM
         sample.sum, sample.count, sample.value = self.sum, self.count, self.sum
         total = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -88,9 +88,9 @@ class TaskMetrics:
     def fill(self, report: Any) -> None:
         """Append all samples to a control.MetricsReport. Called from another thread: copies first."""
         for (name, label), value in list(self.counters.items()):
-            report.samples.add(name=name, label=label, type=control.Sample.COUNTER, value=value)
+            report.samples.add(name=name, label=label, type=control_pb2.Sample.COUNTER, value=value)
         for (name, label), value in list(self.gauges.items()):
-            report.samples.add(name=name, label=label, type=control.Sample.GAUGE, value=value)
+            report.samples.add(name=name, label=label, type=control_pb2.Sample.GAUGE, value=value)
         for (name, label), histogram in list(self.histograms.items()):
             histogram.fill(report.samples.add(name=name, label=label))
 

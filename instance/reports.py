@@ -7,8 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 from .checkpoints import Checkpoints
 from .link import DataLink
@@ -63,7 +62,7 @@ class Reported(Protocol):
     component: str
     instance_id: str
     container: int
-    state: control.TaskState
+    state: control_pb2.TaskState
     error: str
     plan: plan_pb2.PhysicalPlan | None
     plan_version: int
@@ -80,11 +79,11 @@ class Reported(Protocol):
     def checkpoints(self) -> Checkpoints | None: ...
 
 
-def status_of(task: Reported) -> control.TaskStatus:
+def status_of(task: Reported) -> control_pb2.TaskStatus:
     """The heartbeat; called by the control thread."""
     p, checkpoints, readiness = task.progress, task.checkpoints, task.readiness
     counted_at, emitted, executed, acked, failed = p.counts()
-    return control.TaskStatus(
+    return control_pb2.TaskStatus(
         task_id=task.task_id,
         component=task.component,
         instance_id=task.instance_id,
@@ -119,7 +118,7 @@ def lost_tuples(task: Reported) -> int:
     return task.progress.lost + (0 if sent_again else max(0, task.link.lost_tuples))
 
 
-def report_of(task: Reported) -> control.MetricsReport:
+def report_of(task: Reported) -> control_pb2.MetricsReport:
     """All metrics; called by the control thread."""
     p, link, metrics = task.progress, task.link, task.metrics
     gauge = metrics.gauge
@@ -142,7 +141,7 @@ def report_of(task: Reported) -> control.MetricsReport:
     if task.checkpoints is not None:
         gauge("__stateful_gateway_size", "", task.checkpoints.held_bytes())
     metrics.sample_process()
-    report = control.MetricsReport(
+    report = control_pb2.MetricsReport(
         process=task.instance_id,
         task_id=task.task_id,
         component=task.component,
@@ -159,10 +158,10 @@ def report_of(task: Reported) -> control.MetricsReport:
 
 def exception_report(
     task: Reported, kind: str, message: str, traceback: str, startup: bool = False
-) -> control.ExceptionReport:
+) -> control_pb2.ExceptionReport:
     """What the executor is told of an exception; `kind` is its type."""
     now = time.time()
-    return control.ExceptionReport(
+    return control_pb2.ExceptionReport(
         process=task.instance_id,
         task_id=task.task_id,
         component=task.component,

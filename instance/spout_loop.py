@@ -17,8 +17,7 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2
+from heronpy.proto import control_pb2, frame_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
 
 from .pending import Batch, PendingRoots
@@ -150,9 +149,9 @@ class SpoutTask(Task):
 
     def _show_state(self) -> None:
         if self.exhausted and not self.pending.total and not self.emitter.dirty() and not self._immediate:
-            self.set_state(control.TASK_EXHAUSTED)
+            self.set_state(control_pb2.TASK_EXHAUSTED)
         else:
-            self.set_state(control.TASK_RUNNING if self.active else control.TASK_PAUSED)
+            self.set_state(control_pb2.TASK_RUNNING if self.active else control_pb2.TASK_PAUSED)
 
     # ---- acks ---------------------------------------------------------------------------------
 

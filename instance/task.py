@@ -20,8 +20,7 @@ from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError, TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
@@ -88,7 +87,7 @@ class Task:
         self.epoch = epoch
         self.component = ""
         self.instance_id = ""
-        self.state = control.TASK_STARTING
+        self.state = control_pb2.TASK_STARTING
         self.error = ""
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.plan_version = 0
@@ -123,7 +122,7 @@ class Task:
         self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
         sockets = self.launch.sockets_dir
         self.control = ControlThread(
-            register=control.RegisterInstance(
+            register=control_pb2.RegisterInstance(
                 task_id=self.task_id,
                 epoch=self.epoch,
                 pid=os.getpid(),
@@ -217,7 +216,7 @@ class Task:
             describe=lambda: TaskSnapshot(
                 task_id=self.task_id,
                 component=self.component,
-                finished=self.state == control.TASK_FINISHED,
+                finished=self.state == control_pb2.TASK_FINISHED,
                 emitted=self.emitter.emitted(),
                 executed=self.progress.executed,
             ),
@@ -236,7 +235,7 @@ class Task:
     @property
     def starting(self) -> bool:
         """The loop has not begun."""
-        return self.state in (control.TASK_STARTING, control.TASK_RESTORED)
+        return self.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RESTORED)
 
     def bind_emit(self) -> None:
         """Make the fast `emit`, once the task is initialised."""
@@ -346,7 +345,7 @@ class Task:
     def hold_ticks(self) -> None:
         """All input has ended: what a tick could do, `finish` will."""
 
-    def registered(self, reply: control.RegisterInstanceReply) -> None:
+    def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
             self.on_link_lost()
         self.link.open(reply.link_epoch, self.settings.in_queue_bytes_max, self.in_capacity.current, reply.stmgr_epoch)
@@ -417,7 +416,7 @@ class Task:
         self.link.wait(timeout_s)
         self.progress.resting = False
 
-    def set_state(self, state: control.TaskState) -> None:
+    def set_state(self, state: control_pb2.TaskState) -> None:
         """Change the state and tell the stream manager at once."""
         if self.state != state:
             self.state = state

@@ -30,7 +30,7 @@ from heronpy.common.topology_keys import KINDS  # noqa: E402
 from heronpy.metrics import prometheus  # noqa: E402
 from heronpy.metrics.names import METRICS, Kind, Metric  # noqa: E402
 from heronpy.plan.component_config import unsupported_problems  # noqa: E402
-from heronpy.proto import control_pb2 as control  # noqa: E402
+from heronpy.proto import control_pb2  # noqa: E402
 from heronpy.verify.scenarios import scenarios  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
@@ -226,9 +226,7 @@ def _topology_keys() -> Iterator[str]:
         "Names are Apache Heron's; `heronpy.api.api_constants` has most as constants. Set them with\n"
         "`TopologyBuilder.set_config`, in a Topology's `config`, or in a component's `config`, which wins there.\n"
     )
-    rows = (
-        (f"`topology.{name}`", KINDS[f"topology.{name}"].value, text) for name, text in EFFECTS.items()
-    )
+    rows = ((f"`topology.{name}`", KINDS[f"topology.{name}"].value, text) for name, text in EFFECTS.items())
     aliases = ((f"`{key}`", KINDS[key].value, f"Sets `{ours}`.") for key, ours in ALIASES.items())
     yield table(("key", "value", "effect"), (*rows, *aliases))
     refused = sorted(key for key in KINDS if unsupported_problems({key: 1}, ""))
@@ -281,11 +279,13 @@ def _group(name: str) -> str:
 def _prometheus_name(metric: Metric) -> str:
     """What the exposition of a sample of this metric calls it."""
     kind = {
-        Kind.COUNTER: control.Sample.COUNTER,
-        Kind.GAUGE: control.Sample.GAUGE,
-        Kind.HISTOGRAM: control.Sample.HISTOGRAM,
+        Kind.COUNTER: control_pb2.Sample.COUNTER,
+        Kind.GAUGE: control_pb2.Sample.GAUGE,
+        Kind.HISTOGRAM: control_pb2.Sample.HISTOGRAM,
     }
-    report = control.MetricsReport(process="p", samples=[control.Sample(name=metric.name, type=kind[metric.kind])])
+    report = control_pb2.MetricsReport(
+        process="p", samples=[control_pb2.Sample(name=metric.name, type=kind[metric.kind])]
+    )
     return prometheus.exposition("t", [report]).split()[2]
 
 
@@ -293,7 +293,10 @@ def _prometheus_name(metric: Metric) -> str:
 
 #: Faults that tests cause and `heron verify` does not, with the folder of those tests.
 TESTED_FAULTS = {
-    "F07": ("The Spark driver, a Python worker of it or the sink is killed in the middle of a batch.", "tests/connectors"),
+    "F07": (
+        "The Spark driver, a Python worker of it or the sink is killed in the middle of a batch.",
+        "tests/connectors",
+    ),
     "F22": ("Writes are cut short, fail or are not on the disk when the machine dies.", "tests/storage"),
     "F27": ("The wall clock jumps.", "tests/api"),
     "F28": ("ZooKeeper restarts, answers slowly, or may only be read.", "tests/statemgr"),

@@ -13,8 +13,7 @@ from typing import Any
 
 from heronpy.common.errors import InvalidRpcError
 from heronpy.common.ids import instance_id
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.off_loop import get_off_loop
 
@@ -35,7 +34,7 @@ class Admission:
         #: Registrations that were refused.
         self.refused = 0
 
-    def by_plan(self, message: control.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
+    def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
         """Whether the plan has this task here; InvalidRpcError when the sender can be no task of this container."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
@@ -46,7 +45,7 @@ class Admission:
             self._refuse(f"task {task} is of {shown.component} and not of {component}")
         return shown is not None and shown.container == self._container
 
-    def by_packing(self, message: control.RegisterInstance, state: Any) -> Awaitable[bool]:
+    def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
         """Return when the packing plan has the task here, or cannot be read now; else InvalidRpcError.
 
         False when the task has registered again in the meantime: only its newest registration counts, in
@@ -56,7 +55,7 @@ class Admission:
         mine = self._newest[message.task_id] = object()
         return self._by_packing(message, state, mine)
 
-    async def _by_packing(self, message: control.RegisterInstance, state: Any, mine: object) -> bool:
+    async def _by_packing(self, message: control_pb2.RegisterInstance, state: Any, mine: object) -> bool:
         task = message.task_id
         look = self._looks.get(task)
         if look is None:
@@ -69,7 +68,7 @@ class Admission:
             if self._newest.get(task) is mine:
                 del self._newest[task]
 
-    async def _look_for(self, message: control.RegisterInstance, state: Any) -> None:
+    async def _look_for(self, message: control_pb2.RegisterInstance, state: Any) -> None:
         """What is read may be a moment older than what the executor has read."""
         for _ in range(LOOKS):
             found = await get_off_loop(state, self._path)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 #: Announcements of other stream managers that are kept.
 ACTIVE_MAX = 10_000
@@ -96,7 +96,7 @@ class Backpressure:
         del self.local[episode.link]
         self.spent_s[episode.task] = self.spent_s.get(episode.task, 0.0) + now - episode.since
 
-    def heard(self, message: control.Backpressure, now: float) -> None:
+    def heard(self, message: control_pb2.Backpressure, now: float) -> None:
         """Take another stream manager's announcement; one of an older incarnation is ignored."""
         known = self.remote.get(message.stmgr_id)
         if known is not None and message.epoch < known.epoch:

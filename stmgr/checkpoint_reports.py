@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 #: Pause before a report is sent again.
 RETRY_S = 0.2
@@ -49,16 +49,16 @@ class CheckpointReports:
     def lost(self, attempt: int, task: int, tuples: int, reason: str) -> None:
         """Frames of the present attempt were given up."""
         known = self._kept.get(("lost", task))
-        if isinstance(known, control.DataLost) and known.attempt == attempt:
+        if isinstance(known, control_pb2.DataLost) and known.attempt == attempt:
             known.tuples += tuples
             return
-        body = control.DataLost(stmgr_id=self._name, attempt=attempt, task_id=task, tuples=tuples, reason=reason)
+        body = control_pb2.DataLost(stmgr_id=self._name, attempt=attempt, task_id=task, tuples=tuples, reason=reason)
         self.report("lost", task, body)
 
     def forget(self, checkpoint: int) -> None:
         """Answers to this checkpoint, or an earlier one, are not waited for any more."""
         for key, body in list(self._kept.items()):
-            if isinstance(body, control.TaskCheckpoint) and body.checkpoint <= checkpoint:
+            if isinstance(body, control_pb2.TaskCheckpoint) and body.checkpoint <= checkpoint:
                 del self._kept[key]
 
     async def _deliver(self, key: _Key) -> None:

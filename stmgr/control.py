@@ -15,8 +15,7 @@ from google.protobuf.message import Message
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.plan.logical import LogicalPlan
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 from . import events
 from .backpressure import Backpressure
@@ -201,18 +200,18 @@ class Control:
 
     def _attach(self, event: events.TaskRegistered, now: float) -> None:
         message, link_epoch = event.message, self.next_link_epoch()
-        reply = control.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
+        reply = control_pb2.RegisterInstanceReply(stmgr_epoch=self.epoch, link_epoch=link_epoch, plan=self.plan)
         self._effects += (
             events.AttachTask(event, message.component in self._spouts, link_epoch),
             Reply(event.request, reply),
         )
         self._note(f"{message.instance_id} registered, pid {message.pid}, epoch {message.epoch}", now)
 
-    def _on_report(self, identity: bytes, status: control.TaskStatus, now: float) -> None:
+    def _on_report(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> None:
         known, changed = self.sessions.heard(identity, status, now)
         if not known:
             # Ask it to register: this process is younger than the task's registration.
-            self._effects.append(Tell(identity, control.RegisterAgain()))
+            self._effects.append(Tell(identity, control_pb2.RegisterAgain()))
             return
         session = self.sessions.by_task[status.task_id]
         if changed:
@@ -224,14 +223,14 @@ class Control:
             self._tell_plan(session, now)
 
     def _on_order(self, order: Message) -> None:
-        if isinstance(order, control.FinishTasks | control.HoldTicks | control.TriggerCheckpoint):
+        if isinstance(order, control_pb2.FinishTasks | control_pb2.HoldTicks | control_pb2.TriggerCheckpoint):
             tasks = [task for task in order.task_ids if task in self.sessions.by_task]
         else:
             tasks = list(self.sessions.by_task)
-        body = control.HoldTicks() if isinstance(order, control.HoldTicks) else order
+        body = control_pb2.HoldTicks() if isinstance(order, control_pb2.HoldTicks) else order
         for task in tasks:
-            if isinstance(order, control.FinishTasks):
-                body = control.FinishTask(task_id=task)
+            if isinstance(order, control_pb2.FinishTasks):
+                body = control_pb2.FinishTask(task_id=task)
             self._effects.append(Tell(self.sessions.by_task[task].identity, body))
 
     # ---- plan ---------------------------------------------------------------------------------
@@ -279,7 +278,7 @@ class Control:
 
     def _tell_plan(self, session: Session, now: float) -> None:
         session.told_at = now
-        self._effects.append(Tell(session.identity, control.NewPlan(plan=self.plan)))
+        self._effects.append(Tell(session.identity, control_pb2.NewPlan(plan=self.plan)))
 
     # ---- backpressure -------------------------------------------------------------------------
 
@@ -293,7 +292,7 @@ class Control:
         on = pressure.announcement_due(now, changed)
         if on is None:
             return
-        message = control.Backpressure(
+        message = control_pb2.Backpressure(
             stmgr_id=self.name,
             epoch=self.epoch,
             episode=pressure.episodes_started,
@@ -305,7 +304,7 @@ class Control:
         if changed and on:
             self._note_pressure(message, now)
 
-    def _note_pressure(self, message: control.Backpressure, now: float) -> None:
+    def _note_pressure(self, message: control_pb2.Backpressure, now: float) -> None:
         """Name the culprits, at most every few seconds: a task at its limit starts many short episodes."""
         self._unlogged_episodes += 1
         if now < self._pressure_logged_at + PRESSURE_LOG_S:
@@ -318,12 +317,12 @@ class Control:
         )
         self._pressure_logged_at, self._unlogged_episodes = now, 0
 
-    def culprits(self, now: float) -> list[control.Culprit]:
+    def culprits(self, now: float) -> list[control_pb2.Culprit]:
         """What causes the backpressure that this stream manager announces."""
         nowhere = plan_pb2.InstanceRecord()
         found = [(e, self.instances.get(e.task, nowhere)) for e in self._pressure.local.values()]
         return [
-            control.Culprit(
+            control_pb2.Culprit(
                 task_id=episode.task,
                 component=record.component,
                 instance_id=record.instance_id,

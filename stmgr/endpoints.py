@@ -18,7 +18,7 @@ from heronpy.net.rpc import ControlServer
 from heronpy.net.transport import bind, endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 
 class Endpoints:
@@ -31,7 +31,7 @@ class Endpoints:
         name: str,
         epoch: int,
         on_frame: Callable[[list[bytes]], None],
-        on_control: Callable[[bytes, control.Envelope], Any],
+        on_control: Callable[[bytes, control_pb2.Envelope], Any],
     ) -> None:
         self.keys = keys_of(launch)
         self._gate = Gate(self.keys) if self.keys is not None else None

@@ -12,8 +12,7 @@ from enum import Enum, auto
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 
 # ---- events -----------------------------------------------------------------------------------
@@ -40,7 +39,7 @@ class TaskRegistered:
 
     request: int
     identity: bytes
-    message: control.RegisterInstance
+    message: control_pb2.RegisterInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class TaskReported:
     """The heartbeat of a task."""
 
     identity: bytes
-    status: control.TaskStatus
+    status: control_pb2.TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class TasksOrdered:
 class PressureHeard:
     """Another stream manager of the plan announces backpressure, or its end."""
 
-    message: control.Backpressure
+    message: control_pb2.Backpressure
 
 
 Event = Signal | TaskRegistered | TaskReported | TaskRemoved | PlanReceived | TasksOrdered | PressureHeard
@@ -140,7 +139,7 @@ class Reply:
     """Answer a registration: with a body, with nothing, or with why not."""
 
     request: int
-    body: control.RegisterInstanceReply | None = None
+    body: control_pb2.RegisterInstanceReply | None = None
     error: HeronError | None = None
 
 
@@ -170,7 +169,7 @@ class DropPeer:
 class Announce:
     """Send to all peers."""
 
-    message: control.Backpressure
+    message: control_pb2.Backpressure
 
 
 @dataclass(frozen=True, slots=True)

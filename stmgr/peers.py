@@ -15,8 +15,7 @@ from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import connect
 from heronpy.net.zsock import LoopSocket, configure
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 from .switch import Switch
 
@@ -122,7 +121,7 @@ class PeerConnection:
     def transmit(self, header: bytes, data: bytes) -> bool:
         return not self._reconnecting and self._data.send([header, data])
 
-    def announce(self, message: control.Backpressure) -> None:
+    def announce(self, message: control_pb2.Backpressure) -> None:
         """Send backpressure, which is said again while it lasts."""
         if self._control is not None:
             self._control.send(message)
@@ -139,5 +138,5 @@ class PeerConnection:
             self._control.close()
 
 
-def _nothing(envelope: control.Envelope) -> None:
+def _nothing(envelope: control_pb2.Envelope) -> None:
     """Peers send nothing on the control connection that we opened."""

@@ -7,7 +7,7 @@ import resource
 import time
 from contextlib import suppress
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 from .control import Control
 from .sessions import Session
@@ -23,14 +23,14 @@ COUNTED = (
     "__stmgr_lost_links",
     "__stmgr_damaged_links",
 )
-COUNTER, GAUGE = control.Sample.COUNTER, control.Sample.GAUGE
+COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
 
 
-def heartbeat(machine: Control, switch: Switch, now: float) -> control.StmgrHeartbeat:
+def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.StmgrHeartbeat:
     """How the tasks and queues of a container are; the last statuses of replaced processes are told once."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
-    return control.StmgrHeartbeat(
+    return control_pb2.StmgrHeartbeat(
         stmgr_id=machine.name,
         epoch=machine.epoch,
         plan_version=machine.plan.version if machine.plan else 0,
@@ -47,13 +47,13 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control.StmgrHear
     )
 
 
-def _status_of(session: Session, switch: Switch) -> control.TaskStatus:
+def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
     """What a task said last; what waits here for it is part of its queue."""
     task = switch.tasks.get(session.status.task_id)
     waiting = task.link.queued_bytes if task is not None else 0
     if waiting <= session.status.in_queue_bytes:
         return session.status
-    status = control.TaskStatus()
+    status = control_pb2.TaskStatus()
     status.CopyFrom(session.status)
     status.in_queue_bytes = waiting
     return status
@@ -61,15 +61,15 @@ def _status_of(session: Session, switch: Switch) -> control.TaskStatus:
 
 def metrics(
     machine: Control, switch: Switch, container: int, refused: dict[str, int], now: float
-) -> control.MetricsReport:
+) -> control_pb2.MetricsReport:
     """All samples of one stream manager. `refused` has counters of its sockets, by name."""
     instances = machine.instances
-    message = control.MetricsReport(process=machine.name, container=container, epoch=machine.epoch, pid=os.getpid())
+    message = control_pb2.MetricsReport(process=machine.name, container=container, epoch=machine.epoch, pid=os.getpid())
 
     def name_of(task: int) -> str:
         return instances[task].instance_id if task in instances else f"task {task}"
 
-    def add(sample: str, value: float, label: str = "", kind: control.Sample.Type = COUNTER) -> None:
+    def add(sample: str, value: float, label: str = "", kind: control_pb2.Sample.Type = COUNTER) -> None:
         message.samples.add(name=sample, label=label, type=kind, value=value)
 
     counts = switch.counts

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from heronpy.common.errors import ReplacedError
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 #: Last words of replaced processes that are kept while no topology master listens.
 ENDED_MAX = 1000
@@ -19,7 +19,7 @@ class Session:
     """One task of this container as its process reports it."""
 
     identity: bytes
-    status: control.TaskStatus
+    status: control_pb2.TaskStatus
     heard_at: float
     lost: bool = False
     #: The last heartbeat showed progress.
@@ -36,10 +36,10 @@ class Sessions:
     by_task: dict[int, Session] = field(default_factory=dict)
     fenced: int = 0
     #: The last statuses of processes that were replaced since the last heartbeat: what they counted counts.
-    ended: list[control.TaskStatus] = field(default_factory=list)
+    ended: list[control_pb2.TaskStatus] = field(default_factory=list)
     _looked_at: float = float("inf")
 
-    def register(self, identity: bytes, message: control.RegisterInstance, now: float) -> Session:
+    def register(self, identity: bytes, message: control_pb2.RegisterInstance, now: float) -> Session:
         """Take a registration; ReplacedError for an incarnation older than the one known."""
         known = self.by_task.get(message.task_id)
         if known is not None and message.epoch < known.status.epoch:
@@ -48,7 +48,7 @@ class Sessions:
         if known is not None and message.epoch > known.status.epoch:
             self.ended.append(known.status)
             del self.ended[:-ENDED_MAX]
-        status = control.TaskStatus(
+        status = control_pb2.TaskStatus(
             task_id=message.task_id,
             component=message.component,
             instance_id=message.instance_id,
@@ -58,12 +58,12 @@ class Sessions:
         session = self.by_task[message.task_id] = Session(identity, status, now)
         return session
 
-    def take_ended(self) -> list[control.TaskStatus]:
+    def take_ended(self) -> list[control_pb2.TaskStatus]:
         """The last words of replaced processes, once; they come before what their successors say."""
         ended, self.ended = self.ended, []
         return ended
 
-    def heard(self, identity: bytes, status: control.TaskStatus, now: float) -> tuple[bool, bool]:
+    def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:
         """Take a heartbeat; returns (known, something important changed)."""
         session = self.by_task.get(status.task_id)
         if session is None or session.identity != identity or session.status.epoch != status.epoch:
@@ -90,11 +90,11 @@ class Sessions:
                 session.heard_at = max(session.heard_at, now)
             if not session.lost and now - session.heard_at > self.lost_s:
                 session.lost = True
-                session.status.state = control.TASK_LOST
+                session.status.state = control_pb2.TASK_LOST
                 gone.append(task)
         return gone
 
 
-def _important(status: control.TaskStatus) -> tuple[int, ...]:
+def _important(status: control_pb2.TaskStatus) -> tuple[int, ...]:
     """What the topology master waits for."""
     return status.state, status.plan_version, status.attempt, status.committed, not status.waiting_for

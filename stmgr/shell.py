@@ -32,8 +32,7 @@ from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.jobs import Jobs
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state_of
 
 from . import events, reports
@@ -49,7 +48,7 @@ log = logging.getLogger("heron.stmgr")
 
 #: A timer of the event loop may fire this much early, and would fire again at once.
 TIMER_MIN_S = 0.001
-Registration = asyncio.Future[control.RegisterInstanceReply | None]
+Registration = asyncio.Future[control_pb2.RegisterInstanceReply | None]
 
 
 class Stmgr:
@@ -223,7 +222,7 @@ class Stmgr:
 
     # ---- tasks and peers ----------------------------------------------------------------------
 
-    def _on_control(self, identity: bytes, envelope: control.Envelope) -> Any:
+    def _on_control(self, identity: bytes, envelope: control_pb2.Envelope) -> Any:
         field, body = body_of(envelope)
         if field == "instance_status":
             self.feed(events.TaskReported(identity, body.status))
@@ -238,12 +237,12 @@ class Stmgr:
         else:
             raise InvalidRpcError(f"{self.machine.name} does not take {field}")
 
-    def _on_register(self, identity: bytes, message: control.RegisterInstance) -> Any:
+    def _on_register(self, identity: bytes, message: control_pb2.RegisterInstance) -> Any:
         if self.admission.by_plan(message, self.machine.plan):
             return self._admit(identity, message)
         return self._admit_if_packed(identity, message, self.admission.by_packing(message, self._state))
 
-    def _admit(self, identity: bytes, message: control.RegisterInstance) -> Any:
+    def _admit(self, identity: bytes, message: control_pb2.RegisterInstance) -> Any:
         request = next(self._requests)
         reply: Registration = asyncio.get_running_loop().create_future()
         self._replies[request] = reply
@@ -251,14 +250,14 @@ class Stmgr:
         return reply.result() if reply.done() else reply
 
     async def _admit_if_packed(
-        self, identity: bytes, message: control.RegisterInstance, packed: Awaitable[bool]
+        self, identity: bytes, message: control_pb2.RegisterInstance, packed: Awaitable[bool]
     ) -> Any:
         reply = self._admit(identity, message) if await packed else None
         return await reply if asyncio.isfuture(reply) else reply
 
     # ---- the topology master ------------------------------------------------------------------
 
-    def _registration(self) -> control.RegisterStmgr:
+    def _registration(self) -> control_pb2.RegisterStmgr:
         record = plan_pb2.StmgrRecord(
             id=self.machine.name,
             container=self.container,
@@ -269,9 +268,9 @@ class Stmgr:
             host=settings_for(self.launch, SecuritySettings).bind_host,
         )
         statuses = [session.status for session in self.machine.sessions.by_task.values()]
-        return control.RegisterStmgr(stmgr=record, tasks=statuses)
+        return control_pb2.RegisterStmgr(stmgr=record, tasks=statuses)
 
-    def _on_registered(self, reply: control.RegisterStmgrReply | None) -> None:
+    def _on_registered(self, reply: control_pb2.RegisterStmgrReply | None) -> None:
         if reply is not None and reply.HasField("plan"):
             self.feed(events.PlanReceived(reply.plan))
         self.feed(Signal.REGISTERED)
@@ -283,7 +282,7 @@ class Stmgr:
             log.error("%s", error)
             self.stop(int(exit_codes.FENCED))
 
-    def _on_tmaster(self, envelope: control.Envelope) -> None:
+    def _on_tmaster(self, envelope: control_pb2.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "new_plan":
             self.feed(events.PlanReceived(body.plan))

@@ -15,8 +15,9 @@ class Stream:
 
     DEFAULT_STREAM_ID = "default"
 
-    def __init__(self, fields: Sequence[str] | None = None, name: str = DEFAULT_STREAM_ID,
-                 direct: bool = False) -> None:
+    def __init__(
+        self, fields: Sequence[str] | None = None, name: str = DEFAULT_STREAM_ID, direct: bool = False
+    ) -> None:
         if fields is None:
             fields = []
         if not isinstance(fields, (list, tuple)):
@@ -86,13 +87,14 @@ class Grouping:
     def is_grouping_sane(cls, gtype: Any) -> bool:
         """Whether `gtype` is something that can be given as a grouping."""
         if isinstance(gtype, FieldGrouping):
-            return (gtype.gtype == topology_pb2.Grouping.Value("FIELDS")
-                    and gtype.fields is not None)
+            return gtype.gtype == topology_pb2.Grouping.Value("FIELDS") and gtype.fields is not None
         if isinstance(gtype, CustomGrouping):
-            return (gtype.gtype == topology_pb2.Grouping.Value("CUSTOM")
-                    and gtype.python_serialized is not None)
-        return (isinstance(gtype, int) and not isinstance(gtype, bool)
-                and gtype in (cls.SHUFFLE, cls.ALL, cls.LOWEST, cls.NONE, cls.DIRECT))
+            return gtype.gtype == topology_pb2.Grouping.Value("CUSTOM") and gtype.python_serialized is not None
+        return (
+            isinstance(gtype, int)
+            and not isinstance(gtype, bool)
+            and gtype in (cls.SHUFFLE, cls.ALL, cls.LOWEST, cls.NONE, cls.DIRECT)
+        )
 
     @classmethod
     def fields(cls, *fields: str | Sequence[str]) -> FieldGrouping:
@@ -110,16 +112,18 @@ class Grouping:
     def custom(cls, customgrouper: ICustomGrouping | str) -> CustomGrouping:
         """An `ICustomGrouping` instance, or the path of such a class, chooses the tasks."""
         if not isinstance(customgrouper, (ICustomGrouping, str)):
-            raise TypeError("Argument to custom() must be an ICustomGrouping instance or a class "
-                            f"path, given: {customgrouper!r}")
+            raise TypeError(
+                f"Argument to custom() must be an ICustomGrouping instance or a class path, given: {customgrouper!r}"
+            )
         return cls.custom_serialized(default_serializer.serialize(customgrouper), is_java=False)
 
     @classmethod
     def custom_serialized(cls, serialized: bytes, is_java: bool = True) -> CustomGrouping:
         """As `custom`, for what is serialized already by `default_serializer`."""
         if not isinstance(serialized, bytes):
-            raise TypeError("Argument to custom_serialized() must be a serialized Python grouping "
-                            f"as bytes, given: {serialized!r}")
+            raise TypeError(
+                f"Argument to custom_serialized() must be a serialized Python grouping as bytes, given: {serialized!r}"
+            )
         if is_java:
             raise NotImplementedError(
                 "Custom groupings written in Java cannot run here; "

@@ -69,34 +69,42 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
             _check_input(spec, source, grouping, by_name)
 
 
-def _check_input(spec: HeronComponentSpec, source: GlobalStreamId, grouping: Any,
-                 by_name: dict[str, HeronComponentSpec]) -> None:
+def _check_input(
+    spec: HeronComponentSpec, source: GlobalStreamId, grouping: Any, by_name: dict[str, HeronComponentSpec]
+) -> None:
     producer = by_name.get(source.component_id)
     if producer is None:
-        raise ValueError(f"Bolt {spec.name} takes input from {source.component_id!r}, which is not "
-                         f"a component of this topology; it has {', '.join(sorted(by_name))}.")
+        raise ValueError(
+            f"Bolt {spec.name} takes input from {source.component_id!r}, which is not "
+            f"a component of this topology; it has {', '.join(sorted(by_name))}."
+        )
     streams = producer.output_streams()
     stream = streams.get(source.stream_id)
     if stream is None:
-        raise ValueError(f"Bolt {spec.name} takes input from stream {source.stream_id!r} of "
-                         f"{producer.name}, which declares {', '.join(sorted(streams)) or 'none'}; "
-                         "add the stream to its outputs.")
+        raise ValueError(
+            f"Bolt {spec.name} takes input from stream {source.stream_id!r} of "
+            f"{producer.name}, which declares {', '.join(sorted(streams)) or 'none'}; "
+            "add the stream to its outputs."
+        )
     if isinstance(grouping, FieldGrouping):
         for field in grouping.fields:
             if field not in stream.fields:
-                raise ValueError(f"Bolt {spec.name} groups {source} by field {field!r}, but the "
-                                 f"fields of that stream are {', '.join(stream.fields) or 'none'}.")
+                raise ValueError(
+                    f"Bolt {spec.name} groups {source} by field {field!r}, but the "
+                    f"fields of that stream are {', '.join(stream.fields) or 'none'}."
+                )
     if (grouping == Grouping.DIRECT) != stream.direct:
         _refuse_direct(spec, source, stream)
 
 
 def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Stream) -> NoReturn:
     if stream.direct:
-        raise ValueError(f"Bolt {spec.name} must take the direct stream {source} with "
-                         "Grouping.DIRECT.")
-    raise ValueError(f"Bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
-                     f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
-                     "direct=True).")
+        raise ValueError(f"Bolt {spec.name} must take the direct stream {source} with Grouping.DIRECT.")
+    raise ValueError(
+        f"Bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
+        f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
+        "direct=True)."
+    )
 
 
 _submissions_ignored = False
@@ -125,9 +133,11 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
     """Writes `<directory>/<name>.defn` and returns its path."""
     for component in components_of(topology):
         if "<locals>" in component.comp.class_name:
-            raise ValueError(f"Class {component.comp.class_name} of component "
-                             f"{component.comp.name} is defined inside a function, where no task "
-                             "can find it; move it to the top level of its module.")
+            raise ValueError(
+                f"Class {component.comp.class_name} of component "
+                f"{component.comp.name} is defined inside a function, where no task "
+                "can find it; move it to the top level of its module."
+            )
     path = os.path.join(directory, f"{topology.name}.defn")
     with open(path, "wb") as file:
         file.write(topology.SerializeToString())
@@ -137,8 +147,9 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
 def _definition_directory(options: dict[str, str], name: str) -> str:
     directory = options.get(_TMP_DIRECTORY)
     if directory is None:
-        raise RuntimeError(f"Topology {name} can only be submitted by the heron command: run "
-                           f"`heron submit local <file>.py - {name}`.")
+        raise RuntimeError(
+            f"Topology {name} can only be submitted by the heron command: run `heron submit local <file>.py - {name}`."
+        )
     return directory
 
 
@@ -152,8 +163,7 @@ class TopologyType(type):
     _own_config: dict[str, Any]
     _built: topology_pb2.Topology | None
 
-    def __new__(mcs, classname: str, bases: tuple[type, ...], class_dict: dict[str, Any]
-                ) -> TopologyType:
+    def __new__(mcs, classname: str, bases: tuple[type, ...], class_dict: dict[str, Any]) -> TopologyType:
         specs: dict[str, HeronComponentSpec] = {}
         config: dict[str, Any] = {}
         for base in reversed(bases):
@@ -178,8 +188,10 @@ class TopologyType(type):
             if not isinstance(spec, HeronComponentSpec):
                 continue
             if attribute == "config":
-                raise TypeError("The attribute 'config' of a topology is its configuration and "
-                                "must be a dict, not a component; rename the component.")
+                raise TypeError(
+                    "The attribute 'config' of a topology is its configuration and "
+                    "must be a dict, not a component; rename the component."
+                )
             if spec.name is None:
                 spec.name = attribute
             if spec.name in specs:
@@ -235,20 +247,25 @@ class TopologyType(type):
         check_name("Topology name", name)
         initial_state = options.get(_INITIAL_STATE, "RUNNING")
         if initial_state not in topology_pb2.TopologyState.keys():
-            raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; "
-                             "use RUNNING or PAUSED.")
+            raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; use RUNNING or PAUSED.")
         topology = topology_pb2.Topology()
         topology.id = name + str(uuid.uuid4())
         topology.name = name
         topology.state = topology_pb2.PAUSED if initial_state == "PAUSED" else topology_pb2.RUNNING
         topology.topology_config.CopyFrom(mcs.get_topology_config_protobuf(class_dict))
         mcs.add_bolts_and_spouts(topology, class_dict)
-        class_dict.update(topology_name=name, topology_id=topology.id, protobuf_topology=topology,
-                          topologydefn_tmpdir=options.get(_TMP_DIRECTORY), heron_runtime_options=options)
+        class_dict.update(
+            topology_name=name,
+            topology_id=topology.id,
+            protobuf_topology=topology,
+            topologydefn_tmpdir=options.get(_TMP_DIRECTORY),
+            heron_runtime_options=options,
+        )
 
     @classmethod
-    def message_of(mcs, classname: str, specs: list[HeronComponentSpec], config: dict[str, Any]
-                   ) -> topology_pb2.Topology:
+    def message_of(
+        mcs, classname: str, specs: list[HeronComponentSpec], config: dict[str, Any]
+    ) -> topology_pb2.Topology:
         """The message of a topology of these components and this full configuration, with a fresh id."""
         validate_components(specs)
         spouts: dict[str, Any] = {}
@@ -267,8 +284,9 @@ class TopologyType(type):
     def get_heron_options_from_env() -> dict[str, str]:
         """The options that the heron command passed; RuntimeError when it did not start us."""
         if os.environ.get(_OPTIONS_VARIABLE) is None:
-            raise RuntimeError(f"{_OPTIONS_VARIABLE} environment variable not found; "
-                               "run `heron submit local <file>.py`.")
+            raise RuntimeError(
+                f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`."
+            )
         return heron_options()
 
     @property
@@ -328,10 +346,10 @@ def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
 class Topology(metaclass=TopologyType):
     """Extend this; class attributes made by `spec()` become the components.
 
-        class WordCount(Topology):
-            config = {"topology.stmgrs": 2}
-            words = WordSpout.spec(par=1)
-            counts = CountBolt.spec(par=2, inputs={words: Grouping.fields("word")})
+    class WordCount(Topology):
+        config = {"topology.stmgrs": 2}
+        words = WordSpout.spec(par=1)
+        counts = CountBolt.spec(par=2, inputs={words: Grouping.fields("word")})
     """
 
     @classmethod
@@ -347,10 +365,10 @@ class Topology(metaclass=TopologyType):
 class TopologyBuilder:
     """Builds a topology step by step.
 
-        builder = TopologyBuilder("word-count")
-        words = builder.add_spout("words", WordSpout, 1)
-        builder.add_bolt("counts", CountBolt, 2, inputs={words: Grouping.fields("word")})
-        builder.build_and_submit()
+    builder = TopologyBuilder("word-count")
+    words = builder.add_spout("words", WordSpout, 1)
+    builder.add_bolt("counts", CountBolt, 2, inputs={words: Grouping.fields("word")})
+    builder.build_and_submit()
     """
 
     def __init__(self, name: str) -> None:
@@ -365,31 +383,36 @@ class TopologyBuilder:
         """Adds components."""
         for spec in specs:
             if not isinstance(spec, HeronComponentSpec):
-                raise TypeError("Argument to add_spec needs to be HeronComponentSpec, given: "
-                                f"{spec!r}")
+                raise TypeError(f"Argument to add_spec needs to be HeronComponentSpec, given: {spec!r}")
             if spec.name is None:
-                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() "
-                                 "a name.")
+                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() a name.")
             if spec.name == "config":
                 raise ValueError("'config' is a reserved name; rename the component.")
             if spec.name in self._specs:
                 raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
             self._specs[spec.name] = spec
 
-    def add_spout(self, name: str, spout_cls: Any, par: int, config: dict[str, Any] | None = None,
-                  optional_outputs: Any = None) -> HeronComponentSpec:
+    def add_spout(
+        self, name: str, spout_cls: Any, par: int, config: dict[str, Any] | None = None, optional_outputs: Any = None
+    ) -> HeronComponentSpec:
         """Adds a spout and returns its spec, to be used in the inputs of bolts."""
-        spec: HeronComponentSpec = spout_cls.spec(name=name, par=par, config=config,
-                                                  optional_outputs=optional_outputs)
+        spec: HeronComponentSpec = spout_cls.spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
         self.add_spec(spec)
         return spec
 
-    def add_bolt(self, name: str, bolt_cls: Any, par: int, inputs: Any,
-                 config: dict[str, Any] | None = None, optional_outputs: Any = None
-                 ) -> HeronComponentSpec:
+    def add_bolt(
+        self,
+        name: str,
+        bolt_cls: Any,
+        par: int,
+        inputs: Any,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Any = None,
+    ) -> HeronComponentSpec:
         """Adds a bolt and returns its spec, to be used in the inputs of other bolts."""
-        spec: HeronComponentSpec = bolt_cls.spec(name=name, par=par, inputs=inputs, config=config,
-                                                 optional_outputs=optional_outputs)
+        spec: HeronComponentSpec = bolt_cls.spec(
+            name=name, par=par, inputs=inputs, config=config, optional_outputs=optional_outputs
+        )
         self.add_spec(spec)
         return spec
 
@@ -410,8 +433,7 @@ class TopologyBuilder:
         """The message of the topology, with a fresh id."""
         attributes = self._construct_topo_class_dict()
         specs = list(TopologyType.class_dict_to_specs(attributes).values())
-        return TopologyType.message_of(self.topology_name, specs,
-                                       TopologyType.class_dict_to_topo_config(attributes))
+        return TopologyType.message_of(self.topology_name, specs, TopologyType.class_dict_to_topo_config(attributes))
 
     def build_and_submit(self) -> None:
         """Builds the topology and writes its definition file for the heron command."""

@@ -240,28 +240,33 @@ class TopologyContext:
 
     def invoke_hook_spout_ack(self, message_id: Any, complete_latency_ns: float) -> None:
         """After a tuple of this spout was acked."""
-        self._invoke(lambda hook: hook.spout_ack, SpoutAckInfo(
-            message_id, self._task_id, complete_latency_ns * _MS_PER_NS))
+        self._invoke(
+            lambda hook: hook.spout_ack, SpoutAckInfo(message_id, self._task_id, complete_latency_ns * _MS_PER_NS)
+        )
 
     def invoke_hook_spout_fail(self, message_id: Any, fail_latency_ns: float) -> None:
         """After a tuple of this spout failed."""
-        self._invoke(lambda hook: hook.spout_fail, SpoutFailInfo(
-            message_id, self._task_id, fail_latency_ns * _MS_PER_NS))
+        self._invoke(
+            lambda hook: hook.spout_fail, SpoutFailInfo(message_id, self._task_id, fail_latency_ns * _MS_PER_NS)
+        )
 
     def invoke_hook_bolt_execute(self, heron_tuple: Any, execute_latency_ns: float) -> None:
         """After this bolt processed a tuple."""
-        self._invoke(lambda hook: hook.bolt_execute, BoltExecuteInfo(
-            heron_tuple, self._task_id, execute_latency_ns * _MS_PER_NS))
+        self._invoke(
+            lambda hook: hook.bolt_execute, BoltExecuteInfo(heron_tuple, self._task_id, execute_latency_ns * _MS_PER_NS)
+        )
 
     def invoke_hook_bolt_ack(self, heron_tuple: Any, process_latency_ns: float) -> None:
         """After this bolt acked a tuple."""
-        self._invoke(lambda hook: hook.bolt_ack, BoltAckInfo(
-            heron_tuple, self._task_id, process_latency_ns * _MS_PER_NS))
+        self._invoke(
+            lambda hook: hook.bolt_ack, BoltAckInfo(heron_tuple, self._task_id, process_latency_ns * _MS_PER_NS)
+        )
 
     def invoke_hook_bolt_fail(self, heron_tuple: Any, fail_latency_ns: float) -> None:
         """After this bolt failed a tuple."""
-        self._invoke(lambda hook: hook.bolt_fail, BoltFailInfo(
-            heron_tuple, self._task_id, fail_latency_ns * _MS_PER_NS))
+        self._invoke(
+            lambda hook: hook.bolt_fail, BoltFailInfo(heron_tuple, self._task_id, fail_latency_ns * _MS_PER_NS)
+        )
 
     def _invoke(self, method_of: Callable[[ITaskHook], Callable[[Any], None]], info: Any) -> None:
         for hook in self._hooks:

@@ -93,15 +93,16 @@ def load_class(class_path: str, launch: Any = None) -> type[Any]:
     if local is not None:
         return local
     if "<locals>" in class_path:
-        raise UserCodeError(f"Class {class_path} is defined inside a function, where no task can "
-                            "find it; move it to the top level of its module.")
+        raise UserCodeError(
+            f"Class {class_path} is defined inside a function, where no task can "
+            "find it; move it to the top level of its module."
+        )
     module_name, _, name = class_path.rpartition(".")
     if not module_name or not name:
         raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class.")
     value = _resolve(class_path)
     if not isinstance(value, type):
-        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; "
-                            "name a class.")
+        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; name a class.")
     return value
 
 
@@ -133,8 +134,9 @@ def load_custom_grouping(serialized: bytes, launch: Any = None) -> ICustomGroupi
         cls = load_class(value)
         value = _guarded(cls, f"Custom grouping {value}")
     if not isinstance(value, ICustomGrouping):
-        raise UserCodeError(f"Custom grouping {value!r} is not an ICustomGrouping; extend "
-                            "heronpy.api.custom_grouping.ICustomGrouping.")
+        raise UserCodeError(
+            f"Custom grouping {value!r} is not an ICustomGrouping; extend heronpy.api.custom_grouping.ICustomGrouping."
+        )
     return value
 
 
@@ -144,8 +146,7 @@ def find_topologies(module: ModuleType) -> list[type[Topology]]:
     for value in vars(module).values():
         if isinstance(value, TopologyType) and value is not Topology and value not in found:
             found.append(value)
-    own = [cls for cls in found
-           if cls.__module__ in (module.__name__, MAIN_ALIAS, "__main__")]
+    own = [cls for cls in found if cls.__module__ in (module.__name__, MAIN_ALIAS, "__main__")]
     return own or found  # type: ignore[return-value]
 
 
@@ -184,8 +185,7 @@ def _import(module_name: str) -> ModuleType:
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name + ".").startswith(error.name + "."):
-            failure = UserPackageError(f"Module {error.name!r} is not part of the package; add it "
-                                       "and submit again.")
+            failure = UserPackageError(f"Module {error.name!r} is not part of the package; add it and submit again.")
             failure.user_traceback = user_traceback(error)
             raise failure from error
         _raise_user_error(f"Module {module_name}", error)
@@ -200,8 +200,9 @@ def _attribute(module: ModuleType, path: str, class_path: str) -> Any:
             value = getattr(value, name)
         except AttributeError:
             where = getattr(module, "__file__", None) or module.__name__
-            raise UserCodeError(f"{class_path} does not exist: {where} defines no {name!r}; "
-                                "check the spelling and the package.") from None
+            raise UserCodeError(
+                f"{class_path} does not exist: {where} defines no {name!r}; check the spelling and the package."
+            ) from None
     return value
 
 
@@ -209,8 +210,9 @@ def _execute(file: str) -> ModuleType:
     try:
         source = Path(file).read_bytes()
     except OSError as error:
-        raise UserPackageError(f"Main file {file} cannot be read ({error.strerror}); "
-                               "submit the topology again.") from error
+        raise UserPackageError(
+            f"Main file {file} cannot be read ({error.strerror}); submit the topology again."
+        ) from error
     module = ModuleType(MAIN_ALIAS)
     module.__file__ = file
     aliases = (MAIN_ALIAS, "__main__")
@@ -222,8 +224,9 @@ def _execute(file: str) -> ModuleType:
         sys.path.insert(0, directory)
     try:
         with submissions_ignored():
-            _guarded(lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__),
-                 f"Main file {file}")
+            _guarded(
+                lambda: exec(compile(source, file, "exec", dont_inherit=True), module.__dict__), f"Main file {file}"
+            )
     except HeronError:
         for alias, previous in before.items():
             if previous is None:
@@ -250,8 +253,10 @@ def _guarded(action: Callable[[], _T], what: str) -> _T:
 
 def _raise_user_error(what: str, error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit):
-        reason = f"ended the process with sys.exit({error.code!r}); put what a task must not run " \
-                 "below `if __name__ == '__main__':`"
+        reason = (
+            f"ended the process with sys.exit({error.code!r}); put what a task must not run "
+            "below `if __name__ == '__main__':`"
+        )
     else:
         text = " ".join(str(error).split())
         reason = f"raised {type(error).__name__}" + (f": {text}" if text else "")
@@ -277,8 +282,7 @@ def user_traceback(error: BaseException) -> str:
 
 def is_runtime_frame(file: str) -> bool:
     """Whether a file of a traceback belongs to heronpy or to Python's import system."""
-    return file.startswith(("<frozen importlib", *_RUNTIME)) \
-        or file.endswith(os.path.join("importlib", "__init__.py"))
+    return file.startswith(("<frozen importlib", *_RUNTIME)) or file.endswith(os.path.join("importlib", "__init__.py"))
 
 
 def _of_files(error: BaseException) -> TracebackType | None:

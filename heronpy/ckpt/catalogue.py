@@ -16,8 +16,7 @@ from heronpy.ckpt import compatibility
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.packing_plan import tasks_by_component
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
 from heronpy.storage.stores import store_roots
 
@@ -33,7 +32,7 @@ class Found:
     folder: Path
     """Id of the topology instance that wrote it."""
     checkpoint: int
-    metadata: ckpt.Metadata | None
+    metadata: checkpoint_pb2.Metadata | None
     damage: list[str] = field(default_factory=list)
     """The damage, one sentence per file."""
 
@@ -45,7 +44,7 @@ class Found:
     def kind(self) -> str:
         if self.metadata is None:
             return "unknown"
-        return "savepoint" if self.metadata.kind == ckpt.SAVEPOINT else "checkpoint"
+        return "savepoint" if self.metadata.kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
 
     @property
     def total_bytes(self) -> int:
@@ -148,7 +147,7 @@ def missing_files(found: Found) -> list[str]:
     return wrong
 
 
-def misfits(location: str, packing: plan.PackingPlan, key_groups: int) -> list[str]:
+def misfits(location: str, packing: plan_pb2.PackingPlan, key_groups: int) -> list[str]:
     """Why a checkpoint cannot be restored into a topology with this packing: it is damaged, or does not fit."""
     wrong = []
     parallelism = {component: len(tasks) for component, tasks in tasks_by_component(packing).items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class ComponentState:
         return not (self.plain or self.keyed or self.channel_tuples)
 
 
-def component_states(metadata: ckpt.Metadata) -> dict[str, ComponentState]:
+def component_states(metadata: checkpoint_pb2.Metadata) -> dict[str, ComponentState]:
     """The components of a checkpoint, in the order of their first task."""
     found: dict[str, ComponentState] = {}
     for task in metadata.tasks:
@@ -49,7 +49,7 @@ def component_states(metadata: ckpt.Metadata) -> dict[str, ComponentState]:
 
 
 def problems(
-    metadata: ckpt.Metadata,
+    metadata: checkpoint_pb2.Metadata,
     parallelism: Mapping[str, int],
     key_groups: int,
     allow_dropped: bool = False,
@@ -92,7 +92,7 @@ def problems(
     return found
 
 
-def starting_empty(metadata: ckpt.Metadata, parallelism: Mapping[str, int]) -> list[str]:
+def starting_empty(metadata: checkpoint_pb2.Metadata, parallelism: Mapping[str, int]) -> list[str]:
     """Components of the topology that are not in the checkpoint."""
     known = set(metadata.parallelism) | {task.component for task in metadata.tasks}
     return [component for component in parallelism if component not in known]

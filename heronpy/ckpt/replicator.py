@@ -30,7 +30,7 @@ from heronpy.net.rpc import seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import open_state_of, paths
 from heronpy.statemgr.base import StateManager
@@ -58,7 +58,7 @@ class ReplicaReports:
         """All figures."""
         counts = replicator.counts
         samples = [
-            control.Sample(name=f"__replica/__{name}", type=control.Sample.COUNTER, value=value)
+            control_pb2.Sample(name=f"__replica/__{name}", type=control_pb2.Sample.COUNTER, value=value)
             for name, value in (
                 ("checkpoints_copied", counts.copied),
                 ("checkpoints_failed", counts.failed),
@@ -69,9 +69,9 @@ class ReplicaReports:
             )
         ]
         samples.append(
-            control.Sample(name="__replica/__newest", type=control.Sample.GAUGE, value=replicator.newest)
+            control_pb2.Sample(name="__replica/__newest", type=control_pb2.Sample.GAUGE, value=replicator.newest)
         )
-        report = control.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples)
+        report = control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples)
         try:
             self._sock.send(seal(wrap(report)), zmq.DONTWAIT)
         except zmq.Again:

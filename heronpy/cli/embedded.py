@@ -19,8 +19,7 @@ from heronpy.common.errors import DeadlineError, HeronError, TopologyError
 if TYPE_CHECKING:
     from heronpy.cli.cluster.session import Session
     from heronpy.cli.submit.model import Started
-    from heronpy.proto import control_pb2 as control
-    from heronpy.proto import topology_pb2 as api
+    from heronpy.proto import control_pb2, topology_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -162,16 +161,16 @@ def _session(cluster: str, settings: Mapping[str, Any] | None, config_path: str 
     return Session(Target.parse(cluster), Common(config_path, properties))
 
 
-def _status_of(session: Session, name: str, known: control.StatusReply | None = None) -> dict[str, Any]:
+def _status_of(session: Session, name: str, known: control_pb2.StatusReply | None = None) -> dict[str, Any]:
     from heronpy.cli.look.status import status_json
 
     return status_json(session, session.find(name), known or session.status(name))
 
 
-def _message_of(topology: Any) -> api.Topology:
+def _message_of(topology: Any) -> topology_pb2.Topology:
     """A message of its own for this submit; HeronError for what is wrong with the topology."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
-    from heronpy.proto import topology_pb2 as api
+    from heronpy.proto import topology_pb2
 
     try:
         if isinstance(topology, TopologyBuilder):
@@ -180,8 +179,8 @@ def _message_of(topology: Any) -> api.Topology:
             return topology.to_proto()
     except (ValueError, TypeError) as error:
         raise TopologyError(str(error)) from error
-    if isinstance(topology, api.Topology):
-        message = api.Topology()
+    if isinstance(topology, topology_pb2.Topology):
+        message = topology_pb2.Topology()
         message.CopyFrom(topology)
         return message
     raise TopologyError(f"{topology!r} is no topology; give a TopologyBuilder or a Topology subclass")

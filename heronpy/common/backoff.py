@@ -7,9 +7,7 @@ from `initial_s` by `multiplier` up to `max_s` and never beyond, also after any 
 from __future__ import annotations
 
 
-def backoff_s(
-    attempt: int, *, initial_s: float, max_s: float, multiplier: float = 2.0, jitter: float = 0.0
-) -> float:
+def backoff_s(attempt: int, *, initial_s: float, max_s: float, multiplier: float = 2.0, jitter: float = 0.0) -> float:
     """The delay before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
     if attempt < 0:
         raise ValueError(f"The attempt number is {attempt}; it must be zero or more.")
@@ -35,10 +33,7 @@ class Backoff:
 
     def __init__(self, initial_s: float, max_s: float, multiplier: float = 2.0) -> None:
         if initial_s < 0 or max_s < initial_s:
-            raise ValueError(
-                f"A backoff from {initial_s} s to {max_s} s is impossible; "
-                "give 0 <= initial_s <= max_s."
-            )
+            raise ValueError(f"A backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s.")
         if multiplier < 1.0:
             raise ValueError(f"The multiplier is {multiplier}; it must be 1 or more.")
         self.initial_s = initial_s

@@ -57,8 +57,7 @@ def stable_hash(value: object) -> int:
         return (_rules.get(kind) or _rule_for(kind))(value)
     except RecursionError:
         raise ValueError(
-            f"A key of type {kind.__name__} is nested too deeply to be hashed; "
-            "group by a flat value."
+            f"A key of type {kind.__name__} is nested too deeply to be hashed; group by a flat value."
         ) from None
 
 

@@ -195,9 +195,7 @@ def read_logs(
 def _level_number(level: str) -> int:
     name = LEVEL_NAMES.get(level.upper(), level.upper())
     if name not in _LEVEL_NUMBERS:
-        raise ConfigError(
-            f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
-        )
+        raise ConfigError(f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL.")
     return _LEVEL_NUMBERS[name]
 
 
@@ -250,9 +248,7 @@ def _files(path: Path) -> list[tuple[tuple[int, int], int, Path]]:
     return found
 
 
-def _lines(
-    path: Path, follow: bool, stop: Callable[[], bool], poll_s: float
-) -> Iterator[str | None]:
+def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[str | None]:
     """Lines across files; None after the last line that is there at the moment."""
     rest = b""
     for chunk in _chunks(path, follow, stop, poll_s):
@@ -290,9 +286,7 @@ def _open_next(path: Path, descriptor: int) -> int:
     return -1
 
 
-def _chunks(
-    path: Path, follow: bool, stop: Callable[[], bool], poll_s: float
-) -> Iterator[bytes | None]:
+def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
     """Bytes across files, in order; None when all that is there has been read."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None

@@ -26,9 +26,7 @@ MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
 LEVEL_NAMES: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 # C0 without tab and newline, DEL, C1, line separators, and the marks that reorder or hide text.
-_UNSAFE: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
-)
+_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 _HEAD: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})\+0000 "
     r"(\S{1,5}) {1,5}(\S+) \[([^\]]*)\] ?(.*)",

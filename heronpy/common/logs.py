@@ -49,9 +49,7 @@ class LogFormatter(logging.Formatter):
         try:
             message = record.getMessage()
         except Exception as error:
-            message = (
-                f"{record.msg!r} with arguments {record.args!r} cannot be formatted: {error!r}"
-            )
+            message = f"{record.msg!r} with arguments {record.args!r} cannot be formatted: {error!r}"
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         for extra in (record.exc_text, record.stack_info):
@@ -87,9 +85,7 @@ def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
     It replaces what was set up before, so a forked child can call it again under its own name.
     """
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-        raise ConfigError(
-            f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
-        )
+        raise ConfigError(f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL.")
     handler = _DescriptorHandler(descriptor)
     handler.setFormatter(LogFormatter(process))
     root = logging.getLogger()

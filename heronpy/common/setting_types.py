@@ -35,9 +35,7 @@ class StmgrSettings:
     backpressure_high_bytes: int = _setting(
         MB, "A queue above this many bytes announces backpressure, naming the slow task.", low=1
     )
-    backpressure_low_bytes: int = _setting(
-        512 * KB, "Backpressure ends when the queue has shrunk to this many bytes."
-    )
+    backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this many bytes.")
     backpressure_lease_s: float = _setting(
         3.0, "An announcement of backpressure that is not renewed for this long is void.", low=0.01
     )
@@ -55,15 +53,9 @@ class StmgrSettings:
     heartbeat_interval_s: float = _setting(
         1.0, "How often the stream manager reports to the topology master.", low=0.01
     )
-    instance_lost_s: float = _setting(
-        10.0, "An instance that has been silent this long counts as lost.", low=0.01
-    )
-    frames_per_turn: int = _setting(
-        64, "Frames taken from one socket before the next socket has its turn.", low=1
-    )
-    frame_max_bytes: int = _setting(
-        64 * MB, "A larger frame is refused; it must hold the largest tuple.", low=KB
-    )
+    instance_lost_s: float = _setting(10.0, "An instance that has been silent this long counts as lost.", low=0.01)
+    frames_per_turn: int = _setting(64, "Frames taken from one socket before the next socket has its turn.", low=1)
+    frame_max_bytes: int = _setting(64 * MB, "A larger frame is refused; it must hold the largest tuple.", low=KB)
     peer_reconnect_max_s: float = _setting(
         1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
     )
@@ -78,33 +70,19 @@ class StmgrSettings:
 class InstanceSettings:
     """The instance: one process per task. Components may override these in their own config."""
 
-    tuple_max_bytes: int = _setting(
-        32 * MB, "A larger tuple is an error at emit, raised to the user's code.", low=1
-    )
+    tuple_max_bytes: int = _setting(32 * MB, "A larger tuple is an error at emit, raised to the user's code.", low=1)
     batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     batch_age_ms: float = _setting(1.0, "A batch is sent at the latest when it is this old.")
-    in_queue_tuples_max: int = _setting(
-        65536, "Most tuples the incoming queue may be allowed to hold.", low=1
-    )
+    in_queue_tuples_max: int = _setting(65536, "Most tuples the incoming queue may be allowed to hold.", low=1)
     in_queue_bytes_max: int = _setting(
         512 * KB, "Most bytes the incoming queue may hold; one frame always fits.", low=1
     )
-    in_queue_expected_tuples: int = _setting(
-        8192, "Length of the incoming queue that its self-tuning aims at.", low=1
-    )
-    out_queue_tuples_max: int = _setting(
-        65536, "Most tuples the outgoing queue may be allowed to hold.", low=1
-    )
-    out_queue_bytes_max: int = _setting(
-        MB, "Most bytes the outgoing queue may hold; one frame always fits.", low=1
-    )
-    out_queue_expected_tuples: int = _setting(
-        8192, "Length of the outgoing queue that its self-tuning aims at.", low=1
-    )
-    queue_sample_ms: float = _setting(
-        100.0, "How often the self-tuning looks at the length of a queue.", low=1
-    )
+    in_queue_expected_tuples: int = _setting(8192, "Length of the incoming queue that its self-tuning aims at.", low=1)
+    out_queue_tuples_max: int = _setting(65536, "Most tuples the outgoing queue may be allowed to hold.", low=1)
+    out_queue_bytes_max: int = _setting(MB, "Most bytes the outgoing queue may hold; one frame always fits.", low=1)
+    out_queue_expected_tuples: int = _setting(8192, "Length of the outgoing queue that its self-tuning aims at.", low=1)
+    queue_sample_ms: float = _setting(100.0, "How often the self-tuning looks at the length of a queue.", low=1)
     queue_ema_weight: float = _setting(
         0.8, "Weight of the newest sample in the moving average of the length.", low=0.01, high=1
     )
@@ -112,9 +90,7 @@ class InstanceSettings:
         50.0, "First pause of a spout that had nothing to emit; later ones grow with the time it has been idle."
     )
     spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout that has nothing to emit.")
-    heartbeat_interval_s: float = _setting(
-        1.0, "How often the instance reports its progress.", low=0.01
-    )
+    heartbeat_interval_s: float = _setting(1.0, "How often the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
         60.0, "User code that does not return for this long is restarted; 0 switches this off."
     )
@@ -137,59 +113,41 @@ class InstanceSettings:
     dead_letters_max_bytes: int = _setting(
         16 * MB, "Size of the dead letters that are kept of one task; the oldest are dropped.", low=64 * KB
     )
-    async_concurrency: int = _setting(
-        64, "Tuples that an asynchronous bolt may have in progress at once.", low=1
-    )
+    async_concurrency: int = _setting(64, "Tuples that an asynchronous bolt may have in progress at once.", low=1)
     route_memo_keys: int = _setting(
         200_000, "Keys of which the fields grouping remembers the destination; 0 remembers none."
     )
-    allow_pickle: bool = _setting(
-        True, "Allow values that are not plain scalars; false makes emitting one an error."
-    )
+    allow_pickle: bool = _setting(True, "Allow values that are not plain scalars; false makes emitting one an error.")
     ack_timeout_buckets: int = _setting(
         10, "Message timeouts are detected to within the timeout divided by this.", low=1
     )
-    memory_limit_bytes: int = _setting(
-        0, "Address space that the process may use (RLIMIT_AS); 0 means no limit."
-    )
+    memory_limit_bytes: int = _setting(0, "Address space that the process may use (RLIMIT_AS); 0 means no limit.")
     memory_soft_limit_bytes: int = _setting(
         0, "A task whose resident memory exceeds this is restarted as out of memory; 0 means no limit."
     )
-    force_exit_s: float = _setting(
-        2.0, "Time that user code has to clean up before the process exits regardless."
-    )
+    force_exit_s: float = _setting(2.0, "Time that user code has to clean up before the process exits regardless.")
 
 
 @dataclass(frozen=True, slots=True)
 class TmasterSettings:
     """The topology master: one per topology."""
 
-    stmgr_lost_s: float = _setting(
-        10.0, "A stream manager that has been silent this long counts as lost.", low=0.01
-    )
-    executor_lost_s: float = _setting(
-        15.0, "An executor that has been silent this long counts as lost.", low=0.01
-    )
+    stmgr_lost_s: float = _setting(10.0, "A stream manager that has been silent this long counts as lost.", low=0.01)
+    executor_lost_s: float = _setting(15.0, "An executor that has been silent this long counts as lost.", low=0.01)
     start_timeout_s: float = _setting(
         60.0, "A topology whose tasks have not all started by then is reported as failed.", low=0.1
     )
     metrics_keep_s: float = _setting(10800.0, "How long metrics are kept in memory.", low=1)
     metrics_bucket_s: float = _setting(10.0, "Resolution at which metrics are kept.", low=0.1)
-    exceptions_max: int = _setting(
-        256, "Most exceptions of user code that are kept for display.", low=1
-    )
-    drain_timeout_s: float = _setting(
-        30.0, "An update waits this long for removed tasks to empty their queues."
-    )
+    exceptions_max: int = _setting(256, "Most exceptions of user code that are kept for display.", low=1)
+    drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
     standbys: int = _setting(
         0, "Further topology masters that run idle and take over when the active one dies or hangs.", high=16
     )
     takeover_s: float = _setting(
         5.0, "A standby takes over from a topology master that has not answered for this long.", low=0.1
     )
-    progress_interval_s: float = _setting(
-        0.1, "How often the master looks for drained and finished tasks.", low=0.01
-    )
+    progress_interval_s: float = _setting(0.1, "How often the master looks for drained and finished tasks.", low=0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,48 +166,34 @@ class ExecutorSettings:
             " crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which has none unless it is named here."
         },
     )
-    restart_window_s: float = _setting(
-        300.0, "Length of the window in which restarts are counted.", low=1
-    )
+    restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
         600.0,
         "How long the user code of a task that has run once may go on raising before the task is given up; the pauses"
         " between its restarts double up to restart_backoff_max_s. 0 counts its exceptions, as restart_budget says;"
         " so does a number for user_exception in restart_budgets.",
     )
-    stop_grace_s: float = _setting(
-        2.0, "Time that a process has to stop by itself before it is killed."
-    )
+    stop_grace_s: float = _setting(2.0, "Time that a process has to stop by itself before it is killed.")
     metrics_port: int = _setting(
         0,
         "TCP port of container 0's metrics page, container c has this port plus c; 0 takes any free ports.",
         high=65535,
     )
     metrics_host: str = _setting("127.0.0.1", "Address on which the metrics page is served.")
-    usage_interval_s: float = _setting(
-        2.0, "How often memory and CPU use of the processes is measured.", low=0.1
-    )
-    preload: bool = _setting(
-        True, "Start tasks by forking a process that has loaded the runtime already."
-    )
+    usage_interval_s: float = _setting(2.0, "How often memory and CPU use of the processes is measured.", low=0.1)
+    preload: bool = _setting(True, "Start tasks by forking a process that has loaded the runtime already.")
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerSettings:
     """The local scheduler: starts and restarts the containers of a topology."""
 
-    container_restart_backoff_s: float = _setting(
-        0.2, "Pause before the first restart of a container."
-    )
-    container_restart_budget: int = _setting(
-        10, "Restarts of one container within the window before it is given up."
-    )
+    container_restart_backoff_s: float = _setting(0.2, "Pause before the first restart of a container.")
+    container_restart_budget: int = _setting(10, "Restarts of one container within the window before it is given up.")
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
-    kill_grace_s: float = _setting(
-        3.0, "Time that a container has to stop by itself before it is killed."
-    )
+    kill_grace_s: float = _setting(3.0, "Time that a container has to stop by itself before it is killed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +238,8 @@ class PackingSettings:
     container_padding_percent: float = _setting(
         10.0, "Share of a container kept free for the runtime itself.", high=1000
     )
-    instance_ram_bytes: int = _setting(
-        GB, "Memory of a task whose component asks for none.", low=16 * MB
-    )
-    instance_cpu: float = _setting(
-        1.0, "Processor cores of a task whose component asks for none.", low=0.001
-    )
+    instance_ram_bytes: int = _setting(GB, "Memory of a task whose component asks for none.", low=16 * MB)
+    instance_cpu: float = _setting(1.0, "Processor cores of a task whose component asks for none.", low=0.001)
     instance_disk_bytes: int = _setting(GB, "Disk of a task whose component asks for none.")
 
 
@@ -309,15 +249,9 @@ class SparkSettings:
 
     master: str = _setting("local[2]", "Spark master to connect to.")
     driver_memory: str = _setting("1g", "Memory of the Spark driver, in Spark's notation.")
-    batch_rows: int = _setting(
-        10_000, "A micro-batch is committed when it has this many rows.", low=1
-    )
-    batch_bytes: int = _setting(
-        16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1
-    )
-    batch_interval_s: float = _setting(
-        1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001
-    )
+    batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
+    batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)
+    batch_interval_s: float = _setting(1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001)
     max_retries: int = _setting(3, "Attempts at one micro-batch after the first one failed.")
     start_timeout_s: float = _setting(
         300.0, "Spark that has no session after this long is given up, with what its JVM said last.", low=1
@@ -340,12 +274,8 @@ class CheckpointSettings:
     interval_min_s: float = _setting(
         0.1, "A floor for interval_s, whatever a topology asks for: it protects the store's other users."
     )
-    min_pause_s: float = _setting(
-        0.0, "Least time between the end of one checkpoint and the start of the next."
-    )
-    timeout_s: float = _setting(
-        60.0, "A checkpoint that is not complete by then is aborted and counted.", low=0.1
-    )
+    min_pause_s: float = _setting(0.0, "Least time between the end of one checkpoint and the start of the next.")
+    timeout_s: float = _setting(60.0, "A checkpoint that is not complete by then is aborted and counted.", low=0.1)
     savepoint_timeout_s: float = _setting(
         600.0, "A savepoint that is not complete by then is aborted and counted.", low=0.1
     )
@@ -376,15 +306,11 @@ class CheckpointSettings:
     store_writers: int = _setting(
         0, "Files of state that are written to a store at once by this host; 0 is no limit.", high=10_000
     )
-    store_rate_bytes: int = _setting(
-        0, "Bytes of state a second that this host writes to a store; 0 is no limit."
-    )
+    store_rate_bytes: int = _setting(0, "Bytes of state a second that this host writes to a store; 0 is no limit.")
     replica: str = _setting(
         "", "Folder to which a process of its own copies complete checkpoints; empty copies nothing."
     )
-    replica_rate_bytes: int = _setting(
-        0, "Bytes a second that are copied to the replica; 0 is no limit."
-    )
+    replica_rate_bytes: int = _setting(0, "Bytes a second that are copied to the replica; 0 is no limit.")
     replica_threads: int = _setting(4, "Files that are copied to the replica at once.", low=1, high=64)
     retained: int = _setting(5, "Complete checkpoints that are kept; savepoints are always kept.", low=1)
     inline_max_bytes: int = _setting(
@@ -482,9 +408,7 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
 )
 """(smaller field, larger field, factor): smaller * factor may not exceed larger."""
 
-ALIASES: Final[Mapping[str, str]] = {
-    "topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"
-}
+ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
 """Keys of Apache Heron that set one of our settings, with its key."""
 
 OPERATORS_KEYS: Final = frozenset({"heron.checkpoint.interval_min_s"})

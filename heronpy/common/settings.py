@@ -82,9 +82,7 @@ class Setting:
         elif self.low and self.unit == "bytes":
             what += f", at least {format_bytes(int(self.low))}"
         elif self.low is not None and self.type in ("int", "float"):
-            what += (
-                f", at least {self.low:g} {self.unit}".rstrip() if self.low else ", not negative"
-            )
+            what += f", at least {self.low:g} {self.unit}".rstrip() if self.low else ", not negative"
         return what
 
 
@@ -234,7 +232,7 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
     """
     room = ROOM_OF[kind]
     values = dict(launch.settings.get(room, {}))
-    if component is not None:
+    if room == "instance" and component is not None:
         values.update(launch.component_settings.get(component, {}))
     for name in values:
         if f"heron.{room}.{name}" not in _SETTINGS:
@@ -327,13 +325,8 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
     if item is None:
         return
     if item.room != "instance":
-        raise ConfigError(
-            f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.*"
-            " only."
-        )
-    result.component_settings.setdefault(component, {})[item.name] = parse_value(
-        item, value, origin
-    )
+        raise ConfigError(f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.* only.")
+    result.component_settings.setdefault(component, {})[item.name] = parse_value(item, value, origin)
     result.origins[f"instance.{item.name}@{component}"] = origin
 
 
@@ -378,9 +371,7 @@ def _check_order(result: Resolved) -> None:
 
 def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
     """The clusters that have a folder of settings in one of these."""
-    return sorted(
-        {entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()}
-    )
+    return sorted({entry.name for path in conf_dirs if path.is_dir() for entry in path.iterdir() if entry.is_dir()})
 
 
 def check_cluster(cluster: str, conf_dirs: Sequence[Path]) -> None:
@@ -449,9 +440,7 @@ def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise ConfigError(
-            f"{file}:{line}: not valid YAML: {error.problem or error.context}."
-        ) from None
+        raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem or error.context}.") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}.") from None
     except OSError as error:

@@ -107,12 +107,8 @@ def format_duration(seconds: float) -> str:
 
 
 def _bytes_error(value: object) -> ConfigError:
-    return ConfigError(
-        f"{value!r} is not an amount of bytes; write a number with B, KB, MB, GB or TB, like 512MB."
-    )
+    return ConfigError(f"{value!r} is not an amount of bytes; write a number with B, KB, MB, GB or TB, like 512MB.")
 
 
 def _duration_error(value: object) -> ConfigError:
-    return ConfigError(
-        f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms."
-    )
+    return ConfigError(f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from heronpy.common.ids import instance_id, stmgr_id
 from heronpy.procs.supervision import ProcessSpec
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 TMASTER = "tmaster"
 STANDBY = "tmaster-standby"
@@ -44,7 +44,7 @@ class Roles:
 
 
 def desired_processes(
-    plan: plans.PackingPlan | None,
+    plan: plan_pb2.PackingPlan | None,
     container: int,
     *,
     needs_spark: bool,

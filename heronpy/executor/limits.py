@@ -10,7 +10,7 @@ import resource
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 FDS_PER_PROCESS = 40
 FDS_PER_LINK = 6
@@ -18,7 +18,7 @@ FDS_PER_LINK = 6
 FILES_MAX = 1 << 20
 
 
-def files_needed(plan: plans.PackingPlan | None, container: int) -> tuple[int, str]:
+def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
     """How many files the process of a container opens that opens most, and its name (pure)."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
@@ -39,7 +39,7 @@ def lift_files() -> int:
     return hard
 
 
-def check_files(plan: plans.PackingPlan | None, container: int) -> None:
+def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
     """Lift the soft limit; ConfigError when the hard limit is below what is needed."""
     needed, name = files_needed(plan, container)
     hard = lift_files()

@@ -14,7 +14,7 @@ import zmq
 from heronpy.net.rpc import body_of, parse
 from heronpy.net.transport import bind
 from heronpy.net.zsock import LoopSocket, configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 EXCEPTIONS_MAX = 1024
 _DRAIN_MAX = 1000
@@ -28,7 +28,7 @@ class MetricsInbox:
         endpoint: str,
         container: int,
         is_known: Callable[[str], bool],
-        on_report: Callable[[control.MetricsReport], None],
+        on_report: Callable[[control_pb2.MetricsReport], None],
         on_exception: Callable[[], None],
     ) -> None:
         self._container = container
@@ -37,10 +37,10 @@ class MetricsInbox:
         self._on_exception = on_exception
         self._sock = configure(zmq.Context.instance().socket(zmq.PULL))
         bind(self._sock, endpoint)
-        self._reports: dict[str, control.MetricsReport] = {}
+        self._reports: dict[str, control_pb2.MetricsReport] = {}
         self._fresh: set[str] = set()
-        self._exceptions: deque[control.ExceptionReport] = deque()
-        self._last_exception: dict[str, control.ExceptionReport] = {}
+        self._exceptions: deque[control_pb2.ExceptionReport] = deque()
+        self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
         self.exceptions_discarded = 0
         self.invalid = 0
         self._socket = LoopSocket(self._sock, self._receive)
@@ -66,7 +66,7 @@ class MetricsInbox:
             self._last_exception[body.process] = body
             self.add(body)
 
-    def add(self, report: control.ExceptionReport) -> None:
+    def add(self, report: control_pb2.ExceptionReport) -> None:
         """An exception for the topology master."""
         if len(self._exceptions) >= EXCEPTIONS_MAX:
             self._exceptions.popleft()
@@ -84,7 +84,7 @@ class MetricsInbox:
             self._receive(parts)
         self._socket.rearm()
 
-    def last_exception(self, process: str) -> control.ExceptionReport | None:
+    def last_exception(self, process: str) -> control_pb2.ExceptionReport | None:
         """The last exception of the present incarnation."""
         return self._last_exception.get(process)
 
@@ -97,21 +97,21 @@ class MetricsInbox:
         self._last_exception.pop(process, None)
         self._fresh.discard(process)
 
-    def reports(self) -> list[control.MetricsReport]:
+    def reports(self) -> list[control_pb2.MetricsReport]:
         return [self._reports[name] for name in sorted(self._reports)]
 
-    def take_batch(self) -> control.MetricsBatch | None:
+    def take_batch(self) -> control_pb2.MetricsBatch | None:
         """What the topology master has not seen yet; None when there is nothing."""
         if not self._fresh and not self._exceptions:
             return None
-        batch = control.MetricsBatch(container=self._container)
+        batch = control_pb2.MetricsBatch(container=self._container)
         batch.reports.extend(self._reports[name] for name in sorted(self._fresh))
         batch.exceptions.extend(self._exceptions)
         self._fresh.clear()
         self._exceptions.clear()
         return batch
 
-    def put_back(self, batch: control.MetricsBatch) -> None:
+    def put_back(self, batch: control_pb2.MetricsBatch) -> None:
         """A batch could not be sent; newer reports win, exceptions keep their order."""
         self._fresh.update(r.process for r in batch.reports if r.process in self._reports)
         for exception in reversed(batch.exceptions):

@@ -9,22 +9,24 @@ from heronpy.common.ids import parse_instance_id
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 STATES = {
-    ProcessState.STARTING: control.PROC_STARTING,
-    ProcessState.RUNNING: control.PROC_RUNNING,
-    ProcessState.STOPPING: control.PROC_RUNNING,
-    ProcessState.BACKOFF: control.PROC_BACKOFF,
-    ProcessState.FAILED: control.PROC_FAILED,
-    ProcessState.STOPPED: control.PROC_STOPPED,
+    ProcessState.STARTING: control_pb2.PROC_STARTING,
+    ProcessState.RUNNING: control_pb2.PROC_RUNNING,
+    ProcessState.STOPPING: control_pb2.PROC_RUNNING,
+    ProcessState.BACKOFF: control_pb2.PROC_BACKOFF,
+    ProcessState.FAILED: control_pb2.PROC_FAILED,
+    ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
 
 
-def process_record(view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float) -> control.ProcessRecord:
+def process_record(
+    view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
+) -> control_pb2.ProcessRecord:
     """`now` is monotonic, as the supervisor's deadlines are."""
     outlook = view.outlook
-    return control.ProcessRecord(
+    return control_pb2.ProcessRecord(
         name=view.spec.name,
         pid=view.pid,
         state=STATES[view.state],
@@ -46,17 +48,17 @@ def process_record(view: ProcessView, usage: Usage, started_at: float, epoch: in
     )
 
 
-def own_report(record: control.ProcessRecord, container: int, out_of_memory: int = 0) -> control.MetricsReport:
+def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory: int = 0) -> control_pb2.MetricsReport:
     """What the executor itself measures about a process, in the form of a report."""
-    report = control.MetricsReport(
+    report = control_pb2.MetricsReport(
         process=record.name,
         task_id=record.task_id,
         component=parse_instance_id(record.name)[1] if record.task_id else "",
         container=container,
         pid=record.pid,
     )
-    gauge, counter = control.Sample.GAUGE, control.Sample.COUNTER
-    up = 1.0 if record.state == control.PROC_RUNNING else 0.0
+    gauge, counter = control_pb2.Sample.GAUGE, control_pb2.Sample.COUNTER
+    up = 1.0 if record.state == control_pb2.PROC_RUNNING else 0.0
     for name, kind, value in (
         ("__process/__up", gauge, up),
         ("__process/__restarts", counter, float(record.restarts)),
@@ -82,7 +84,7 @@ _TOLD = {
 }
 
 
-def end_report(event: Ended, container: int, now: float, explained: bool) -> control.ExceptionReport | None:
+def end_report(event: Ended, container: int, now: float, explained: bool) -> control_pb2.ExceptionReport | None:
     """Why a process ended, among the exceptions of its task (F11).
 
     None when it ended as it should, or when the process has reported an exception that explains it.
@@ -96,7 +98,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     spec, what = event.spec, "ran out of memory" if event.reason is ExitReason.OOM else "ended"
     if event.reason is ExitReason.SPAWN_FAILED:
         what = "could not be started"
-    return control.ExceptionReport(
+    return control_pb2.ExceptionReport(
         process=spec.name,
         task_id=spec.task_id,
         component=spec.component,
@@ -110,14 +112,14 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     )
 
 
-def health(records: Iterable[control.ProcessRecord], registered: bool) -> dict[str, Any]:
+def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> dict[str, Any]:
     """The answer of /health: healthy when every process runs or has done its work."""
     processes = {}
     healthy = True
     for record in records:
-        state = control.ProcessState.Name(record.state).removeprefix("PROC_").lower()
+        state = control_pb2.ProcessState.Name(record.state).removeprefix("PROC_").lower()
         processes[record.name] = {"state": state, "restarts": record.restarts}
         if record.exit_reason:
             processes[record.name]["last_exit"] = record.exit_reason
-        healthy = healthy and record.state not in (control.PROC_FAILED, control.PROC_BACKOFF)
+        healthy = healthy and record.state not in (control_pb2.PROC_FAILED, control_pb2.PROC_BACKOFF)
     return {"healthy": healthy, "tmaster": registered, "processes": processes}

@@ -17,7 +17,7 @@ from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, Overgrown
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import UsageMeter
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Reports:
     def forget(self, name: str) -> None:
         del self._out_of_memory[name]
 
-    def registration(self, metrics_port: int) -> control.RegisterExecutor:
-        return control.RegisterExecutor(
+    def registration(self, metrics_port: int) -> control_pb2.RegisterExecutor:
+        return control_pb2.RegisterExecutor(
             container=self._place.container,
             epoch=self._place.epoch,
             pid=os.getpid(),
@@ -78,8 +78,8 @@ class Reports:
             processes=self._records(),
         )
 
-    def heartbeat(self) -> control.ExecutorHeartbeat:
-        return control.ExecutorHeartbeat(
+    def heartbeat(self) -> control_pb2.ExecutorHeartbeat:
+        return control_pb2.ExecutorHeartbeat(
             container=self._place.container, epoch=self._place.epoch, processes=self._records()
         )
 
@@ -95,15 +95,15 @@ class Reports:
         """Content type and body of /health."""
         return "application/json", json.dumps(health(self._records(), registered)) + "\n"
 
-    def _own_reports(self) -> list[control.MetricsReport]:
+    def _own_reports(self) -> list[control_pb2.MetricsReport]:
         container = self._place.container
         found = [own_report(record, container, self._out_of_memory[record.name]) for record in self._records()]
         usage = self._usage.of(os.getpid())
         own = own_report(
-            control.ProcessRecord(
+            control_pb2.ProcessRecord(
                 name=executor_id(container),
                 pid=os.getpid(),
-                state=control.PROC_RUNNING,
+                state=control_pb2.PROC_RUNNING,
                 cpu_s=usage.cpu_s,
                 rss_bytes=usage.rss_bytes,
                 uss_bytes=usage.uss_bytes,
@@ -114,10 +114,10 @@ class Reports:
             ("__executor/__exceptions_discarded", self._inbox.exceptions_discarded),
             ("__executor/__messages_invalid", self._inbox.invalid),
         ):
-            own.samples.add(name=name, type=control.Sample.COUNTER, value=value)
+            own.samples.add(name=name, type=control_pb2.Sample.COUNTER, value=value)
         return [*found, own]
 
-    def _records(self) -> list[control.ProcessRecord]:
+    def _records(self) -> list[control_pb2.ProcessRecord]:
         now = time.monotonic()
         return [
             process_record(

@@ -43,15 +43,14 @@ from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits, budgets_of
 from heronpy.procs.supervision import DesiredChanged, Ended, GiveUp, ProcessSpec, RestartAsked, StopAsked, Tick
 from heronpy.procs.supervisor import OWN_STALL_S, Supervisor
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state_of, paths
 
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
 #: A task in one of these states has initialised.
-READY = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
+READY = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
 STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
 #: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
@@ -180,7 +179,7 @@ class Executor:
         self._host.handle(StopAsked(why))
 
     # ---- what should run --------------------------------------------------------------------
-    def _on_plan(self, plan: plans.PackingPlan | None) -> None:
+    def _on_plan(self, plan: plan_pb2.PackingPlan | None) -> None:
         if not self._supervisor.views():
             try:
                 check_files(plan, self._place.container)
@@ -283,11 +282,11 @@ class Executor:
         self._done.set()
 
     # ---- metrics and exceptions -------------------------------------------------------------
-    def _on_report(self, report: control.MetricsReport) -> None:
+    def _on_report(self, report: control_pb2.MetricsReport) -> None:
         number, _ = self._supervisor.current(report.process)
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
             # Initialising may take long (a model is loaded); the master's start timeout judges that.
-            starting = report.state == control.TASK_STARTING
+            starting = report.state == control_pb2.TASK_STARTING
             ready = report.task_id > 0 and report.state in READY and not report.not_ready
             self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s, ready)
 
@@ -320,7 +319,7 @@ class Executor:
                 log.exception("the connection to the topology master failed")
                 await asyncio.sleep(HEARTBEAT_S)
 
-    def _on_registered(self, _: control.Ok | None) -> None:
+    def _on_registered(self, _: control_pb2.Ok | None) -> None:
         self._measure()
         self._beat()
         self._export()
@@ -339,7 +338,7 @@ class Executor:
             self._export()  # why a process failed, before that it failed
         self._link.send(self._reports.heartbeat())
 
-    def _on_tmaster(self, envelope: control.Envelope) -> None:
+    def _on_tmaster(self, envelope: control_pb2.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "restart_processes":
             log.info("the topology master asks to restart %s", list(body.names) or "all processes")
@@ -351,8 +350,8 @@ class Executor:
         _, pid = self._supervisor.current(name)
         child_log = self._logs.get(name)
         if not pid or child_log is None:
-            self._link.send(control.DumpStacksReply(text=f"{name} does not run in this container"))
+            self._link.send(control_pb2.DumpStacksReply(text=f"{name} does not run in this container"))
             return
         self._server.signal(pid, signal.SIGUSR1)
         text = await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
-        self._link.send(control.DumpStacksReply(text=text or f"{name} printed no stacks"))
+        self._link.send(control_pb2.DumpStacksReply(text=text or f"{name} printed no stacks"))

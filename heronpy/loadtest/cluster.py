@@ -26,8 +26,7 @@ from heronpy.net.curve import Keys
 from heronpy.net.rpc import RpcClient
 from heronpy.net.transport import keys_of
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 
 #: A command that takes longer than its own deadlines is broken.
@@ -114,7 +113,7 @@ class Topology:
         found = self.cluster.state.get(paths.tmaster(self.name))
         if found is None:
             return None
-        endpoint = plans.TmasterLocation.FromString(found[0]).endpoint
+        endpoint = plan_pb2.TmasterLocation.FromString(found[0]).endpoint
         if self._client is None or endpoint != self._endpoint:
             self.disconnect()
             peer = f"the topology master of '{self.name}'"
@@ -123,7 +122,7 @@ class Topology:
 
     def _keys(self) -> Keys | None:
         found = self.cluster.state.get(paths.execution_state(self.name))
-        record = plans.ExecutionState.FromString(found[0]) if found else None
+        record = plan_pb2.ExecutionState.FromString(found[0]) if found else None
         return keys_of(LaunchSpec.load(record.launch_file)) if record is not None else None
 
     def disconnect(self) -> None:
@@ -141,20 +140,20 @@ class Topology:
         except (RpcError, DeadlineError) as error:
             raise LoadTestError(str(error)) from None
 
-    def status(self) -> control.StatusReply | None:
+    def status(self) -> control_pb2.StatusReply | None:
         """The current status; None while there is no answer."""
         try:
-            reply: control.StatusReply = self.ask(control.GetStatus(), 2.0)
+            reply: control_pb2.StatusReply = self.ask(control_pb2.GetStatus(), 2.0)
             return reply
         except LoadTestError:
             return None
 
     def activate(self) -> None:
         """Let the spouts emit."""
-        self.ask(control.SetState(active=True), 30.0)
+        self.ask(control_pb2.SetState(active=True), 30.0)
 
-    def metrics(self, names: Sequence[str]) -> control.MetricsReply:
-        reply: control.MetricsReply = self.ask(control.GetMetrics(names=list(names)))
+    def metrics(self, names: Sequence[str]) -> control_pb2.MetricsReply:
+        reply: control_pb2.MetricsReply = self.ask(control_pb2.GetMetrics(names=list(names)))
         return reply
 
     def scheduler(self) -> psutil.Process:
@@ -162,7 +161,7 @@ class Topology:
         found = self.cluster.state.get(paths.scheduler(self.name))
         if found is None:
             raise LoadTestError(f"the scheduler of '{self.name}' is not running")
-        return psutil.Process(plans.SchedulerLocation.FromString(found[0]).pid)
+        return psutil.Process(plan_pb2.SchedulerLocation.FromString(found[0]).pid)
 
     def reports(self) -> list[dict[str, Any]]:
         """The reports of the tasks."""
@@ -171,7 +170,7 @@ class Topology:
     def exceptions(self) -> str:
         """The last exceptions of user code, for the error message."""
         with suppress(LoadTestError):
-            reply = self.ask(control.GetExceptions())
+            reply = self.ask(control_pb2.GetExceptions())
             return "\n".join(item.traceback or item.message for item in reply.exceptions[-3:])
         return ""
 

@@ -18,9 +18,7 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.run import Say, facts
 from heronpy.packing import pack
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
@@ -54,22 +52,22 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
     }
 
 
-def _topology(containers: int, tasks: int) -> api.Topology:
+def _topology(containers: int, tasks: int) -> topology_pb2.Topology:
     """Half spouts, half bolts."""
-    topology = api.Topology(id="scale-1", name="scale", state=api.RUNNING)
-    topology.topology_config.kvs.add(key="topology.stmgrs", value=str(containers), type=api.STRING_VALUE)
+    topology = topology_pb2.Topology(id="scale-1", name="scale", state=topology_pb2.RUNNING)
+    topology.topology_config.kvs.add(key="topology.stmgrs", value=str(containers), type=topology_pb2.STRING_VALUE)
     for part, name, count in (
         (topology.spouts.add(), "source", tasks - tasks // 2),
         (topology.bolts.add(), "sink", tasks // 2),
     ):
-        part.comp.name, part.comp.spec, part.comp.class_name = name, api.PYTHON_CLASS_NAME, f"scale.{name}"
+        part.comp.name, part.comp.spec, part.comp.class_name = name, topology_pb2.PYTHON_CLASS_NAME, f"scale.{name}"
         parallelism = part.comp.config.kvs.add()
         parallelism.key, parallelism.value = "topology.component.parallelism", str(count)
-        parallelism.type = api.STRING_VALUE
+        parallelism.type = topology_pb2.STRING_VALUE
         output = part.outputs.add()
         output.stream.id, output.stream.component_name = "default", name
-        output.schema.keys.add(key="value", type=api.OBJECT)
-    step = topology.bolts[0].inputs.add(gtype=api.SHUFFLE)
+        output.schema.keys.add(key="value", type=topology_pb2.OBJECT)
+    step = topology.bolts[0].inputs.add(gtype=topology_pb2.SHUFFLE)
     step.stream.id, step.stream.component_name = "default", "source"
     return topology
 
@@ -102,7 +100,7 @@ def _once(containers: int, tasks: int) -> tuple[dict[str, float], list[Check]]:
         "beats_s": beats_s,
         "control_plane_bytes": float(memory),
     }
-    running = machine.lifecycle == control.LIFE_RUNNING
+    running = machine.lifecycle == control_pb2.LIFE_RUNNING
     return values, [
         Check("running", running, f"{plans:,} plans sent, {persisted} written; every task counted as running"),
         Check("plan", pack_s < PLAN_MAX_S, f"packed in {pack_s:.2f} s, limit {PLAN_MAX_S:g} s"),
@@ -111,17 +109,17 @@ def _once(containers: int, tasks: int) -> tuple[dict[str, float], list[Check]]:
     ]
 
 
-def _registration(container: plan.ContainerPlan) -> events.StmgrRegistered:
-    record = plan.StmgrRecord(id=stmgr_id(container.id), container=container.id, epoch=1)
-    message = control.RegisterStmgr(stmgr=record)
+def _registration(container: plan_pb2.ContainerPlan) -> events.StmgrRegistered:
+    record = plan_pb2.StmgrRecord(id=stmgr_id(container.id), container=container.id, epoch=1)
+    message = control_pb2.RegisterStmgr(stmgr=record)
     for instance in container.instances:
         message.tasks.add(task_id=instance.task_id, epoch=1)
     return events.StmgrRegistered(b"%d" % container.id, container.id, message)
 
 
-def _beat(container: plan.ContainerPlan, version: int) -> events.StmgrBeat:
-    beat = control.StmgrHeartbeat(stmgr_id=stmgr_id(container.id), epoch=1, plan_version=version)
+def _beat(container: plan_pb2.ContainerPlan, version: int) -> events.StmgrBeat:
+    beat = control_pb2.StmgrHeartbeat(stmgr_id=stmgr_id(container.id), epoch=1, plan_version=version)
     for instance in container.instances:
-        state = control.TASK_RUNNING
+        state = control_pb2.TASK_RUNNING
         beat.tasks.add(task_id=instance.task_id, epoch=1, plan_version=version, state=state)
     return events.StmgrBeat(b"%d" % container.id, beat)

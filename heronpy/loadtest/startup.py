@@ -19,7 +19,7 @@ from heronpy.loadtest.cluster import POLL_S, Cluster, LoadTestError, Topology, s
 from heronpy.loadtest.processes import STMGRS, Tree
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.run import Say, facts
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 PROGRAM = Path(__file__).with_name("topologies") / "startup.py"
 FIRST_S = 30.0
@@ -109,7 +109,7 @@ def _first(out: Path, wanted: Callable[[str], bool]) -> float:
 
 def _restart(topology: Topology, out: Path, component: str) -> float:
     """Kill one task; returns the seconds until its next incarnation handles a tuple."""
-    status = topology.ask(control.GetStatus())
+    status = topology.ask(control_pb2.GetStatus())
     pid = next(task.pid for task in status.tasks if task.component == component)
     known = {path.name for path in out.glob("first-*")}
     began = time.monotonic()
@@ -131,12 +131,12 @@ def _idle(where: Cluster, tasks: int, containers: int, number: int) -> tuple[dic
         after, seconds = tree.cpu(), time.monotonic() - before_at
         memory = tree.memory()
         descriptors = tree.descriptors()
-        status = topology.ask(control.GetStatus())
+        status = topology.ask(control_pb2.GetStatus())
         kill_s = topology.kill()
     own = [memory[role] for role in memory if role.startswith("task ")]
     count = sum(role.processes for role in own)
     used = sum(after.values()) - sum(before.values())
-    up = sum(task.state == control.TASK_RUNNING for task in status.tasks)
+    up = sum(task.state == control_pb2.TASK_RUNNING for task in status.tasks)
     values = {
         "idle_submit_s": submit_s,
         "idle_cpu_percent": used / seconds * 100,

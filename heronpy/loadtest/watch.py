@@ -14,7 +14,7 @@ import psutil
 
 from heronpy.loadtest.cluster import LoadTestError, Topology
 from heronpy.loadtest.processes import Memory, Tree, machine_busy_s
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
@@ -56,7 +56,7 @@ class Watch:
     cpu: list[CpuLook] = field(default_factory=list)
     statuses: list[StatusLook] = field(default_factory=list)
     memory: list[tuple[float, dict[str, Memory]]] = field(default_factory=list)
-    last_status: control.StatusReply | None = None
+    last_status: control_pb2.StatusReply | None = None
     clamped_s: float = 0.0
 
     def look_cpu(self) -> None:
@@ -68,7 +68,7 @@ class Watch:
         full = len(self.tree.seen) <= PROCESSES_MANY
         self.memory.append((time.monotonic(), self.tree.memory(full)))
 
-    def look_status(self) -> control.StatusReply | None:
+    def look_status(self) -> control_pb2.StatusReply | None:
         status = self.topology.status()
         if status is None:
             return None
@@ -129,16 +129,16 @@ class Watch:
         self.look_cpu()
         self._read_clamped()
 
-    def _over(self, status: control.StatusReply) -> bool:
+    def _over(self, status: control_pb2.StatusReply) -> bool:
         name = self.topology.name
-        if status.lifecycle == control.LIFE_FAILED or status.startup_exceptions:
+        if status.lifecycle == control_pb2.LIFE_FAILED or status.startup_exceptions:
             raise LoadTestError(f"'{name}' failed: {status.cause}\n{self.topology.exceptions()}".rstrip())
-        return status.lifecycle == control.LIFE_FINISHED
+        return status.lifecycle == control_pb2.LIFE_FINISHED
 
-    def _late(self, status: control.StatusReply | None, deadline_s: float) -> str:
+    def _late(self, status: control_pb2.StatusReply | None, deadline_s: float) -> str:
         states = (
             ", ".join(
-                f"{task.instance_id} {control.TaskState.Name(task.state).removeprefix('TASK_')}"
+                f"{task.instance_id} {control_pb2.TaskState.Name(task.state).removeprefix('TASK_')}"
                 f" ({task.in_queue_tuples} waiting, {task.pending} pending)"
                 for task in list(status.tasks)[:8]
             )
@@ -158,7 +158,7 @@ class Watch:
         self.clamped_s = max(values, default=0.0) / 1000
 
 
-def _name(culprit: control.Culprit) -> str:
+def _name(culprit: control_pb2.Culprit) -> str:
     return culprit.instance_id or culprit.component or f"link {culprit.stmgr_id} -> {culprit.peer}"
 
 

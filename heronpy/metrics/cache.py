@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 #: Steps of one series before it is thinned.
 STEPS_MAX = 240
@@ -22,9 +22,9 @@ STEPS_MAX = 240
 RESUME_S = 30.0
 
 _COUNTER, _GAUGE, _HISTOGRAM = (
-    control.Sample.COUNTER,
-    control.Sample.GAUGE,
-    control.Sample.HISTOGRAM,
+    control_pb2.Sample.COUNTER,
+    control_pb2.Sample.GAUGE,
+    control_pb2.Sample.HISTOGRAM,
 )
 
 
@@ -91,7 +91,7 @@ class _Series:
 
 @dataclass(slots=True)
 class _Process:
-    report: control.MetricsReport
+    report: control_pb2.MetricsReport
     seen: float
     series: dict[tuple[str, str], _Series] = field(default_factory=dict)
 
@@ -99,9 +99,7 @@ class _Process:
 class MetricsCache:
     """What the topology master answers GetMetrics from."""
 
-    def __init__(
-        self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False
-    ) -> None:
+    def __init__(self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False) -> None:
         """`resumed`: the topology ran before this cache existed (a restarted topology master)."""
         self._keep_s = keep_s
         self._bucket_s = max(bucket_s, 1e-3)
@@ -117,7 +115,7 @@ class MetricsCache:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, report: control.MetricsReport, now: float) -> None:
+    def add(self, report: control_pb2.MetricsReport, now: float) -> None:
         """Take a report; one of an older incarnation than the last is ignored."""
         if self._began is None:
             self._began = now
@@ -147,7 +145,7 @@ class MetricsCache:
                     steps.base, steps.raw = steps.base + steps.raw, 0.0
 
     def _add_sample(
-        self, process: _Process, sample: control.Sample, bucket_at: float, now: float, inherited: bool
+        self, process: _Process, sample: control_pb2.Sample, bucket_at: float, now: float, inherited: bool
     ) -> None:
         key = (sample.name, sample.label)
         series = process.series.get(key)
@@ -185,7 +183,7 @@ class MetricsCache:
         if gone is not None:
             self._count -= len(gone.series)
 
-    def query(self, request: control.GetMetrics, now: float) -> control.MetricsReply:
+    def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
 
         With `interval_s` counters and histograms tell what was added during the last so many seconds,
@@ -195,7 +193,7 @@ class MetricsCache:
         """
         interval = min(max(request.interval_s, 0.0), self._keep_s)
         since = now - interval if interval else None
-        reply = control.MetricsReply(interval_s=interval)
+        reply = control_pb2.MetricsReply(interval_s=interval)
         names, instances = set(request.names), set(request.instances)
         selected = list(self._select(request.component, instances))
         seen = [process.seen for process in selected if process.report.task_id]
@@ -232,13 +230,11 @@ class MetricsCache:
                 continue
             yield process
 
-    def _samples(
-        self, process: _Process, names: set[str], since: float | None
-    ) -> Iterable[control.Sample]:
+    def _samples(self, process: _Process, names: set[str], since: float | None) -> Iterable[control_pb2.Sample]:
         for (name, label), series in process.series.items():
             if not _wanted(names, name, label):
                 continue
-            sample = control.Sample(name=name, label=label, type=control.Sample.Type.Name(series.kind))
+            sample = control_pb2.Sample(name=name, label=label, type=control_pb2.Sample.Type.Name(series.kind))
             for part, steps in series.parts.items():
                 _fill(sample, part, _grown(steps, None if series.kind == _GAUGE else since))
             sample.buckets.sort(key=lambda bucket: bucket.le)
@@ -250,9 +246,9 @@ def _wanted(names: set[str], name: str, label: str) -> bool:
     return not names or name in names or f"{name}/{label}" in names
 
 
-def _head(report: control.MetricsReport) -> control.MetricsReport:
+def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
     """The report without its samples."""
-    return control.MetricsReport(
+    return control_pb2.MetricsReport(
         process=report.process,
         task_id=report.task_id,
         component=report.component,
@@ -271,7 +267,7 @@ def _grown(steps: _Steps, since: float | None) -> float:
     return newest - steps.at(since)
 
 
-def _fill(sample: control.Sample, part: str | float, value: float) -> None:
+def _fill(sample: control_pb2.Sample, part: str | float, value: float) -> None:
     if isinstance(part, float):
         sample.buckets.add(le=part, count=round(value))
     elif part == "sum":

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from heronpy.common.errors import DeadlineError, FencedRpcError, HeronError
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient, body_of
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.proto.plan_pb2 import TmasterLocation
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager
@@ -39,7 +39,7 @@ class MasterFollower:
         topology: str,
         identity: bytes,
         registration: Callable[[], Message],
-        on_message: Callable[[control.Envelope], None],
+        on_message: Callable[[control_pb2.Envelope], None],
         on_registered: Callable[[Any], None],
     ) -> None:
         self._path = paths.tmaster(topology)
@@ -95,7 +95,7 @@ class MasterFollower:
         log.info("registered with topology master epoch %d at %s", location.epoch, location.endpoint)
         self._on_registered(reply)
 
-    def _receive(self, envelope: control.Envelope) -> None:
+    def _receive(self, envelope: control_pb2.Envelope) -> None:
         if body_of(envelope)[0] == "register_again":
             self.register_again()
         else:

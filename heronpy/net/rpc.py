@@ -37,7 +37,7 @@ from heronpy.common.errors import (
 from heronpy.net.curve import Keys
 from heronpy.net.transport import bind, connect
 from heronpy.net.zsock import LoopSocket, configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 log = logging.getLogger("heronpy.net")
 
@@ -45,59 +45,59 @@ log = logging.getLogger("heronpy.net")
 _CHECKSUM, _SEAL_BYTES = b"\x25", 5
 _FIELDS = {
     field.message_type.name: field.name
-    for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields
+    for field in control_pb2.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields
     if field.message_type is not None
 }
 
 #: How the class of an error travels; any other error is REFUSAL_FAILED.
-_REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control.Refusal], ...] = (
-    ((FencedError,), control.REFUSAL_FENCED),
-    ((RetryableError,), control.REFUSAL_AGAIN),
-    ((InvalidRpcError, ConfigError, PackageError, TopologyError), control.REFUSAL_INVALID),
+_REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control_pb2.Refusal], ...] = (
+    ((FencedError,), control_pb2.REFUSAL_FENCED),
+    ((RetryableError,), control_pb2.REFUSAL_AGAIN),
+    ((InvalidRpcError, ConfigError, PackageError, TopologyError), control_pb2.REFUSAL_INVALID),
 )
 _ERRORS: dict[int, type[RpcError]] = {
-    control.REFUSAL_FENCED: FencedRpcError,
-    control.REFUSAL_AGAIN: RetryableRpcError,
-    control.REFUSAL_INVALID: InvalidRpcError,
+    control_pb2.REFUSAL_FENCED: FencedRpcError,
+    control_pb2.REFUSAL_AGAIN: RetryableRpcError,
+    control_pb2.REFUSAL_INVALID: InvalidRpcError,
 }
 
-OnRequest = Callable[[bytes, control.Envelope], "Message | Awaitable[Message | None] | None"]
+OnRequest = Callable[[bytes, control_pb2.Envelope], "Message | Awaitable[Message | None] | None"]
 
 
-def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control.Envelope:
+def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control_pb2.Envelope:
     """Put a control message into an Envelope."""
-    envelope = control.Envelope(request_id=request_id, reply=reply)
+    envelope = control_pb2.Envelope(request_id=request_id, reply=reply)
     getattr(envelope, _FIELDS[type(body).__name__]).CopyFrom(body)
     return envelope
 
 
-def seal(envelope: control.Envelope) -> bytes:
+def seal(envelope: control_pb2.Envelope) -> bytes:
     """An Envelope on the wire, with its checksum: TCP's own 16-bit sum lets damage through (F14)."""
     data = envelope.SerializeToString()
     return data + _CHECKSUM + zlib.crc32(data).to_bytes(4, "little")
 
 
-def body_of(envelope: control.Envelope) -> tuple[str, Any]:
+def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
     """The name of the body's field and the body; ("", None) when there is none."""
     field = envelope.WhichOneof("body")
     return (field, getattr(envelope, field)) if field else ("", None)
 
 
-def refuse(request_id: int, error: Exception) -> control.Envelope:
+def refuse(request_id: int, error: Exception) -> control_pb2.Envelope:
     """The reply that makes the sender of a request raise the same kind of error."""
-    refusal = next((value for kinds, value in _REFUSALS if isinstance(error, kinds)), control.REFUSAL_FAILED)
+    refusal = next((value for kinds, value in _REFUSALS if isinstance(error, kinds)), control_pb2.REFUSAL_FAILED)
     text = str(error) or type(error).__name__
-    return control.Envelope(request_id=request_id, reply=True, error=text, refusal=refusal)
+    return control_pb2.Envelope(request_id=request_id, reply=True, error=text, refusal=refusal)
 
 
-def answer_of(reply: control.Envelope) -> Any:
+def answer_of(reply: control_pb2.Envelope) -> Any:
     """The body of a reply (None when it has none); a refusal is raised, as RpcError or the class of its kind."""
     if reply.refusal:
         raise _ERRORS.get(reply.refusal, RpcError)(reply.error)
     return body_of(reply)[1]
 
 
-def parse(data: bytes) -> control.Envelope | None:
+def parse(data: bytes) -> control_pb2.Envelope | None:
     """An Envelope, or None when the bytes are not one, or not those that were sealed."""
     sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
     # The tag is looked for where it must be: damage before it could hide it from the parser.
@@ -106,7 +106,7 @@ def parse(data: bytes) -> control.Envelope | None:
             return None
         data = sealed
     try:
-        return control.Envelope.FromString(data)
+        return control_pb2.Envelope.FromString(data)
     except (DecodeError, ValueError):
         return None
 
@@ -238,7 +238,7 @@ class ControlServer:
             self._answer(identity, envelope, result)
 
     async def _answer_later(
-        self, identity: bytes, envelope: control.Envelope, result: Awaitable[Message | None]
+        self, identity: bytes, envelope: control_pb2.Envelope, result: Awaitable[Message | None]
     ) -> None:
         try:
             self._answer(identity, envelope, await result)
@@ -247,20 +247,20 @@ class ControlServer:
         except Exception as error:
             self._refuse(identity, envelope, error)
 
-    def _answer(self, identity: bytes, envelope: control.Envelope, body: Message | None) -> None:
+    def _answer(self, identity: bytes, envelope: control_pb2.Envelope, body: Message | None) -> None:
         if not envelope.request_id:
             return
-        reply = wrap(body, envelope.request_id, True) if body is not None else control.Envelope()
+        reply = wrap(body, envelope.request_id, True) if body is not None else control_pb2.Envelope()
         reply.request_id, reply.reply = envelope.request_id, True
         self._send(identity, reply)
 
-    def _refuse(self, identity: bytes, envelope: control.Envelope, error: Exception) -> None:
+    def _refuse(self, identity: bytes, envelope: control_pb2.Envelope, error: Exception) -> None:
         if not isinstance(error, HeronError):
             log.exception("request %s failed", envelope.WhichOneof("body"))
         if envelope.request_id:
             self._send(identity, refuse(envelope.request_id, error))
 
-    def _send(self, identity: bytes, envelope: control.Envelope) -> bool:
+    def _send(self, identity: bytes, envelope: control_pb2.Envelope) -> bool:
         sent = self._socket.send([identity, seal(envelope)])
         if not sent:
             self.undelivered += 1
@@ -290,7 +290,7 @@ class ControlClient:
     def __init__(
         self,
         endpoint: str,
-        on_message: Callable[[control.Envelope], None],
+        on_message: Callable[[control_pb2.Envelope], None],
         identity: bytes | None = None,
         context: zmq.Context[Any] | None = None,
         keys: Keys | None = None,
@@ -308,7 +308,7 @@ class ControlClient:
             raise
         self._on_message = on_message
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[control.Envelope]] = {}
+        self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
         #: Messages that could not be queued because the peer is away; control is periodic, so it is repeated.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
@@ -337,7 +337,7 @@ class ControlClient:
         Raises RpcError when the peer refuses and DeadlineError when it does not answer in time.
         """
         request_id = next(self._ids)
-        waiter: asyncio.Future[control.Envelope] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[control_pb2.Envelope] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiter
         try:
             if not self._socket.send([seal(wrap(body, request_id))]):

@@ -196,4 +196,3 @@ def _keys_for(endpoint: str, keys: Keys | None) -> Keys:
     if keys is None:
         raise ConfigError(f"{endpoint} would be a network link without keys, open to anybody; there are none.")
     return keys
-

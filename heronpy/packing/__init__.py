@@ -60,9 +60,7 @@ def pack(topology: Any, settings: PackingSettings, containers: int | None = None
     return bins.to_plan(version=1, next_task_id=demand.task_count + 1)
 
 
-def repack(
-    current: Any, topology: Any, settings: PackingSettings, containers: int | None = None
-) -> Any:
+def repack(current: Any, topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
     """The next PackingPlan for a changed topology or number of containers.
 
     Without `containers` their number stays (algorithms with limits may open more). Running tasks

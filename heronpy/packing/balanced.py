@@ -85,9 +85,7 @@ class Target:
         return [(c, n) for c, n in found if n > 0]
 
 
-def _settle(
-    bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]
-) -> list[Item]:
+def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]) -> list[Item]:
     """Remove, move and add so that the bins are even; returns the running tasks that moved."""
     fresh = {group[0].component: group for group in added}
     lost: dict[str, list[Item]] = {}

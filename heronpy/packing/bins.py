@@ -153,16 +153,13 @@ class Bins:
         ]
         what = f" ({', '.join(needs)})" if needs else ""
         return TopologyError(
-            f"{item}{what} fits in none of the {len(self.bins)} containers "
-            f"of topology '{self.demand.topology}'; {fix}."
+            f"{item}{what} fits in none of the {len(self.bins)} containers of topology '{self.demand.topology}'; {fix}."
         )
 
     def to_plan(self, version: int, next_task_id: int) -> Any:
         """The packing plan of what has been placed."""
         demand = self.demand
-        plan = plan_pb2.PackingPlan(
-            id=demand.topology_id, version=version, next_task_id=next_task_id
-        )
+        plan = plan_pb2.PackingPlan(id=demand.topology_id, version=version, next_task_id=next_task_id)
         for one in sorted(self.bins, key=lambda one: one.id):
             sizes = _shared_out(demand, one)
             container = plan.containers.add(id=one.id)

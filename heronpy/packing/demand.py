@@ -89,9 +89,7 @@ class Demand:
         )
 
 
-def demand_of(
-    topology: Any, settings: PackingSettings, containers: int | None, *, share_requested: bool
-) -> Demand:
+def demand_of(topology: Any, settings: PackingSettings, containers: int | None, *, share_requested: bool) -> Demand:
     """Read the demand of a topology.
 
     With `share_requested` (algorithms with a fixed number of containers) the requested amount of a
@@ -168,9 +166,7 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
         name, separator, value = pair.rpartition(":")
         name = name.strip()
         if not separator or not name:
-            raise ConfigError(
-                f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value."
-            )
+            raise ConfigError(f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value.")
         if name not in names:
             raise ConfigError(
                 f"'{key}' names the component '{name}', which the topology does not have"
@@ -209,9 +205,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
             for key in (requested_key, hint_key)
         )
         if requested is not None and hint is not None and requested > hint:
-            raise ConfigError(
-                f"'{requested_key}' is above '{hint_key}'; lower the first or raise the second."
-            )
+            raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the first or raise the second.")
         # A requested amount is what a container gets, so it bounds its instances as the hint does.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
@@ -223,11 +217,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
 def _padding(config: Mapping[str, Any], settings: PackingSettings) -> tuple[float, int]:
     key = "topology.container.padding.percentage"
     percent = config.get(key, settings.container_padding_percent)
-    if (
-        isinstance(percent, bool)
-        or not isinstance(percent, (int, float))
-        or not 0 <= percent < math.inf
-    ):
+    if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent < math.inf:
         raise ConfigError(f"'{key}' is {percent!r}; it must be a number of 0 or more.")
     ram = config.get("topology.container.ram.padding", 0)
     return float(percent), parse_bytes(ram)

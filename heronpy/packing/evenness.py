@@ -66,9 +66,7 @@ def choose_extras(
     return extras.chosen
 
 
-def _cheapest(
-    extras: Extras, k: int, count: int, upstream: Sequence[int], score: list[float]
-) -> set[int]:
+def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score: list[float]) -> set[int]:
     """The containers for the extras of one component alone: free ones, then the least filled."""
     if count == 0:
         return set()
@@ -144,9 +142,7 @@ def _cheapest_path(
     return _path(came, best), cost[best]
 
 
-def _arcs(
-    extras: Extras, node: int, cost: int, offered: dict[int, int]
-) -> list[tuple[int, int, int]]:
+def _arcs(extras: Extras, node: int, cost: int, offered: dict[int, int]) -> list[tuple[int, int, int]]:
     """(target, component, price) of what can leave a node that is reached at a cost."""
     if node == _SINK:
         return [(c, _SINK, 0) for c in range(extras.containers) if extras.passed[c] > extras.low]
@@ -158,11 +154,7 @@ def _arcs(
         if k in offered and offered[k] <= cost + leaving:
             continue
         offered[k] = cost + leaving
-        found += [
-            (c, k, leaving - (1 if c in free else 0))
-            for c in range(extras.containers)
-            if c not in chosen
-        ]
+        found += [(c, k, leaving - (1 if c in free else 0)) for c in range(extras.containers) if c not in chosen]
     return found
 
 

@@ -39,8 +39,7 @@ class FirstFitDecreasing:
 def _refuse_count(demand: Demand) -> None:
     if demand.containers is not None:
         raise ConfigError(
-            "first_fit_decreasing finds the number of containers itself; "
-            "leave the number out or use round_robin."
+            "first_fit_decreasing finds the number of containers itself; leave the number out or use round_robin."
         )
 
 

@@ -21,10 +21,7 @@ from heronpy.packing.base import (
 from heronpy.packing.bins import Bins, Item
 from heronpy.packing.demand import Demand
 
-_FIX = (
-    "ask for more containers, raise the limit of a container, "
-    "or use the algorithm resource_compliant_round_robin"
-)
+_FIX = "ask for more containers, raise the limit of a container, or use the algorithm resource_compliant_round_robin"
 
 
 class RoundRobin:

@@ -29,7 +29,7 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import KINDS, RELIABILITY_MODES, KeyKind
 from heronpy.common.units import parse_bytes
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 
 ConfigMap = dict[str, Any]
 
@@ -78,7 +78,7 @@ def config_of(message: Any, *, load: bool = False) -> ConfigMap:
         if not pair.HasField("serialized_value"):
             result[pair.key] = auto_typed(pair.value)
             continue
-        kept = SerializedValue(pair.serialized_value, pair.type != pb.JAVA_SERIALIZED_VALUE)
+        kept = SerializedValue(pair.serialized_value, pair.type != topology_pb2.JAVA_SERIALIZED_VALUE)
         result[pair.key] = _loaded(pair.key, kept) if load and kept.is_python else kept
     return result
 
@@ -89,10 +89,7 @@ def component_config(topology: Any, component: str, *, load: bool = False) -> Co
         if part.comp.name == component:
             return {**config_of(topology, load=load), **config_of(part, load=load)}
     names = [part.comp.name for part in (*topology.spouts, *topology.bolts)]
-    raise TopologyError(
-        f"Topology '{topology.name}' has no component '{component}'"
-        f"{did_you_mean(component, names)}."
-    )
+    raise TopologyError(f"Topology '{topology.name}' has no component '{component}'{did_you_mean(component, names)}.")
 
 
 def parallelism_of(config: Mapping[str, Any], component: str) -> int:
@@ -101,8 +98,7 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
         raise TopologyError(
-            f"The parallelism of component '{component}' is {shown}; "
-            "it must be a whole number of 1 or more."
+            f"The parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more."
         )
     return value
 
@@ -158,8 +154,7 @@ def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
     return {
         key
         for key in config
-        if key in IGNORED_KEYS
-        or (not stateful and key.startswith(_STATEFUL_KEYS) and key in KINDS)
+        if key in IGNORED_KEYS or (not stateful and key.startswith(_STATEFUL_KEYS) and key in KINDS)
     }
 
 
@@ -198,9 +193,7 @@ def key_problem(key: str, value: Any) -> str | None:
         return None
     if kind is None:
         hint = did_you_mean(key, KINDS)
-        return (
-            f"has the unknown key '{key}'{hint}; keys of your own must not start with 'topology.'"
-        )
+        return f"has the unknown key '{key}'{hint}; keys of your own must not start with 'topology.'"
     if _fits(kind, value):
         return None
     shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
@@ -208,9 +201,7 @@ def key_problem(key: str, value: Any) -> str | None:
 
 
 #: Keys that shape the topology itself, so that only a new submit can change them.
-_FIXED_KEYS = frozenset(
-    {TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERIALIZER_CLASSNAME, "topology.id"}
-)
+_FIXED_KEYS = frozenset({TOPOLOGY_NAME, TOPOLOGY_RELIABILITY_MODE, TOPOLOGY_SERIALIZER_CLASSNAME, "topology.id"})
 _UPDATED_KEYS = {
     TOPOLOGY_COMPONENT_PARALLELISM: "--component-parallelism",
     TOPOLOGY_STMGRS: "--container-number",
@@ -247,13 +238,13 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
 
 
 def _config_message(message: Any) -> Any:
-    if isinstance(message, pb.Config):
+    if isinstance(message, topology_pb2.Config):
         return message
-    if isinstance(message, pb.Topology):
+    if isinstance(message, topology_pb2.Topology):
         return message.topology_config
-    if isinstance(message, (pb.Spout, pb.Bolt)):
+    if isinstance(message, (topology_pb2.Spout, topology_pb2.Bolt)):
         return message.comp.config
-    if isinstance(message, pb.Component):
+    if isinstance(message, topology_pb2.Component):
         return message.config
     raise TypeError(f"A {type(message).__name__} message has no configuration.")
 

@@ -15,7 +15,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.hashing import stable_hash, stable_hash_many
 from heronpy.common.nearest import did_you_mean
 from heronpy.plan.key_groups import task_index
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 
 
 class Chooser(Protocol):
@@ -128,8 +128,7 @@ class Direct:
         """The named task, checked to be one of the consumer's."""
         if task not in self._allowed or isinstance(task, bool):
             raise TopologyError(
-                f"Task {task!r} does not consume the direct stream; "
-                f"emit to one of {_shown(self.tasks)}."
+                f"Task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}."
             )
         return task
 
@@ -187,7 +186,7 @@ def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 def grouping_width(inputs: Iterable[Any]) -> int:
     """How many fields a component's InputStreams are grouped by, which is what its keys consist of; 1 for none."""
-    return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == pb.FIELDS), default=1)
+    return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == topology_pb2.FIELDS), default=1)
 
 
 def missing_field(name: str, schema: Sequence[str]) -> str:
@@ -211,18 +210,18 @@ def make_chooser(
     `key_groups` is that of the topology's checkpoints in mode EFFECTIVELY_ONCE, else 0.
     """
     kind = input_stream.gtype
-    if kind in (pb.SHUFFLE, pb.NONE):
+    if kind in (topology_pb2.SHUFFLE, topology_pb2.NONE):
         if input_stream.prefer_local:
             return LocalOrShuffle(tasks, local_tasks, start)
         return Shuffle(tasks, start)
-    if kind == pb.FIELDS:
+    if kind == topology_pb2.FIELDS:
         wanted = [key.key for key in input_stream.grouping_fields.keys]
         return Fields(field_indices(schema, wanted), tasks, key_groups)
-    if kind == pb.ALL:
+    if kind == topology_pb2.ALL:
         return All(tasks)
-    if kind == pb.LOWEST:
+    if kind == topology_pb2.LOWEST:
         return Lowest(tasks)
-    if kind == pb.DIRECT:
+    if kind == topology_pb2.DIRECT:
         return Direct(tasks)
     return Custom(custom, tasks)
 

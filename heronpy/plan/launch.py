@@ -73,9 +73,7 @@ class LaunchSpec:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{source} is not valid JSON ({error}); submit the topology again."
-            ) from None
+            raise ConfigError(f"{source} is not valid JSON ({error}); submit the topology again.") from None
         if not isinstance(content, dict):
             raise ConfigError(f"{source} must hold a JSON object; submit the topology again.")
         known = {item.name: str(item.type) for item in fields(cls)}
@@ -102,9 +100,7 @@ class LaunchSpec:
         try:
             text = read_own(path, _MAX_BYTES).decode()
         except OSError as error:
-            raise ConfigError(
-                f"Cannot read launch file {path}: {error.strerror or error}."
-            ) from None
+            raise ConfigError(f"Cannot read launch file {path}: {error.strerror or error}.") from None
         except UnicodeDecodeError:
             raise ConfigError(f"{path} is not UTF-8 text; submit the topology again.") from None
         return cls.from_json(text, source=str(path))

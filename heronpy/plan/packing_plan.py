@@ -69,8 +69,7 @@ def container_of(plan: Any, container: int) -> Any:
         if item.id == container:
             return item
     raise TopologyError(
-        f"The packing plan has no container {container}; "
-        f"it has {', '.join(map(str, container_ids(plan))) or 'none'}."
+        f"The packing plan has no container {container}; it has {', '.join(map(str, container_ids(plan))) or 'none'}."
     )
 
 

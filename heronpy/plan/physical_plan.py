@@ -11,9 +11,7 @@ from heronpy.plan import packing_plan
 from heronpy.proto import plan_pb2
 
 
-def build_physical_plan(
-    topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int
-) -> Any:
+def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int) -> Any:
     """The PhysicalPlan of a packing plan whose stream managers have all registered.
 
     Raises TopologyError naming the containers without a stream manager. Records of containers that

@@ -53,9 +53,7 @@ def diff(old: Any, new: Any) -> PlanDiff:
     after = packing_plan.tasks_by_id(new)
     # An id that names another component is another task, although plans never do that on purpose.
     same = {
-        task_id
-        for task_id in before.keys() & after.keys()
-        if before[task_id].component == after[task_id].component
+        task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
     }
     containers_before = set(packing_plan.container_ids(old))
     containers_after = set(packing_plan.container_ids(new))

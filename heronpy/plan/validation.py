@@ -18,7 +18,7 @@ from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 
 #: More tasks than any single topology can start; a typing mistake, not a plan.
 TASKS_MAX = 100_000
@@ -114,10 +114,7 @@ def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
         )
     for field, count in Counter(output.fields).items():
         if count > 1:
-            yield (
-                f"Stream '{output.name}' {where} has field '{field}' {count} times; "
-                "give each field its own name."
-            )
+            yield (f"Stream '{output.name}' {where} has field '{field}' {count} times; give each field its own name.")
 
 
 def _inputs(plan: LogicalPlan, component: ComponentDef) -> Iterator[str]:
@@ -159,28 +156,27 @@ def _input(plan: LogicalPlan, bolt: ComponentDef, item: InputDef) -> Iterator[st
 
 def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator[str]:
     what = f"stream '{item.stream}' of '{item.component}'"
-    if stream.direct and item.grouping != pb.DIRECT:
+    if stream.direct and item.grouping != topology_pb2.DIRECT:
         yield (
             f"Bolt '{bolt.name}' takes the direct {what} with "
             f"{_grouping_name(item.grouping)} grouping; use Grouping.DIRECT, or declare the stream "
             "without direct=True."
         )
-    if item.grouping == pb.DIRECT and not stream.direct:
+    if item.grouping == topology_pb2.DIRECT and not stream.direct:
         yield (
             f"Bolt '{bolt.name}' takes {what} with DIRECT grouping, but the stream is not direct; "
             "declare it with direct=True, or use another grouping."
         )
-    if item.grouping == pb.CUSTOM and not item.message.custom_grouping_object:
+    if item.grouping == topology_pb2.CUSTOM and not item.message.custom_grouping_object:
         yield (
             f"Bolt '{bolt.name}' takes {what} with a custom grouping that has no grouping object; "
             "use Grouping.custom(...)."
         )
-    if item.grouping != pb.FIELDS:
+    if item.grouping != topology_pb2.FIELDS:
         return
     if not item.fields:
         yield (
-            f"Bolt '{bolt.name}' takes {what} with a fields grouping that names no field; "
-            "use Grouping.fields('...')."
+            f"Bolt '{bolt.name}' takes {what} with a fields grouping that names no field; use Grouping.fields('...')."
         )
     for name in dict.fromkeys(item.fields):
         if name not in stream.fields:
@@ -231,10 +227,7 @@ def _reach(plan: LogicalPlan) -> Iterator[str]:
     reached = plan.reachable(plan.spouts())
     lost = [name for name in plan.components if name not in reached]
     if len(lost) == 1:
-        yield (
-            f"No spout's tuples can reach component '{lost[0]}'; "
-            "connect it to a spout or remove it."
-        )
+        yield (f"No spout's tuples can reach component '{lost[0]}'; connect it to a spout or remove it.")
     elif lost:
         names = ", ".join(f"'{name}'" for name in lost[:20]) + (", ..." if len(lost) > 20 else "")
         yield f"No spout's tuples can reach the components {names}; connect or remove them."
@@ -245,7 +238,7 @@ def _kind(component: ComponentDef) -> str:
 
 
 def _grouping_name(grouping: int) -> str:
-    return str(pb.Grouping.Name(grouping))
+    return str(topology_pb2.Grouping.Name(grouping))
 
 
 def _quoted(name: str) -> str:

@@ -266,6 +266,4 @@ def _event(message: dict[str, Any]) -> ServerEvent:
         case "failed":
             return ChildFailed(message["id"], message["error"])
         case _:
-            return ChildExited(
-                message["pid"], message["status"], message["cpu_s"], message["rss_bytes"]
-            )
+            return ChildExited(message["pid"], message["status"], message["cpu_s"], message["rss_bytes"])

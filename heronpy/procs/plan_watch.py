@@ -18,7 +18,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import HeronError
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 log = logging.getLogger("heronpy.procs")
 
@@ -46,7 +46,7 @@ class PlanWatch:
         self,
         source: PlanSource,
         path: str,
-        on_plan: Callable[[plans.PackingPlan], None],
+        on_plan: Callable[[plan_pb2.PackingPlan], None],
         copy: Path | None = None,
     ) -> None:
         self._source = source
@@ -57,7 +57,7 @@ class PlanWatch:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._complaint = ""
-        self.plan: plans.PackingPlan | None = None
+        self.plan: plan_pb2.PackingPlan | None = None
         self._watch: Watch | None = None
 
     def start(self) -> None:
@@ -92,10 +92,10 @@ class PlanWatch:
             self._on_plan(plan)
         return good
 
-    def _read(self) -> tuple[bool, plans.PackingPlan | None]:
+    def _read(self) -> tuple[bool, plan_pb2.PackingPlan | None]:
         try:
             found = self._source.get(self._path)
-            plan = plans.PackingPlan.FromString(found[0]) if found else None
+            plan = plan_pb2.PackingPlan.FromString(found[0]) if found else None
         except (HeronError, OSError, DecodeError) as error:
             self._complain(f"cannot read the packing plan, so the last one stands: {error}")
             return False, None
@@ -112,7 +112,7 @@ class PlanWatch:
             self._complaint = text
             log.warning("%s", text)
 
-    def _save_copy(self, plan: plans.PackingPlan) -> None:
+    def _save_copy(self, plan: plan_pb2.PackingPlan) -> None:
         if self._copy is None:
             return
         draft = self._copy.with_name(self._copy.name + ".new")
@@ -128,7 +128,7 @@ class PlanWatch:
         if self._copy is None:
             return
         try:
-            plan = plans.PackingPlan.FromString(self._copy.read_bytes())
+            plan = plan_pb2.PackingPlan.FromString(self._copy.read_bytes())
         except (OSError, DecodeError):
             return
         log.warning("starting with the last known packing plan, version %d", plan.version)

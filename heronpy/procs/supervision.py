@@ -134,17 +134,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = (
-    DesiredChanged
-    | Spawned
-    | SpawnFailed
-    | Exited
-    | Overgrown
-    | Reported
-    | RestartAsked
-    | StopAsked
-    | Tick
-)
+Event = DesiredChanged | Spawned | SpawnFailed | Exited | Overgrown | Reported | RestartAsked | StopAsked | Tick
 
 
 # ---- effects --------------------------------------------------------------------------------

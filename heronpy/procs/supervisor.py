@@ -329,9 +329,7 @@ class Supervisor:
             Changed(),
         ]
 
-    def _ended(
-        self, process: _Process, reason: ExitReason, detail: str, now: float
-    ) -> list[Effect]:
+    def _ended(self, process: _Process, reason: ExitReason, detail: str, now: float) -> list[Effect]:
         """The incarnation is gone (or could not be started)."""
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED

@@ -42,8 +42,7 @@ from heronpy.procs.supervision import (
     StopAsked,
 )
 from heronpy.procs.supervisor import Supervisor
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler.containers import container_of, desired_containers
 from heronpy.scheduler.guardian import START_OVER
 from heronpy.scheduler.teardown import remove_sockets, remove_state
@@ -58,12 +57,12 @@ LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 _TAIL_BYTES = 4096
 _STATES = {
-    ProcessState.STARTING: control.PROC_STARTING,
-    ProcessState.RUNNING: control.PROC_RUNNING,
-    ProcessState.STOPPING: control.PROC_RUNNING,
-    ProcessState.BACKOFF: control.PROC_BACKOFF,
-    ProcessState.FAILED: control.PROC_FAILED,
-    ProcessState.STOPPED: control.PROC_STOPPED,
+    ProcessState.STARTING: control_pb2.PROC_STARTING,
+    ProcessState.RUNNING: control_pb2.PROC_RUNNING,
+    ProcessState.STOPPING: control_pb2.PROC_RUNNING,
+    ProcessState.BACKOFF: control_pb2.PROC_BACKOFF,
+    ProcessState.FAILED: control_pb2.PROC_FAILED,
+    ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
 
 
@@ -92,7 +91,7 @@ class LocalScheduler:
             )
         )
         self._own_log = self._log_of("scheduler")
-        self._plan: plans.PackingPlan | None = None
+        self._plan: plan_pb2.PackingPlan | None = None
         self._grace_s = self._settings.kill_grace_s
         self._epochs: dict[str, int] = {}
         self._exit_code: int = exit_codes.OK
@@ -134,7 +133,7 @@ class LocalScheduler:
         make_private(launch.sockets_dir)
         endpoint = f"ipc://{launch.sockets_dir}/scheduler"
         self._state = open_state_of(launch)
-        location = plans.SchedulerLocation(
+        location = plan_pb2.SchedulerLocation(
             topology=launch.topology, endpoint=endpoint, pid=os.getpid(), host=socket.gethostname()
         )
         path = paths.scheduler(launch.topology)
@@ -164,10 +163,10 @@ class LocalScheduler:
             self._kill.add_done_callback(lambda _: self._end.set())
 
     # ---- commands ---------------------------------------------------------------------------
-    def _on_request(self, _: bytes, envelope: control.Envelope) -> Message | Awaitable[Message]:
+    def _on_request(self, _: bytes, envelope: control_pb2.Envelope) -> Message | Awaitable[Message]:
         field, body = body_of(envelope)
         if field == "get_containers":
-            reply: Message = control.ContainersReply(containers=self.containers())
+            reply: Message = control_pb2.ContainersReply(containers=self.containers())
             return reply
         if field == "kill_topology":
             return self._answer_kill(body.grace_s)
@@ -175,14 +174,14 @@ class LocalScheduler:
             return self._answer_restart(body.container)
         raise RpcError(f"the scheduler does not know the request {field!r}")
 
-    async def _answer_kill(self, grace_s: float) -> control.Ok:
+    async def _answer_kill(self, grace_s: float) -> control_pb2.Ok:
         await self.kill(grace_s)
         asyncio.get_running_loop().call_later(REPLY_LINGER_S, self._end.set)
-        return control.Ok(text=f"killed topology {self._launch.topology}")
+        return control_pb2.Ok(text=f"killed topology {self._launch.topology}")
 
-    async def _answer_restart(self, container: int) -> control.Ok:
+    async def _answer_restart(self, container: int) -> control_pb2.Ok:
         names = await self.restart_container(container)
-        return control.Ok(text=f"restarted {', '.join(names)}")
+        return control_pb2.Ok(text=f"restarted {', '.join(names)}")
 
     async def kill(self, grace_s: float) -> None:
         """Stop all containers and remove the topology's state. A second call waits for the first."""
@@ -226,21 +225,19 @@ class LocalScheduler:
                 async with asyncio.timeout(left):
                     await self._changed.wait()
             except TimeoutError:
-                raise DeadlineError(
-                    f"container {container} has not restarted within {RESTART_MAX_S:g} s"
-                ) from None
+                raise DeadlineError(f"container {container} has not restarted within {RESTART_MAX_S:g} s") from None
         return names
 
     def _runs_anew(self, name: str, number: int) -> bool:
         view = self._supervisor.view(name)
         return view is None or (view.number > number and view.state is ProcessState.RUNNING)
 
-    def containers(self) -> list[control.ProcessRecord]:
+    def containers(self) -> list[control_pb2.ProcessRecord]:
         """The executors as records."""
         return [self._record(view) for view in self._supervisor.views()]
 
-    def _record(self, view: ProcessView) -> control.ProcessRecord:
-        return control.ProcessRecord(
+    def _record(self, view: ProcessView) -> control_pb2.ProcessRecord:
+        return control_pb2.ProcessRecord(
             name=view.spec.name,
             pid=view.pid,
             state=_STATES[view.state],
@@ -252,7 +249,7 @@ class LocalScheduler:
         )
 
     # ---- the plan ---------------------------------------------------------------------------
-    def _on_plan(self, plan: plans.PackingPlan) -> None:
+    def _on_plan(self, plan: plan_pb2.PackingPlan) -> None:
         self._plan = plan
         self._reconcile()
 

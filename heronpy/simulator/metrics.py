@@ -19,9 +19,7 @@ class MetricsCollector:
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Register a metric; a second one of the same name is an error, as in the runtime."""
         if name in self._metrics:
-            raise ValueError(
-                f"metric {name!r} is registered already; give each metric a name of its own"
-            )
+            raise ValueError(f"metric {name!r} is registered already; give each metric a name of its own")
         self._metrics[name] = metric
 
     def is_count(self, name: str) -> bool:

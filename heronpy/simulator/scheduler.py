@@ -113,9 +113,7 @@ class StepScheduler:
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False
-        return not any(
-            spout.outcomes or world.tracker.pending(spout.task_id) for spout in world.spouts
-        )
+        return not any(spout.outcomes or world.tracker.pending(spout.task_id) for spout in world.spouts)
 
     def _finish_next(self) -> None:
         assert self._unfinished is not None

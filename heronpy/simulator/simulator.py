@@ -152,9 +152,7 @@ class Simulator:
         for task_id in targets:
             edge = world.next_edge()
             world.tracker.add((root,), edge)
-            world.deliver(
-                task_id, Delivery(payload, kind, origin, name, sender.task_id, (root,), edge)
-            )
+            world.deliver(task_id, Delivery(payload, kind, origin, name, sender.task_id, (root,), edge))
         world.tracker.seal(root)
         return injection
 
@@ -175,9 +173,7 @@ class Simulator:
         plan_component = self._world.plan.component(component)
         if plan_component.stream(stream) is None:
             declared = ", ".join(repr(out.name) for out in plan_component.outputs) or "none"
-            raise TopologyError(
-                f"component {component!r} declares no stream {stream!r}; its streams are {declared}"
-            )
+            raise TopologyError(f"component {component!r} declares no stream {stream!r}; its streams are {declared}")
         tasks = self._world.tasks
         entries = self._world.records.emitted.get((component, stream), ())
         return [tasks[task].codec.decode(payload, kind) for task, payload, kind in entries]
@@ -354,9 +350,7 @@ class Simulator:
             return fitting[0]
         known = ", ".join(f"{item.component}:{item.stream}" for item in inputs) or "none"
         what = "has no such input" if not fitting else "has several such inputs"
-        raise TopologyError(
-            f"component {component!r} {what}; name one with source= and stream= (inputs: {known})"
-        )
+        raise TopologyError(f"component {component!r} {what}; name one with source= and stream= (inputs: {known})")
 
     def _injection_targets(
         self, component: str, index: int | None, sender: Any, stream: str, values: Sequence[Any]
@@ -383,8 +377,7 @@ def _message_of(topology: Any) -> topology_pb2.Topology:
     if isinstance(topology, TopologyType):
         return topology.to_proto()
     raise TopologyError(
-        "Simulator takes a TopologyBuilder, a Topology subclass or a topology message, not "
-        f"{type(topology).__name__}"
+        f"Simulator takes a TopologyBuilder, a Topology subclass or a topology message, not {type(topology).__name__}"
     )
 
 

@@ -187,9 +187,7 @@ class SimTask:
         for task in tasks:
             edge = world.next_edge()
             world.tracker.add(roots, edge)
-            world.deliver(
-                task, Delivery(payload, kind, self.component, stream, self.task_id, roots, edge)
-            )
+            world.deliver(task, Delivery(payload, kind, self.component, stream, self.task_id, roots, edge))
         if self.context.has_hooks:
             self.context.invoke_hook_emit(values, stream, tasks)
         return tasks

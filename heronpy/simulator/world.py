@@ -38,9 +38,7 @@ class World(Shared):
         """One task of a component."""
         tasks = self.tasks_named(component)
         if not 0 <= index < len(tasks):
-            raise TopologyError(
-                f"component {component!r} has no task {index}; it has {len(tasks)}, counted from 0"
-            )
+            raise TopologyError(f"component {component!r} has no task {index}; it has {len(tasks)}, counted from 0")
         return tasks[index]
 
     def make_task(self, task_id: int) -> SimTask:

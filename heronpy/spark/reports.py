@@ -12,7 +12,7 @@ import zmq
 from heronpy.net.rpc import seal, wrap
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.spark.worker import first_line, full_traceback
 
 log = logging.getLogger("heronpy.spark")
@@ -37,15 +37,17 @@ class Reports:
 
     def send_metrics(self, gauges: dict[str, float]) -> None:
         samples = [
-            control.Sample(name=name, type=control.Sample.COUNTER, value=value)
+            control_pb2.Sample(name=name, type=control_pb2.Sample.COUNTER, value=value)
             for name, value in self._counters.items()
-        ] + [control.Sample(name=name, type=control.Sample.GAUGE, value=value) for name, value in gauges.items()]
-        self._send(control.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
+        ] + [
+            control_pb2.Sample(name=name, type=control_pb2.Sample.GAUGE, value=value) for name, value in gauges.items()
+        ]
+        self._send(control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
 
     def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:
         now = time.time()
         self._send(
-            control.ExceptionReport(
+            control_pb2.ExceptionReport(
                 process=PROCESS,
                 component=component,
                 instance_id=PROCESS,

@@ -81,6 +81,4 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
         return
     if actual == 0:
         raise NoNodeError(f"State node {path!r} does not exist.")
-    raise VersionMismatchError(
-        f"State node {path!r} has version {actual}, not {expected}: another process wrote it."
-    )
+    raise VersionMismatchError(f"State node {path!r} has version {actual}, not {expected}: another process wrote it.")

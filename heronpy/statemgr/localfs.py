@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 _WRITE_TIMEOUT_S: Final = 30.0
 _HEADER_MAX: Final = 160
-_HEADER: Final = re.compile(
-    rb"heronstate1 (\d{1,19}) (\d{1,10}) ([0-9a-f]{8}) (-|[0-9a-f-]+\.owner)\n"
-)
+_HEADER: Final = re.compile(rb"heronstate1 (\d{1,19}) (\d{1,10}) ([0-9a-f]{8}) (-|[0-9a-f-]+\.owner)\n")
 _NODE: Final = ".node"
 _FILE_NAME_MAX: Final = 240
 
@@ -166,9 +164,7 @@ class LocalStateManager:
         with self._trouble():
             while (descriptor := try_lock(file)) < 0:
                 if time.monotonic() >= deadline:
-                    raise DeadlineError(
-                        f"Lock {path!r} is still held by {holder(file)} after {timeout_s:g} s."
-                    )
+                    raise DeadlineError(f"Lock {path!r} is still held by {holder(file)} after {timeout_s:g} s.")
                 time.sleep(0.01)
         self._held.add(descriptor)
         try:
@@ -238,9 +234,7 @@ class LocalStateManager:
             where = error.filename or self._root
             reason = error.strerror or str(error)
             kind = NoSpaceError if is_full_error(error) else StateError
-            raise kind(
-                f"The state below {self._root} cannot be used: {where}: {reason}."
-            ) from error
+            raise kind(f"The state below {self._root} cannot be used: {where}: {reason}.") from error
 
     def _prepare(self) -> None:
         check_root(self._root, "The root of the state")
@@ -256,9 +250,7 @@ class LocalStateManager:
     @contextmanager
     def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
         """Lock this state for writing."""
-        late = StateError(
-            f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process."
-        )
+        late = StateError(f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process.")
         deadline = time.monotonic() + timeout_s
         if not self._mutex.acquire(timeout=timeout_s):
             raise late
@@ -266,9 +258,7 @@ class LocalStateManager:
             with self._trouble():
                 if not (self._root / ".owners").is_dir():
                     self._prepare()
-                descriptor = os.open(
-                    self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-                )
+                descriptor = os.open(self._root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     pause = 0.0005
                     while not try_flock(descriptor, fcntl.LOCK_EX):

@@ -138,9 +138,7 @@ class MemoryStateManager:
         self._check(path)
         with self.store.changed:
             if not self.store.changed.wait_for(lambda: path not in self.store.locks, timeout_s):
-                raise DeadlineError(
-                    f"Lock {path!r} is still held by another after {timeout_s:g} s."
-                )
+                raise DeadlineError(f"Lock {path!r} is still held by another after {timeout_s:g} s.")
             self.store.locks[path] = self
         try:
             yield

@@ -20,9 +20,7 @@ def check_path(path: str) -> tuple[str, ...]:
     for segment in segments:
         _check_segment(segment, path)
     if len(path.encode()) > PATH_MAX_BYTES:
-        raise StateError(
-            f"State path {path[:60]!r}... is longer than {PATH_MAX_BYTES} bytes; use shorter names."
-        )
+        raise StateError(f"State path {path[:60]!r}... is longer than {PATH_MAX_BYTES} bytes; use shorter names.")
     return segments
 
 
@@ -32,9 +30,7 @@ def _check_segment(segment: str, path: str) -> None:
     if not segment.isprintable():
         raise StateError(f"State path {path!r} has a control character or an unprintable one.")
     if len(segment.encode()) > SEGMENT_MAX_BYTES:
-        raise StateError(
-            f"Name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one."
-        )
+        raise StateError(f"Name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one.")
 
 
 def _path(kind: str, *names: str) -> str:

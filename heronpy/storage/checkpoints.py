@@ -59,9 +59,7 @@ _NAME: Final = re.compile(r"(?!\.|pin-|metadata$)[A-Za-z0-9_.-]{1,200}")
 class CheckpointStore:
     """The checkpoints of one topology instance, in `folder`; safe to use from several processes."""
 
-    def __init__(
-        self, folder: str | os.PathLike[str], fsync: bool = True, limits: StoreLimits | None = None
-    ) -> None:
+    def __init__(self, folder: str | os.PathLike[str], fsync: bool = True, limits: StoreLimits | None = None) -> None:
         self.folder = Path(folder).absolute()
         self.bytes_written = 0
         """Of all files, by this object."""
@@ -111,9 +109,7 @@ class CheckpointStore:
         """Store a file of a single checkpoint."""
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
-        ref = FileRef(
-            path=f"chk-{checkpoint}/{name}", bytes=len(data), sha256=hashlib.sha256(data).digest()
-        )
+        ref = FileRef(path=f"chk-{checkpoint}/{name}", bytes=len(data), sha256=hashlib.sha256(data).digest())
         path = self.folder / ref.path
         with self._trouble(path):
             self._write_limited(checkpoint, path, (data,))
@@ -181,9 +177,7 @@ class CheckpointStore:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         os.close(os.open(folder / f"pin-{digest}", flags, 0o600))
 
-    def _write_limited(
-        self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]
-    ) -> None:
+    def _write_limited(self, checkpoint: int, path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         """Write a file of state once the store's limits allow it; metadata is small and does not wait."""
 
         def paid() -> Iterator[bytes | bytearray | memoryview]:
@@ -392,9 +386,7 @@ def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, M
         path = path.parent
     match = _FOLDER.fullmatch(path.name)
     if not match:
-        raise ConfigError(
-            f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>."
-        )
+        raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>.")
     store = CheckpointStore(path.parent, fsync)
     return store, store.load_metadata(int(match[1]))
 

@@ -54,9 +54,7 @@ def check_entry(entry: str | os.PathLike[str]) -> None:
 
 def write(entry: Path, manifest: Path) -> None:
     """Write the manifest of an entry; OSError if that fails."""
-    content = {
-        name: [item.content, item.executable, *item.stamp] for name, item in _items(entry, {}).items()
-    }
+    content = {name: [item.content, item.executable, *item.stamp] for name, item in _items(entry, {}).items()}
     temporary = manifest.with_name(f"{manifest.name}.tmp")
     with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
         json.dump(content, file)

@@ -165,8 +165,7 @@ class PackageStore:
         while (descriptor := _try_lock(file)) < 0:
             if time.monotonic() >= deadline:
                 raise PackageError(
-                    f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped"
-                    " process."
+                    f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process."
                 )
             time.sleep(pause)
             pause = min(pause * 2, 0.05)

@@ -105,9 +105,7 @@ class Directory:
         left = Caps(self._caps.files, self._caps.bytes)
         for entry in self.entries():
             kind = "f" if entry.open else f"l{entry.target}" if entry.target is not None else "d"
-            found.update(
-                f"{entry.name}\0{kind}\0{entry.executable}\0".encode(errors="surrogateescape")
-            )
+            found.update(f"{entry.name}\0{kind}\0{entry.executable}\0".encode(errors="surrogateescape"))
             left = Caps(left.files - 1, left.bytes)
             if left.files < 0:
                 raise _too_many(self._path, self._caps)
@@ -143,19 +141,14 @@ class Directory:
                 executable = bool(item.stat(follow_symlinks=False).st_mode & stat.S_IXUSR)
                 yield Entry(name, open=partial(io.FileIO, path), executable=executable)
             else:
-                raise PackageError(
-                    f"{path} is neither a file nor a directory; remove it from the package."
-                )
+                raise PackageError(f"{path} is neither a file nor a directory; remove it from the package.")
 
     def _link(self, path: Path, name: str) -> str:
         """Where a link inside the directory leads, as a name in the package."""
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
-            raise PackageError(
-                f"{path} is a link that leads out of the package; replace {name!r} by what it"
-                " links to."
-            )
+            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by what it links to.")
         return self._prefix + os.path.relpath(real, root)
 
 
@@ -190,8 +183,7 @@ class Zip(_Archive):
                     yield replace(entry, name=name, target=target, optional=True)
                 elif entry.open:
                     raise PackageError(
-                        f"{entry.name!r} in the pex is packed; build the pex with"
-                        " --layout zipapp, or submit a zip."
+                        f"{entry.name!r} in the pex is packed; build the pex with --layout zipapp, or submit a zip."
                     )
 
     def _entry(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Entry:
@@ -231,9 +223,7 @@ class Tar(_Archive):
         if not member.isreg():
             raise PackageError(f"{name!r} in the package is a device or pipe; remove it.")
         executable = bool(member.mode & stat.S_IXUSR)
-        return Entry(
-            name, open=lambda: archive.extractfile(member) or io.BytesIO(), executable=executable
-        )
+        return Entry(name, open=lambda: archive.extractfile(member) or io.BytesIO(), executable=executable)
 
 
 def _without_dependency(name: str) -> str:
@@ -255,8 +245,7 @@ def source_of(path: Path, caps: Caps) -> Source:
     if _is_tar(path):
         return Tar(path, caps)
     raise PackageError(
-        f"Package {path} is not something that can run; submit a .py file, a directory, or a"
-        " zip, pex or tar archive."
+        f"Package {path} is not something that can run; submit a .py file, a directory, or a zip, pex or tar archive."
     )
 
 
@@ -313,9 +302,7 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
         # archive; an OSError with a number comes from the disk instead.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise PackageError(
-            f"The package is damaged or encrypted after entry {current()!r}: {error}."
-        ) from error
+        raise PackageError(f"The package is damaged or encrypted after entry {current()!r}: {error}.") from error
 
 
 def _check_name(name: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from heronpy.common.errors import HeronError, StateError
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import Stores
 
@@ -36,16 +36,16 @@ class Archive:
         self._opened: Stores | None = None
         self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
         self._cleaner = ThreadPoolExecutor(1, "checkpoint-cleaner")
-        self._cache: dict[int, ckpt.Metadata] = {}
+        self._cache: dict[int, checkpoint_pb2.Metadata] = {}
         #: Deletions that failed; the next sweep makes up for them.
         self.failures = 0
         self._swept = False
 
-    def write(self, metadata: ckpt.Metadata, done: Callable[[str, str], None]) -> None:
+    def write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[str, str], None]) -> None:
         """Write a checkpoint's metadata; `done(location, error)` is called in another thread."""
         self._writer.submit(self._write, metadata, done)
 
-    def _write(self, metadata: ckpt.Metadata, done: Callable[[str, str], None]) -> None:
+    def _write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[str, str], None]) -> None:
         metadata.taken_at, metadata.release = time.time(), self._release
         try:
             location = self._stores().store.write_metadata(metadata)
@@ -105,7 +105,7 @@ class Archive:
                 store.sweep(kept, before)
         self._swept, self.failures = True, 0
 
-    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[ckpt.Metadata] | HeronError:
+    def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
         """The metadata of checkpoints, or why the first of them that is unreadable cannot be read."""
         found = []
         for number in numbers:
@@ -119,7 +119,7 @@ class Archive:
             found.append(metadata)
         return found
 
-    def _remember(self, metadata: ckpt.Metadata) -> None:
+    def _remember(self, metadata: checkpoint_pb2.Metadata) -> None:
         self._cache[metadata.checkpoint] = metadata
         while len(self._cache) > CACHED_MAX:
             self._cache.pop(next(iter(self._cache)))

@@ -11,9 +11,7 @@ import contextlib
 
 from heronpy.common.errors import RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
@@ -35,8 +33,8 @@ class Checkpoints:
         self,
         desk: Desk,
         settings: CheckpointSettings,
-        log: ckpt.CheckpointLog | None,
-        previous: plan.PhysicalPlan | None,
+        log: checkpoint_pb2.CheckpointLog | None,
+        previous: plan_pb2.PhysicalPlan | None,
         finisher: Finisher,
     ) -> None:
         self._desk = desk
@@ -44,7 +42,7 @@ class Checkpoints:
         finisher.sealed = self.sealed
         topology = desk.book.topology
         if log is None or log.topology_id != topology.id:
-            log = ckpt.CheckpointLog(topology_id=topology.id)
+            log = checkpoint_pb2.CheckpointLog(topology_id=topology.id)
         self.coordinator = Coordinator(settings, log, self._describe)
         self.restorer = Restorer(desk, settings, self.coordinator, previous, finisher, self._perform)
         #: A checkpoint that a predecessor may have left half done.
@@ -89,25 +87,25 @@ class Checkpoints:
             self._on_deleted(event)
         self._perform()
 
-    def look_at_stmgr(self, record: plan.StmgrRecord, peer: bytes, now: float) -> None:
+    def look_at_stmgr(self, record: plan_pb2.StmgrRecord, peer: bytes, now: float) -> None:
         """A stream manager has registered."""
         self.restorer.look_at_stmgr(record, now)
         if self._orphan and self.coordinator.pending is None:
             reason = "the topology master was replaced"
-            self._desk.send((peer,), control.CheckpointAborted(checkpoint=self._orphan, reason=reason))
+            self._desk.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
             # The predecessor may have stored it without telling every task.
-            self._desk.send((peer,), control.CheckpointComplete(checkpoint=last.checkpoint))
+            self._desk.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
-    def _on_data_lost(self, message: control.DataLost, now: float) -> None:
+    def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
         tuples = "1 tuple, which is" if message.tuples == 1 else f"{message.tuples} tuples, which are"
         why = f"{message.stmgr_id} dropped {tuples} sent again, for task {message.task_id}: {message.reason}"
         self.restorer.on_data_lost(message.task_id, message.attempt, why, now)
 
     def on_send_failed(self, body: object, now: float) -> None:
         pending = self.coordinator.pending
-        if isinstance(body, control.TriggerCheckpoint) and pending and pending.checkpoint == body.checkpoint:
+        if isinstance(body, control_pb2.TriggerCheckpoint) and pending and pending.checkpoint == body.checkpoint:
             self.coordinator.abort("a stream manager could not be reached", now)
         self._perform()
 
@@ -191,7 +189,7 @@ class Checkpoints:
         waiting = [t for t, s in registry.tasks.items() if s.committed < checkpoint]
         if waiting and now >= self._announce_at:
             self._announce_at = now + ANNOUNCE_AGAIN_S
-            self._broadcast(control.CheckpointComplete(checkpoint=checkpoint))
+            self._broadcast(control_pb2.CheckpointComplete(checkpoint=checkpoint))
         return not waiting
 
     # ---- time -------------------------------------------------------------------------------
@@ -233,9 +231,9 @@ class Checkpoints:
                 self._trigger(effect)
             elif isinstance(effect, words.Announce):
                 self._announce_at = float("-inf")
-                self._broadcast(control.CheckpointComplete(checkpoint=effect.checkpoint))
+                self._broadcast(control_pb2.CheckpointComplete(checkpoint=effect.checkpoint))
             elif isinstance(effect, words.Abort):
-                self._broadcast(control.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
+                self._broadcast(control_pb2.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
             else:
@@ -252,7 +250,7 @@ class Checkpoints:
             if peer is not None and (effect.unaligned or place.component in spouts):
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
-            order = control.TriggerCheckpoint(
+            order = control_pb2.TriggerCheckpoint(
                 checkpoint=effect.checkpoint,
                 savepoint=effect.savepoint,
                 unaligned=effect.unaligned,
@@ -260,7 +258,7 @@ class Checkpoints:
             )
             desk.send((peer,), order)
 
-    def _broadcast(self, body: control.CheckpointComplete | control.CheckpointAborted) -> None:
+    def _broadcast(self, body: control_pb2.CheckpointComplete | control_pb2.CheckpointAborted) -> None:
         desk = self._desk
         desk.send(sorted(entry.peer for entry in desk.registry.stmgrs.values()), body)
 
@@ -270,22 +268,22 @@ class Checkpoints:
         elif answer.token < 0:
             self._outcomes[answer.token] = answer
         elif answer.record is not None:
-            self._desk.reply(answer.token, control.TakeCheckpointReply(record=answer.record))
+            self._desk.reply(answer.token, control_pb2.TakeCheckpointReply(record=answer.record))
         else:
             kind = RetryableRpcError if answer.again else RpcError
             self._desk.refuse([answer.token], kind(answer.error))
 
-    def _describe(self, metadata: ckpt.Metadata) -> None:
+    def _describe(self, metadata: checkpoint_pb2.Metadata) -> None:
         book = self._desk.book
         metadata.topology, metadata.topology_id = book.topology.name, book.topology.id
         metadata.plan_version = book.version
 
     # ---- questions --------------------------------------------------------------------------
 
-    def reply(self, now: float) -> control.CheckpointsReply:
+    def reply(self, now: float) -> control_pb2.CheckpointsReply:
         """Everything that is known about checkpoints."""
         coordinator, restorer = self.coordinator, self.restorer
-        reply = control.CheckpointsReply(
+        reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,
             completed=coordinator.completed,
             aborted=coordinator.aborted,

@@ -15,8 +15,7 @@ from typing import Protocol
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tmaster.effects import Node, Note, Persist, Prune, WriteMetadata
 from heronpy.tmaster.retention import to_drop
 
@@ -80,7 +79,7 @@ class Answer:
     """A checkpoint that was asked for is complete, or has no record and an error says why."""
 
     token: int
-    record: ckpt.CheckpointRecord | None
+    record: checkpoint_pb2.CheckpointRecord | None
     error: str = ""
     #: A restore cut it short: a retry will probably succeed.
     again: bool = False
@@ -107,7 +106,7 @@ class Pending:
     roster: Mapping[int, Incarnation]
     waiting: set[int]
     tokens: list[int] = field(default_factory=list)
-    snapshots: dict[int, ckpt.TaskSnapshot] = field(default_factory=dict)
+    snapshots: dict[int, checkpoint_pb2.TaskSnapshot] = field(default_factory=dict)
     writing: bool = False
 
 
@@ -125,8 +124,8 @@ class Coordinator:
     def __init__(
         self,
         settings: CheckpointSettings,
-        log: ckpt.CheckpointLog,
-        describe: Callable[[ckpt.Metadata], None],
+        log: checkpoint_pb2.CheckpointLog,
+        describe: Callable[[checkpoint_pb2.Metadata], None],
     ) -> None:
         self._settings = settings
         self.log = log
@@ -221,7 +220,7 @@ class Coordinator:
 
     # ---- answers ----------------------------------------------------------------------------
 
-    def answered(self, message: control.TaskCheckpoint, now: float) -> bool:
+    def answered(self, message: control_pb2.TaskCheckpoint, now: float) -> bool:
         """A task has saved its state, or declined; False when the answer is ignored."""
         pending = self.pending
         member = pending.roster.get(message.task_id) if pending is not None else None
@@ -238,7 +237,7 @@ class Coordinator:
             self.abort(f"task {message.task_id} of {member.component} declined: {message.error}", now)
             return True
         pending.waiting.discard(message.task_id)
-        snapshot = ckpt.TaskSnapshot()
+        snapshot = checkpoint_pb2.TaskSnapshot()
         snapshot.CopyFrom(message.snapshot)
         snapshot.task_id, snapshot.component = message.task_id, member.component
         snapshot.attempt = member.attempt
@@ -248,11 +247,11 @@ class Coordinator:
             self.effects.append(WriteMetadata(self._metadata(pending, now)))
         return True
 
-    def _metadata(self, pending: Pending, now: float) -> ckpt.Metadata:
-        metadata = ckpt.Metadata(
+    def _metadata(self, pending: Pending, now: float) -> checkpoint_pb2.Metadata:
+        metadata = checkpoint_pb2.Metadata(
             version=METADATA_VERSION,
             checkpoint=pending.checkpoint,
-            kind=ckpt.SAVEPOINT if pending.savepoint else ckpt.CHECKPOINT,
+            kind=checkpoint_pb2.SAVEPOINT if pending.savepoint else checkpoint_pb2.CHECKPOINT,
             unaligned=pending.unaligned,
             duration_s=now - pending.began,
             key_groups=self._settings.key_groups,
@@ -263,7 +262,7 @@ class Coordinator:
         self._describe(metadata)
         return metadata
 
-    def written(self, metadata: ckpt.Metadata, location: str, error: str, now: float) -> None:
+    def written(self, metadata: checkpoint_pb2.Metadata, location: str, error: str, now: float) -> None:
         """The metadata is on disk at `location`, or is not, and why."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
@@ -305,7 +304,7 @@ class Coordinator:
 
     def _drop(self, gone: set[int]) -> None:
         kept = [r for r in self.log.complete if r.checkpoint not in gone]
-        records = [ckpt.CheckpointRecord.FromString(r.SerializeToString()) for r in kept]
+        records = [checkpoint_pb2.CheckpointRecord.FromString(r.SerializeToString()) for r in kept]
         del self.log.complete[:]
         self.log.complete.extend(records)
 
@@ -341,7 +340,7 @@ class Coordinator:
 
     # ---- restoring --------------------------------------------------------------------------
 
-    def newest(self) -> ckpt.CheckpointRecord | None:
+    def newest(self) -> checkpoint_pb2.CheckpointRecord | None:
         """The checkpoint that a restore should start from; None when none is undamaged."""
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
@@ -393,7 +392,7 @@ class Coordinator:
         return attempt
 
     def _save(self) -> None:
-        copy = ckpt.CheckpointLog()
+        copy = checkpoint_pb2.CheckpointLog()
         copy.CopyFrom(self.log)
         self.effects.append(Persist(Node.CHECKPOINTS, copy))
 

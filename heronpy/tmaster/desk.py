@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.planbook import PlanBook
@@ -59,7 +59,7 @@ class Desk:
         self.tray.append(Reply(request, body))
 
     def confirm(self, requests: list[int], text: str) -> None:
-        self.tray.extend(Reply(request, control.Ok(text=text)) for request in requests)
+        self.tray.extend(Reply(request, control_pb2.Ok(text=text)) for request in requests)
 
     def refuse(self, requests: list[int], error: HeronError) -> None:
         self.tray.extend(Reply(request, error=error) for request in requests)
@@ -106,7 +106,7 @@ class Desk:
         for name in self.book.wanted & stmgrs.keys():
             stmgrs[name].plan_sent_at = now
             peers.append(stmgrs[name].peer)
-        self.send(sorted(peers), control.NewPlan(plan=plan))
+        self.send(sorted(peers), control_pb2.NewPlan(plan=plan))
         self.note(f"plan {plan.version}: {len(plan.instances)} tasks on {len(plan.stmgrs)} stream managers")
         return True
 

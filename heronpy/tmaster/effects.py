@@ -12,7 +12,7 @@ from enum import Enum
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 
 
 class Node(Enum):
@@ -63,7 +63,7 @@ class Note:
 class WriteMetadata:
     """Every task has answered: write this, then call `written`."""
 
-    metadata: ckpt.Metadata
+    metadata: checkpoint_pb2.Metadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class StmgrRegistered:
 
     peer: bytes
     request: int
-    message: control.RegisterStmgr
+    message: control_pb2.RegisterStmgr
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class StmgrBeat:
     """A stream manager tells how it and its tasks are."""
 
     peer: bytes
-    message: control.StmgrHeartbeat
+    message: control_pb2.StmgrHeartbeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class ExecutorRegistered:
 
     peer: bytes
     request: int
-    message: control.RegisterExecutor
+    message: control_pb2.RegisterExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +44,14 @@ class ExecutorBeat:
     """An executor tells how its processes are."""
 
     peer: bytes
-    message: control.ExecutorHeartbeat
+    message: control_pb2.ExecutorHeartbeat
 
 
 @dataclass(frozen=True, slots=True)
 class ExceptionsReported:
     """User code raised."""
 
-    reports: tuple[control.ExceptionReport, ...]
+    reports: tuple[control_pb2.ExceptionReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ class UpdateRequested:
     """A request to run by another packing plan."""
 
     request: int
-    message: control.UpdateTopology
+    message: control_pb2.UpdateTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +94,28 @@ class ConfigRequested:
 class TaskAnswered:
     """A task has saved its state for a checkpoint, or declines."""
 
-    message: control.TaskCheckpoint
+    message: control_pb2.TaskCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreFailed:
     """A task cannot restore what its attempt starts from."""
 
-    message: control.RestoreFailed
+    message: control_pb2.RestoreFailed
 
 
 @dataclass(frozen=True, slots=True)
 class DataLost:
     """A stream manager had to give up frames."""
 
-    message: control.DataLost
+    message: control_pb2.DataLost
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataWritten:
     """The metadata of a checkpoint lies at `location`, or does not and `error` says why."""
 
-    metadata: ckpt.Metadata
+    metadata: checkpoint_pb2.Metadata
     location: str
     error: str = ""
 

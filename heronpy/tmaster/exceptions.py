@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 TRACEBACK_MAX_CHARS = 64 * 1024
 MESSAGE_MAX_CHARS = 16 * 1024
@@ -28,7 +28,7 @@ class ExceptionStore:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         #: Least recently seen first.
-        self._entries: OrderedDict[_Key, control.ExceptionReport] = OrderedDict()
+        self._entries: OrderedDict[_Key, control_pb2.ExceptionReport] = OrderedDict()
         self._startup: dict[int, _Key] = {}
         #: Occurrences whose entry had to make room.
         self.discarded = 0
@@ -38,9 +38,9 @@ class ExceptionStore:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, report: control.ExceptionReport) -> None:
+    def add(self, report: control_pb2.ExceptionReport) -> None:
         """Remember a report; a count of 0 means one occurrence."""
-        kept = control.ExceptionReport()
+        kept = control_pb2.ExceptionReport()
         kept.CopyFrom(report)
         kept.message = _clip(kept.message, MESSAGE_MAX_CHARS)
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
@@ -67,7 +67,7 @@ class ExceptionStore:
             if self._startup.get(oldest[1]) == oldest:
                 del self._startup[oldest[1]]
 
-    def select(self, component: str = "", task_id: int = 0) -> list[control.ExceptionReport]:
+    def select(self, component: str = "", task_id: int = 0) -> list[control_pb2.ExceptionReport]:
         """The newest first; empty component and task 0 select everything."""
         return [
             entry
@@ -75,7 +75,7 @@ class ExceptionStore:
             if (not component or entry.component == component) and (not task_id or entry.task_id == task_id)
         ]
 
-    def startup_of(self, task_id: int) -> control.ExceptionReport | None:
+    def startup_of(self, task_id: int) -> control_pb2.ExceptionReport | None:
         """The last exception that a task raised before it was initialised."""
         key = self._startup.get(task_id)
         return self._entries[key] if key is not None else None
@@ -90,7 +90,7 @@ class ExceptionStore:
         assert all(key in self._entries for key in self._startup.values())
 
 
-def last_line(report: control.ExceptionReport) -> str:
+def last_line(report: control_pb2.ExceptionReport) -> str:
     """What Python prints last: the type and the message."""
     lines = [line for line in report.traceback.splitlines() if line.strip()]
     if lines and report.type.rpartition(".")[2] in lines[-1]:

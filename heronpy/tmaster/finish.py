@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from heronpy.common.ids import stmgr_id
 from heronpy.plan.logical import LogicalPlan
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.registry import UP_STATES
 
@@ -109,7 +109,7 @@ class Finisher:
             if place.component in bolts and peer is not None and not desk.registry.is_finished(task):
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
-            desk.send((peer,), control.HoldTicks(task_ids=sorted(tasks)))
+            desk.send((peer,), control_pb2.HoldTicks(task_ids=sorted(tasks)))
 
     def _begin(self) -> bool:
         desk = self._desk
@@ -136,7 +136,7 @@ class Finisher:
                     continue
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
-            self._desk.send((peer,), control.FinishTasks(task_ids=tasks))
+            self._desk.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
         """Whether this incarnation of the task has not been asked, or long ago; remembers it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk, Operation, listed
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
@@ -21,23 +21,23 @@ from heronpy.tmaster.update import Update
 DETAIL_MAX = 200
 
 
-def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control.Lifecycle:
+def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
     """The one word for how the topology is."""
     if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure:
-        return control.LIFE_FAILED
+        return control_pb2.LIFE_FAILED
     if finisher.done:
-        return control.LIFE_FINISHED
+        return control_pb2.LIFE_FINISHED
     if finisher.active:
-        return control.LIFE_FINISHING
+        return control_pb2.LIFE_FINISHING
     if isinstance(operation, Update):
-        return control.LIFE_UPDATING
+        return control_pb2.LIFE_UPDATING
     if not desk.started:
-        return control.LIFE_STARTING
+        return control_pb2.LIFE_STARTING
     if desk.book.spouts_held:
-        return control.LIFE_WAITING
+        return control_pb2.LIFE_WAITING
     if not desk.book.active:
-        return control.LIFE_PAUSED
-    return control.LIFE_DEGRADED if desk.restoring or desk.registry.degraded else control.LIFE_RUNNING
+        return control_pb2.LIFE_PAUSED
+    return control_pb2.LIFE_DEGRADED if desk.restoring or desk.registry.degraded else control_pb2.LIFE_RUNNING
 
 
 def _failed_tasks(desk: Desk) -> list[int]:
@@ -49,16 +49,16 @@ def _failed_tasks(desk: Desk) -> list[int]:
 
 
 def derive_cause(
-    desk: Desk, operation: Operation | None, lifecycle: control.Lifecycle, age_s: float, now: float
+    desk: Desk, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
     """What failed, what is waited for, or who is lost; empty when all is well."""
-    if lifecycle == control.LIFE_FAILED:
+    if lifecycle == control_pb2.LIFE_FAILED:
         return derive_failure(desk)
-    if lifecycle == control.LIFE_STARTING:
+    if lifecycle == control_pb2.LIFE_STARTING:
         return _starting(desk, age_s)
-    if lifecycle == control.LIFE_UPDATING and isinstance(operation, Update):
+    if lifecycle == control_pb2.LIFE_UPDATING and isinstance(operation, Update):
         return operation.phase.value
-    if lifecycle == control.LIFE_FINISHED:
+    if lifecycle == control_pb2.LIFE_FINISHED:
         return _lost(desk)
     return _restoring_or_down(desk, now)
 
@@ -81,7 +81,7 @@ def derive_failure(desk: Desk) -> str:
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
 
-def startup_exceptions(desk: Desk) -> list[control.ExceptionReport]:
+def startup_exceptions(desk: Desk) -> list[control_pb2.ExceptionReport]:
     """The exceptions that keep tasks from starting now."""
     found, registry = [], desk.registry
     for task in desk.exceptions.startup_tasks():
@@ -99,7 +99,7 @@ def _startup_error(desk: Desk, task: int) -> str:
     return last_line(report) if report is not None else ""
 
 
-def _exit(process: control.ProcessRecord) -> str:
+def _exit(process: control_pb2.ProcessRecord) -> str:
     reason = process.exit_reason.replace("_", " ") or "it ended"
     detail = process.exit_detail.strip().splitlines()
     if detail:  # it also says how often
@@ -177,7 +177,7 @@ def _restart(registry: Registry, names: set[str], now: float) -> str:
     return f", restart {worst.restarts}, {soon}{why}"
 
 
-def _exit_line(process: control.ProcessRecord) -> str:
+def _exit_line(process: control_pb2.ProcessRecord) -> str:
     """Why it ended last, as the end of a sentence."""
     lines = process.exit_detail.strip().splitlines() or [process.exit_reason.replace("_", " ")]
     # The first line has the exception's name; its message may have several.

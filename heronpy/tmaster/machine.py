@@ -14,10 +14,7 @@ from typing import Any
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events, lifecycle
 from heronpy.tmaster.checkpoints import Checkpoints
 from heronpy.tmaster.desk import Desk, Operation
@@ -45,13 +42,13 @@ class TopologyMaster:
         settings: TmasterSettings,
         epoch: int,
         *,
-        topology: api.Topology,
-        packing: plan.PackingPlan,
-        previous: plan.PhysicalPlan | None = None,
-        intent: plan.UpdateIntent | None = None,
+        topology: topology_pb2.Topology,
+        packing: plan_pb2.PackingPlan,
+        previous: plan_pb2.PhysicalPlan | None = None,
+        intent: plan_pb2.UpdateIntent | None = None,
         checkpoints: CheckpointSettings | None = None,
-        log: ckpt.CheckpointLog | None = None,
-        totals: control.TotalsLedger | None = None,
+        log: checkpoint_pb2.CheckpointLog | None = None,
+        totals: control_pb2.TotalsLedger | None = None,
     ) -> None:
         self.settings = settings
         self.epoch = epoch
@@ -79,7 +76,7 @@ class TopologyMaster:
         #: Since when the spouts are known to rest, in a topology that is deactivated.
         self._resting_since = 0.0
         self._due: float | None = None
-        self._life: control.Lifecycle = control.LIFE_STARTING
+        self._life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
             events.StmgrBeat: self._on_stmgr_beat,
@@ -169,7 +166,7 @@ class TopologyMaster:
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
         if self.checkpoints is not None:
             self.checkpoints.validate()
-        if self._life == control.LIFE_UPDATING:
+        if self._life == control_pb2.LIFE_UPDATING:
             assert isinstance(self.operation, Update)
 
     def _advance(self, now: float) -> None:
@@ -204,8 +201,8 @@ class TopologyMaster:
             self._life = life
             cause = self._cause(now)
             desk.note(
-                f"{book.topology.name} is {control.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",
-                warning=life == control.LIFE_FAILED,
+                f"{book.topology.name} is {control_pb2.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",
+                warning=life == control_pb2.LIFE_FAILED,
             )
 
     def _note_rest(self, operation: Operation, now: float) -> None:
@@ -226,7 +223,7 @@ class TopologyMaster:
             self.checkpoints.restorer.look_at(message.stmgr.container, now)
         if book.differs(message.stmgr):
             desk.change_addresses(now)
-        reply = control.RegisterStmgrReply(tmaster_epoch=self.epoch)
+        reply = control_pb2.RegisterStmgrReply(tmaster_epoch=self.epoch)
         if book.plan is not None and desk.publish_at is None and message.stmgr.id in book.wanted:
             reply.plan.CopyFrom(book.plan)
             desk.registry.stmgrs[message.stmgr.id].plan_sent_at = now
@@ -235,7 +232,7 @@ class TopologyMaster:
     def _on_stmgr_beat(self, event: events.StmgrBeat, now: float) -> None:
         desk, message = self.desk, event.message
         if desk.registry.beat(event.peer, message, now) is None:
-            desk.send((event.peer,), control.RegisterAgain())
+            desk.send((event.peer,), control_pb2.RegisterAgain())
             return
         book = desk.book
         if self.checkpoints is not None and message.stmgr_id in desk.registry.stmgrs:
@@ -249,7 +246,7 @@ class TopologyMaster:
             self._reserve(message.stmgr_id, message.plan_version, now)
         elif message.plan_version < book.version and now >= entry.plan_sent_at + RESEND_PLAN_S:
             entry.plan_sent_at = now
-            desk.send((event.peer,), control.NewPlan(plan=book.plan))
+            desk.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
         """Somebody has seen a plan that the state manager has lost: go beyond it."""
@@ -263,13 +260,13 @@ class TopologyMaster:
 
     def _on_executor_registered(self, event: events.ExecutorRegistered, now: float) -> None:
         self.desk.registry.register_executor(event.peer, event.message, now)
-        self.desk.reply(event.request, control.Ok(text="registered"))
+        self.desk.reply(event.request, control_pb2.Ok(text="registered"))
 
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
         registry = self.desk.registry
         if not registry.executor_beat(event.peer, event.message, now) and event.message.container in registry.executors:
             # It was replaced while it was stopped: the refusal of its registration ends it (F10).
-            self.desk.send((event.peer,), control.RegisterAgain())
+            self.desk.send((event.peer,), control_pb2.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
         for report in event.reports:
@@ -304,13 +301,13 @@ class TopologyMaster:
         self._require_unfinished("be updated")
         life = self.lifecycle
         name = self.desk.book.topology.name
-        if life == control.LIFE_STARTING:
+        if life == control_pb2.LIFE_STARTING:
             raise RetryableRpcError(f"{name} is still starting; update it when it runs ({self._cause(now)})")
-        if life == control.LIFE_FAILED:
+        if life == control_pb2.LIFE_FAILED:
             raise RpcError(f"{name} has failed ({self._cause(now)}); restart what failed, then update")
         current = event.message.expected_version == self.desk.book.packing.version
         if current and same(self.desk, event.message):
-            self.desk.reply(event.request, control.UpdateReply(plan_version=self.desk.book.version))
+            self.desk.reply(event.request, control_pb2.UpdateReply(plan_version=self.desk.book.version))
             return
         self.operation = Update.begin(self.desk, event.request, event.message, now, self.checkpoints)
 
@@ -364,9 +361,7 @@ class TopologyMaster:
     def _require_checkpoints(self) -> Checkpoints:
         if self.checkpoints is None:
             name = self.desk.book.topology.name
-            raise RpcError(
-                f"{name} takes no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE"
-            )
+            raise RpcError(f"{name} takes no checkpoints: they need topology.reliability.mode EFFECTIVELY_ONCE")
         return self.checkpoints
 
     def _require_going(self) -> None:
@@ -376,18 +371,18 @@ class TopologyMaster:
         if isinstance(self.operation, Update):
             self._require_idle()
 
-    def checkpoints_reply(self, now: float) -> control.CheckpointsReply:
+    def checkpoints_reply(self, now: float) -> control_pb2.CheckpointsReply:
         """Everything that `heron checkpoints` shows."""
-        return self.checkpoints.reply(now) if self.checkpoints is not None else control.CheckpointsReply()
+        return self.checkpoints.reply(now) if self.checkpoints is not None else control_pb2.CheckpointsReply()
 
     # ---- the rest ---------------------------------------------------------------------------
 
     def _on_send_failed(self, event: events.SendFailed, now: float) -> None:
         if self.checkpoints is not None:
             self.checkpoints.on_send_failed(event.body, now)
-        if isinstance(event.body, control.FinishTasks):
+        if isinstance(event.body, control_pb2.FinishTasks):
             self.finisher.forget(list(event.body.task_ids))
-        elif isinstance(event.body, control.NewPlan):
+        elif isinstance(event.body, control_pb2.NewPlan):
             for entry in self.desk.registry.stmgrs.values():
                 if entry.peer == event.peer:
                     entry.plan_sent_at = float("-inf")
@@ -398,16 +393,16 @@ class TopologyMaster:
     # ---- questions --------------------------------------------------------------------------
 
     @property
-    def lifecycle(self) -> control.Lifecycle:
+    def lifecycle(self) -> control_pb2.Lifecycle:
         return lifecycle.decide_lifecycle(self.desk, self.operation, self.finisher)
 
     def _cause(self, now: float) -> str:
-        if self.lifecycle == control.LIFE_WAITING:
+        if self.lifecycle == control_pb2.LIFE_WAITING:
             return self.readiness.cause(now)
         age_s = now - self._started_at
         return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s, now)
 
-    def _totals(self) -> control.TupleTotals:
+    def _totals(self) -> control_pb2.TupleTotals:
         totals = self.desk.registry.totals.summed()
         at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
         totals.lost_at_least = at_most_once and self.desk.registry.totals.uncounted
@@ -422,10 +417,10 @@ class TopologyMaster:
             return False
         return desk.registry.drained(desk.book.wanted, self._resting_since)
 
-    def status(self, now: float) -> control.StatusReply:
+    def status(self, now: float) -> control_pb2.StatusReply:
         """Everything that `heron status` shows."""
         desk, book, registry = self.desk, self.desk.book, self.desk.registry
-        reply = control.StatusReply(
+        reply = control_pb2.StatusReply(
             topology=book.topology.name,
             topology_id=book.topology.id,
             lifecycle=self.lifecycle,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
@@ -28,8 +28,8 @@ class StateChange:
         self.requests = [request]
         self.name = "activate" if active else "deactivate"
         self.done = False
-        wanted = control.TASK_RUNNING if active else control.TASK_PAUSED
-        self._states = frozenset({wanted, control.TASK_EXHAUSTED, control.TASK_FINISHED})
+        wanted = control_pb2.TASK_RUNNING if active else control_pb2.TASK_PAUSED
+        self._states = frozenset({wanted, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
         self._spouts = {s.comp.name for s in desk.book.topology.spouts}
         self._deadline = now + desk.settings.start_timeout_s
         self._next_look = now
@@ -135,7 +135,7 @@ class Restart:
     def _order(self, container: int, names: list[str]) -> None:
         entry = self._desk.registry.executors.get(container)
         if entry is not None:
-            body = control.RestartProcesses(names=names, reason="on request, by heron restart")
+            body = control_pb2.RestartProcesses(names=names, reason="on request, by heron restart")
             self._desk.send((entry.peer,), body)
 
     def _finish(self, text: str) -> None:
@@ -188,11 +188,7 @@ class Restart:
 
     def _old_stmgrs(self) -> list[str]:
         known = self._desk.registry.stmgrs
-        return [
-            name
-            for name, epoch in self._stmgrs.items()
-            if name not in known or known[name].record.epoch <= epoch
-        ]
+        return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
 
 
 def _count(number: int, noun: str) -> str:

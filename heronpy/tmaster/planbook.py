@@ -13,8 +13,7 @@ from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
 from heronpy.plan.component_config import runtime_key_problem, split_setting
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.tmaster.registry import Stmgr
 
 
@@ -23,9 +22,9 @@ class PlanBook:
 
     def __init__(
         self,
-        topology: api.Topology,
-        packing: plan.PackingPlan,
-        previous: plan.PhysicalPlan | None,
+        topology: topology_pb2.Topology,
+        packing: plan_pb2.PackingPlan,
+        previous: plan_pb2.PhysicalPlan | None,
         epoch: int,
     ) -> None:
         self.topology = topology
@@ -33,15 +32,15 @@ class PlanBook:
         self.packing = packing
         self.epoch = epoch
         #: What the next plan shows of attempts and checkpoints (EFFECTIVELY_ONCE).
-        self.regions: list[plan.RegionRecord] = []
+        self.regions: list[plan_pb2.RegionRecord] = []
         #: Components whose tasks say when they are ready; while one does not, no spout is called.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
         #: The plan in force; None until the first, and while the previous one does not fit.
-        self.plan: plan.PhysicalPlan | None = None
+        self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
         #: Addresses as the last plan shows them, good for a new one until their owner registers.
-        self._shown: dict[str, plan.StmgrRecord] = {}
+        self._shown: dict[str, plan_pb2.StmgrRecord] = {}
         if previous is not None:
             self._shown = {record.id: record for record in previous.stmgrs}
             if placement(packing) == placement_of_plan(previous):
@@ -49,11 +48,9 @@ class PlanBook:
         self.wanted: frozenset[str] = frozenset()
         self.use(packing)
         #: Whether the plan in force no longer says what it should.
-        self.stale = self.plan is not None and (
-            self.plan.topology != topology or self.wanted != self._shown.keys()
-        )
+        self.stale = self.plan is not None and (self.plan.topology != topology or self.wanted != self._shown.keys())
 
-    def use(self, packing: plan.PackingPlan) -> None:
+    def use(self, packing: plan_pb2.PackingPlan) -> None:
         """Build the next plans from this packing plan."""
         self.packing = packing
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
@@ -69,14 +66,14 @@ class PlanBook:
         """Whether the plan would hold an address that this master only inherited."""
         return not self.wanted <= stmgrs.keys()
 
-    def differs(self, record: plan.StmgrRecord) -> bool:
+    def differs(self, record: plan_pb2.StmgrRecord) -> bool:
         """Whether the plan in force shows this stream manager otherwise, or not at all."""
         if record.id not in self.wanted:
             return False
         shown = self._shown.get(record.id) if self.plan is not None else None
         return shown is None or _address(shown) != _address(record)
 
-    def build(self, stmgrs: Mapping[str, Stmgr]) -> plan.PhysicalPlan:
+    def build(self, stmgrs: Mapping[str, Stmgr]) -> plan_pb2.PhysicalPlan:
         """Make the next plan the one in force. Call only when `missing` is empty."""
         records = []
         for name in sorted(self.wanted, key=_natural):
@@ -96,7 +93,7 @@ class PlanBook:
 
     def set_active(self, active: bool) -> bool:
         """Activate or deactivate the next plan; False when it is so already."""
-        state = api.RUNNING if active else api.PAUSED
+        state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False
         topology = _copy(self.topology)
@@ -106,7 +103,7 @@ class PlanBook:
 
     @property
     def active(self) -> bool:
-        return self.topology.state == api.RUNNING
+        return self.topology.state == topology_pb2.RUNNING
 
     def plan_tasks(self) -> list[int]:
         """The tasks of the plan in force."""
@@ -129,29 +126,29 @@ class PlanBook:
         self.topology = topology
 
 
-def placement(packing: plan.PackingPlan) -> dict[int, tuple[int, str]]:
+def placement(packing: plan_pb2.PackingPlan) -> dict[int, tuple[int, str]]:
     """Task to container and component."""
     return {i.task_id: (c.id, i.component) for c in packing.containers for i in c.instances}
 
 
-def placement_of_plan(physical: plan.PhysicalPlan) -> dict[int, tuple[int, str]]:
+def placement_of_plan(physical: plan_pb2.PhysicalPlan) -> dict[int, tuple[int, str]]:
     """Task to container and component."""
     return {i.task_id: (i.container, i.component) for i in physical.instances}
 
 
-def _put(config: api.Config, key: str, value: str) -> None:
+def _put(config: topology_pb2.Config, key: str, value: str) -> None:
     kept = [kv for kv in config.kvs if kv.key != key]
-    kept.append(api.Config.KeyValue(key=key, value=value, type=api.STRING_VALUE))
-    merged = api.Config(kvs=kept)
+    kept.append(topology_pb2.Config.KeyValue(key=key, value=value, type=topology_pb2.STRING_VALUE))
+    merged = topology_pb2.Config(kvs=kept)
     config.CopyFrom(merged)
 
 
-def _address(record: plan.StmgrRecord) -> tuple[int, str, str, str]:
+def _address(record: plan_pb2.StmgrRecord) -> tuple[int, str, str, str]:
     return record.epoch, record.data_endpoint, record.control_endpoint, record.host
 
 
-def _copy(topology: api.Topology) -> api.Topology:
-    copy = api.Topology()
+def _copy(topology: topology_pb2.Topology) -> topology_pb2.Topology:
+    copy = topology_pb2.Topology()
     copy.CopyFrom(topology)
     return copy
 

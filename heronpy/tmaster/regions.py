@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
 #: Number of restores without a pause, then the pause, which doubles.
 FREE_RESTORES = 3
@@ -29,7 +27,7 @@ PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
 
 
-def regions_of(topology: api.Topology) -> list[frozenset[str]]:
+def regions_of(topology: topology_pb2.Topology) -> list[frozenset[str]]:
     """The regions, ordered by their first component in the order of definition."""
     names = [spout.comp.name for spout in topology.spouts] + [bolt.comp.name for bolt in topology.bolts]
     leader = {name: name for name in names}
@@ -82,7 +80,7 @@ class Region:
     """One region and its current attempt."""
 
     components: frozenset[str]
-    record: plan.RegionRecord
+    record: plan_pb2.RegionRecord
     #: Task -> its container.
     places: dict[int, int] = field(default_factory=dict)
     #: Tasks that have not restored for this attempt.
@@ -140,20 +138,20 @@ class Regions:
 
     # ---- what tasks say ---------------------------------------------------------------------
 
-    def look(self, component: str, status: control.TaskStatus) -> Ended | None:
+    def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | None:
         """Judge what is known of a task; returns the end of a process for which its region must be restored."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
         record = region.record
         if not region.started:
-            if status.state == control.TASK_RESTORED and status.attempt == record.attempt:
+            if status.state == control_pb2.TASK_RESTORED and status.attempt == record.attempt:
                 region.missing.discard(task)
             else:
                 region.missing.add(task)
             return None
         name = f"task {task} of {component}"
-        if status.state == control.TASK_LOST:
+        if status.state == control_pb2.TASK_LOST:
             return Ended(name, lost=status.error)
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
@@ -192,7 +190,7 @@ class Regions:
                 history.popleft()
         waits = len(history) - FREE_RESTORES if cause is Cause.LOSS else 0
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(waits - 1, 20)) if waits > 0 else 0.0
-        region.record = plan.RegionRecord(
+        region.record = plan_pb2.RegionRecord(
             components=sorted(region.components),
             attempt=attempt,
             checkpoint=source.checkpoint,

@@ -15,15 +15,14 @@ from dataclasses import dataclass, field
 
 from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster.totals import Totals
 
 UP_STATES = frozenset(
-    {control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED}
+    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
 )
-_DONE_STATES = frozenset({control.TASK_EXHAUSTED, control.TASK_FINISHED})
-_FINAL_STATES = frozenset({control.TASK_FINISHED, control.TASK_FAILED})
+_DONE_STATES = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
+_FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class Place:
 class Stmgr:
     """One stream manager."""
 
-    record: plan.StmgrRecord
+    record: plan_pb2.StmgrRecord
     peer: bytes
     last_seen: float
-    beat: control.StmgrHeartbeat
+    beat: control_pb2.StmgrHeartbeat
     lost: bool = False
     plan_sent_at: float = float("-inf")
     counters: tuple[tuple[int, int, int, int], ...] = ()
@@ -59,7 +58,7 @@ class Stmgr:
 class Executor:
     """One executor."""
 
-    record: control.RegisterExecutor
+    record: control_pb2.RegisterExecutor
     peer: bytes
     last_seen: float
     lost: bool = False
@@ -74,8 +73,8 @@ class Registry:
     places: dict[int, Place] = field(default_factory=dict)
     stmgrs: dict[str, Stmgr] = field(default_factory=dict)
     executors: dict[int, Executor] = field(default_factory=dict)
-    tasks: dict[int, control.TaskStatus] = field(default_factory=dict)
-    failed_processes: dict[str, control.ProcessRecord] = field(default_factory=dict)
+    tasks: dict[int, control_pb2.TaskStatus] = field(default_factory=dict)
+    failed_processes: dict[str, control_pb2.ProcessRecord] = field(default_factory=dict)
     failed_tasks: set[int] = field(default_factory=set)
     #: Task to the process whose failure is dealt with: its region goes back to an older checkpoint.
     excused: dict[int, int] = field(default_factory=dict)
@@ -86,7 +85,7 @@ class Registry:
     #: Expected tasks that do not work now, whatever plan they have.
     down: set[int] = field(default_factory=set)
     #: By container: processes that ended and wait for their restart.
-    resting: dict[int, dict[str, control.ProcessRecord]] = field(default_factory=dict)
+    resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
     totals: Totals = field(default_factory=Totals)
@@ -101,7 +100,7 @@ class Registry:
 
     # ---- what should be there ---------------------------------------------------------------
 
-    def place(self, packing: plan.PackingPlan, spouts: AbstractSet[str]) -> None:
+    def place(self, packing: plan_pb2.PackingPlan, spouts: AbstractSet[str]) -> None:
         """From now on these tasks belong to these containers; what belongs nowhere is forgotten."""
         places = {
             instance.task_id: Place(instance.task_id, instance.component, container.id)
@@ -173,7 +172,7 @@ class Registry:
 
     def is_finished(self, task: int) -> bool:
         status = self.tasks.get(task)
-        return status is not None and status.state == control.TASK_FINISHED
+        return status is not None and status.state == control_pb2.TASK_FINISHED
 
     def epoch_of(self, task: int) -> int:
         status = self.tasks.get(task)
@@ -206,11 +205,11 @@ class Registry:
     def spouts_rest(self) -> bool:
         """Whether every spout task is paused or at its end."""
         return all(
-            (status := self.tasks.get(task)) is not None and status.state == control.TASK_PAUSED
+            (status := self.tasks.get(task)) is not None and status.state == control_pb2.TASK_PAUSED
             for task in self.unexhausted
         )
 
-    def culprits(self) -> list[control.Culprit]:
+    def culprits(self) -> list[control_pb2.Culprit]:
         return [c for entry in self.stmgrs.values() if not entry.lost for c in entry.beat.culprits]
 
     def _is_exhausted(self, task: int) -> bool:
@@ -219,7 +218,7 @@ class Registry:
 
     # ---- stream managers --------------------------------------------------------------------
 
-    def register_stmgr(self, peer: bytes, message: control.RegisterStmgr, now: float) -> set[int]:
+    def register_stmgr(self, peer: bytes, message: control_pb2.RegisterStmgr, now: float) -> set[int]:
         """Take a stream manager in; returns the tasks whose status changed."""
         record = message.stmgr
         if record.container not in self._containers or record.id != stmgr_id(record.container):
@@ -227,17 +226,17 @@ class Registry:
         known = self.stmgrs.get(record.id)
         if known is not None and record.epoch < known.record.epoch:
             raise ReplacedError(record.id, record.epoch, known.record.epoch)
-        beat = control.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
+        beat = control_pb2.StmgrHeartbeat(stmgr_id=record.id, epoch=record.epoch)
         if known is not None and known.record.epoch == record.epoch:
             beat.discarded_tuples = known.beat.discarded_tuples
         self.totals.take_stmgr(record.id, record.epoch)
-        self.stmgrs[record.id] = Stmgr(plan.StmgrRecord(), peer, now, beat)
+        self.stmgrs[record.id] = Stmgr(plan_pb2.StmgrRecord(), peer, now, beat)
         self.silent.discard(record.id)
         self.stmgrs[record.id].record.CopyFrom(record)
         self._next_sweep = min(self._next_sweep, now + self.stmgr_lost_s)
         return self._take_tasks(record.container, message.tasks, now)
 
-    def beat(self, peer: bytes, message: control.StmgrHeartbeat, now: float) -> set[int] | None:
+    def beat(self, peer: bytes, message: control_pb2.StmgrHeartbeat, now: float) -> set[int] | None:
         """Take a heartbeat; returns the tasks it told of, or None when its sender must register."""
         entry = self.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch > entry.record.epoch:
@@ -250,13 +249,13 @@ class Registry:
         self.totals.take_stmgr(message.stmgr_id, message.epoch, message.discarded_tuples, message.lost_tuples)
         self._judge_quiet(entry, message, now)
         changed = self._take_tasks(entry.record.container, message.tasks, now)
-        kept = control.StmgrHeartbeat()
+        kept = control_pb2.StmgrHeartbeat()
         kept.CopyFrom(message)
         kept.ClearField("tasks")
         entry.beat = kept
         return changed
 
-    def _judge_quiet(self, entry: Stmgr, message: control.StmgrHeartbeat, now: float) -> None:
+    def _judge_quiet(self, entry: Stmgr, message: control_pb2.StmgrHeartbeat, now: float) -> None:
         counters = tuple((t.task_id, t.epoch, t.emitted, t.executed) for t in message.tasks)
         waiting = message.queued_tuples or message.in_flight_tuples or message.unacked_roots
         if waiting or any(t.in_queue_tuples or t.out_queue_tuples or t.pending for t in message.tasks):
@@ -267,14 +266,14 @@ class Registry:
             entry.quiet_beats, entry.quiet_since = 1, now
         entry.counters = counters
 
-    def _take_tasks(self, container: int, statuses: Iterable[control.TaskStatus], now: float) -> set[int]:
+    def _take_tasks(self, container: int, statuses: Iterable[control_pb2.TaskStatus], now: float) -> set[int]:
         told: set[int] = set()
         for status in statuses:
             task = status.task_id
             place = self.places.get(task)
             if place is None or place.container != container or status.epoch < self.epoch_of(task):
                 continue
-            kept = control.TaskStatus()
+            kept = control_pb2.TaskStatus()
             kept.CopyFrom(status)
             kept.component, kept.instance_id = place.component, place.name
             self.tasks[task] = kept
@@ -294,8 +293,8 @@ class Registry:
 
     def _lose(self, task: int, why: str) -> None:
         status = self.tasks.get(task)
-        if status is not None and status.state != control.TASK_LOST:
-            status.state, status.error = control.TASK_LOST, why
+        if status is not None and status.state != control_pb2.TASK_LOST:
+            status.state, status.error = control_pb2.TASK_LOST, why
             self._index(task)
 
     def _index(self, task: int) -> None:
@@ -321,7 +320,7 @@ class Registry:
 
     def _has_failed(self, task: int) -> bool:
         status = self.tasks[task]
-        return status.state == control.TASK_FAILED and status.epoch > self.excused.get(task, -1)
+        return status.state == control_pb2.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def excuse(self, task: int, epoch: int) -> None:
         """This process of a task, and those before it, are about to be replaced: their failure no longer counts."""
@@ -332,7 +331,7 @@ class Registry:
 
     # ---- executors --------------------------------------------------------------------------
 
-    def register_executor(self, peer: bytes, message: control.RegisterExecutor, now: float) -> None:
+    def register_executor(self, peer: bytes, message: control_pb2.RegisterExecutor, now: float) -> None:
         """Take an executor in."""
         number = message.container
         if number and number not in self._containers:
@@ -340,14 +339,14 @@ class Registry:
         known = self.executors.get(number)
         if known is not None and message.epoch < known.record.epoch:
             raise ReplacedError(f"the executor of container {number}", message.epoch, known.record.epoch)
-        record = control.RegisterExecutor()
+        record = control_pb2.RegisterExecutor()
         record.CopyFrom(message)
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
         self.executors[number] = Executor(record, peer, now)
         self.silent.discard(executor_id(number))
         self._take_processes(number, record.processes)
 
-    def executor_beat(self, peer: bytes, message: control.ExecutorHeartbeat, now: float) -> bool:
+    def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
         """Take a heartbeat; False when its sender is not an executor of this topology any more."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
@@ -355,7 +354,7 @@ class Registry:
             # met (its predecessor had) need not wait for its registration to be heard.
             if message.container and message.container not in self._containers:
                 return False
-            record = control.RegisterExecutor(container=message.container, epoch=message.epoch)
+            record = control_pb2.RegisterExecutor(container=message.container, epoch=message.epoch)
             known = self.executors[message.container] = Executor(record, peer, now)
         elif message.epoch < known.record.epoch:
             return False
@@ -367,16 +366,16 @@ class Registry:
         self._take_processes(message.container, message.processes)
         return True
 
-    def _take_processes(self, container: int, processes: Iterable[control.ProcessRecord]) -> None:
+    def _take_processes(self, container: int, processes: Iterable[control_pb2.ProcessRecord]) -> None:
         tasks, resting = self.tasks_of(container), {}
         for name in [stmgr_id(container), *map(self.name_of, tasks)]:
             self.failed_processes.pop(name, None)
         for process in processes:
             foreign = process.task_id and self.name_of(process.task_id) != process.name
             self.totals.take_process(process)
-            if process.state == control.PROC_BACKOFF and not foreign:
+            if process.state == control_pb2.PROC_BACKOFF and not foreign:
                 resting[process.name] = process
-            if process.state == control.PROC_FAILED and not foreign:
+            if process.state == control_pb2.PROC_FAILED and not foreign:
                 self.failed_processes[process.name] = process
             else:
                 self.failed_processes.pop(process.name, None)

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.finish import Finisher
@@ -49,7 +48,7 @@ class Restorer:
         desk: Desk,
         settings: CheckpointSettings,
         coordinator: Coordinator,
-        previous: plan.PhysicalPlan | None,
+        previous: plan_pb2.PhysicalPlan | None,
         finisher: Finisher,
         perform: Callable[[], None],
     ) -> None:
@@ -90,7 +89,7 @@ class Restorer:
             tasks = {t: c for name in components for t, c in places.get(name, {}).items()}
             region = known.get(components)
             if region is None:
-                region = Region(components, plan.RegionRecord())
+                region = Region(components, plan_pb2.RegionRecord())
                 fresh.append(region)
             elif region.places != tasks:
                 fresh.append(region)
@@ -116,7 +115,7 @@ class Restorer:
         found: dict[frozenset[str], Region] = {}
         epochs = {record.id: record.epoch for record in previous.stmgrs}
         for stored in previous.regions:
-            record = plan.RegionRecord()
+            record = plan_pb2.RegionRecord()
             record.CopyFrom(stored)
             region = Region(frozenset(stored.components), record)
             region.watch({i.task_id: i.container for i in previous.instances if i.component in region.components})
@@ -259,7 +258,7 @@ class Restorer:
             if ended is not None and region is not None:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
-    def look_at_stmgr(self, record: plan.StmgrRecord, now: float) -> None:
+    def look_at_stmgr(self, record: plan_pb2.StmgrRecord, now: float) -> None:
         """A stream manager has registered."""
         for region in self.regions.regions:
             ended = self.regions.look_at_stmgr(region, record.id, record.epoch)
@@ -273,7 +272,7 @@ class Restorer:
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
-    def on_restore_failed(self, message: control.RestoreFailed, now: float) -> None:
+    def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
         """A task cannot restore what its attempt starts from: an older checkpoint, or none (F23)."""
         registry, log = self._desk.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
@@ -362,4 +361,3 @@ def number_of(location: str) -> int:
 def _origin(region: Region) -> str:
     number = region.record.checkpoint
     return f"from checkpoint {number}" if number else "from the beginning"
-

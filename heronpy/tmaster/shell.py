@@ -37,7 +37,7 @@ from heronpy.metrics.cache import MetricsCache
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
@@ -125,11 +125,9 @@ class Shell:
             "data_lost": lambda peer, body: self._taken(events.DataLost(body)),
             "take_checkpoint": lambda peer, body: self._request(events.CheckpointRequested, body.savepoint),
             "restore_checkpoint": lambda peer, body: self._request(events.RewindRequested, body.checkpoint),
-            "delete_checkpoints": lambda peer, body: self._request(
-                events.DeleteRequested, tuple(body.checkpoints)
-            ),
+            "delete_checkpoints": lambda peer, body: self._request(events.DeleteRequested, tuple(body.checkpoints)),
             "get_checkpoints": lambda peer, body: self._running().checkpoints_reply(self._clock.now()),
-            "ok": lambda peer, body: control.Ok(),  # a standby asks whether this one lives
+            "ok": lambda peer, body: control_pb2.Ok(),  # a standby asks whether this one lives
         }
 
     # ---- life -------------------------------------------------------------------------------
@@ -263,7 +261,7 @@ class Shell:
             raise RetryableRpcError(f"the topology master of {self._name} is starting; try again")
         return self.machine
 
-    def _on_request(self, peer: bytes, envelope: control.Envelope) -> Answer:
+    def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Answer:
         field, body = body_of(envelope)
         handler = self._handlers.get(field)
         if handler is None:
@@ -278,9 +276,9 @@ class Shell:
     def _taken(self, event: events.Event) -> Message:
         """Its sender sends it again until it hears this."""
         self._feed(event)
-        return control.Ok()
+        return control_pb2.Ok()
 
-    def _on_update(self, peer: bytes, body: control.UpdateTopology) -> Answer:
+    def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
         """Refuse at once an update that would wait for space until its client has gone."""
         full = full_folder(*self._folders)
         if full is not None:
@@ -438,7 +436,7 @@ class Shell:
 
     # ---- metrics, exceptions, stacks --------------------------------------------------------
 
-    def _on_metrics(self, peer: bytes, body: control.MetricsBatch) -> Answer:
+    def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
         now = self._clock.now()
         for report in body.reports:
             self._metrics.add(report, now)
@@ -453,20 +451,20 @@ class Shell:
             self._metrics.forget(gone)
         self._placed = placed
 
-    def _on_get_exceptions(self, peer: bytes, body: control.GetExceptions) -> Answer:
+    def _on_get_exceptions(self, peer: bytes, body: control_pb2.GetExceptions) -> Answer:
         store = self._running().desk.exceptions
-        return control.ExceptionsReply(
+        return control_pb2.ExceptionsReply(
             exceptions=store.select(body.component, body.task_id), discarded=store.discarded
         )
 
-    def _on_dump_stacks(self, peer: bytes, body: control.DumpStacks) -> Answer:
+    def _on_dump_stacks(self, peer: bytes, body: control_pb2.DumpStacks) -> Answer:
         executors = self._running().desk.registry.executors
         for container, executor in executors.items():
             if any(process.name == body.name for process in executor.record.processes):
                 return self._dump_stacks(container, executor.peer, body)
         raise InvalidRpcError(f'there is no process "{body.name}" in {self._name}')
 
-    async def _dump_stacks(self, container: int, peer: bytes, body: control.DumpStacks) -> Message:
+    async def _dump_stacks(self, container: int, peer: bytes, body: control_pb2.DumpStacks) -> Message:
         assert self._server is not None
         # Answers carry no number, so one question at a time.
         async with self._stack_turns.setdefault(container, asyncio.Lock()):
@@ -485,7 +483,7 @@ class Shell:
             finally:
                 del self._stacks[container]
 
-    def _on_stacks(self, peer: bytes, body: control.DumpStacksReply) -> Answer:
+    def _on_stacks(self, peer: bytes, body: control_pb2.DumpStacksReply) -> Answer:
         for container, executor in self._running().desk.registry.executors.items():
             waiter = self._stacks.get(container)
             if executor.peer == peer and waiter is not None and not waiter.done():

@@ -18,8 +18,7 @@ from heronpy.common.clock import Clock
 from heronpy.common.errors import DeadlineError, FencedError, RpcError, StateError
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import ControlClient
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster.store import Store
 
 log = logging.getLogger("heronpy.tmaster")
@@ -120,12 +119,12 @@ class Standby:
             return False
 
     async def _answers(self, holder: bytes) -> bool:
-        location = plan.TmasterLocation.FromString(holder)
+        location = plan_pb2.TmasterLocation.FromString(holder)
         if self._client is None or self._client.endpoint != location.endpoint:
             self._hang_up()
             self._client = ControlClient(location.endpoint, lambda _: None, keys=self._keys)
         try:
-            await self._client.call(control.Ok(text="ping"), self._takeover_s / 2)
+            await self._client.call(control_pb2.Ok(text="ping"), self._takeover_s / 2)
         except RpcError:
             return True  # a refusal is an answer
         except DeadlineError:

@@ -22,10 +22,7 @@ from heronpy.common.errors import (
     StateError,
     VersionMismatchError,
 )
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster.effects import Node
@@ -44,12 +41,12 @@ class TopologyRemovedError(StateError):
 class Loaded:
     """What a topology master finds."""
 
-    topology: api.Topology
-    packing: plan.PackingPlan
-    previous: plan.PhysicalPlan | None
-    intent: plan.UpdateIntent | None
-    checkpoints: ckpt.CheckpointLog | None = None
-    totals: control.TotalsLedger | None = None
+    topology: topology_pb2.Topology
+    packing: plan_pb2.PackingPlan
+    previous: plan_pb2.PhysicalPlan | None
+    intent: plan_pb2.UpdateIntent | None
+    checkpoints: checkpoint_pb2.CheckpointLog | None = None
+    totals: control_pb2.TotalsLedger | None = None
 
 
 class Store:
@@ -59,7 +56,7 @@ class Store:
         self._state = state
         self._topology = topology
         self.epoch = epoch if epoch is not None else state.counter(paths.epoch(topology, "tmaster"))
-        self._location: plan.TmasterLocation | None = None
+        self._location: plan_pb2.TmasterLocation | None = None
         self._paths = {
             Node.TOPOLOGY: paths.topology(topology),
             Node.PACKING_PLAN: paths.packing_plan(topology),
@@ -74,9 +71,9 @@ class Store:
         #: their versions go on, and what it knows of them stays outdated.
         self._outdated = False
 
-    def claim(self, endpoint: str, pid: int, host: str) -> plan.TmasterLocation | None:
+    def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
         """Become the master; None, or where the present one is. FencedError when that is a newer one."""
-        location = plan.TmasterLocation(
+        location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
         path = paths.tmaster(self._topology)
@@ -88,7 +85,7 @@ class Store:
             if not self.check_fence():
                 self._location = None
                 found = self._state.get(path)
-                return _parse(plan.TmasterLocation, found[0], path) if found is not None else location
+                return _parse(plan_pb2.TmasterLocation, found[0], path) if found is not None else location
         return None
 
     def holder(self) -> bytes | None:
@@ -154,7 +151,7 @@ class Store:
         found = self._state.get(path)
         if found is None:
             return False
-        location = _parse(plan.TmasterLocation, found[0], path)
+        location = _parse(plan_pb2.TmasterLocation, found[0], path)
         if location.epoch > self.epoch:
             raise FencedError(
                 f"the topology master of {self._topology} with epoch {self.epoch} was replaced by pid"
@@ -170,7 +167,7 @@ class Store:
         location, path = self._location, paths.tmaster(self._topology)
         if location is not None and not self.check_fence() and self._state.exists(self._paths[Node.TOPOLOGY]):
             found = self._state.get(path)
-            if found is not None and _parse(plan.TmasterLocation, found[0], path).epoch < self.epoch:
+            if found is not None and _parse(plan_pb2.TmasterLocation, found[0], path).epoch < self.epoch:
                 with contextlib.suppress(VersionMismatchError, NoNodeError):
                     self._state.delete(path, version=found[1])
             self.claim(location.endpoint, location.pid, location.host)
@@ -184,19 +181,17 @@ class Store:
 
     def load(self) -> Loaded:
         """Read everything; StateError names what is missing."""
-        topology = self._read(Node.TOPOLOGY, api.Topology)
-        packing = self._read(Node.PACKING_PLAN, plan.PackingPlan)
-        previous = self._read(Node.PHYSICAL_PLAN, plan.PhysicalPlan)
-        intent = self._read(Node.UPDATE, plan.UpdateIntent)
-        checkpoints = self._read(Node.CHECKPOINTS, ckpt.CheckpointLog)
+        topology = self._read(Node.TOPOLOGY, topology_pb2.Topology)
+        packing = self._read(Node.PACKING_PLAN, plan_pb2.PackingPlan)
+        previous = self._read(Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan)
+        intent = self._read(Node.UPDATE, plan_pb2.UpdateIntent)
+        checkpoints = self._read(Node.CHECKPOINTS, checkpoint_pb2.CheckpointLog)
         totals = None
         with contextlib.suppress(DamagedStateError):  # a count is no reason not to run
-            totals = self._read(Node.TOTALS, control.TotalsLedger)
+            totals = self._read(Node.TOTALS, control_pb2.TotalsLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
-            raise StateError(
-                f"the state manager has no {missing.value} of {self._topology}; kill it and submit again"
-            )
+            raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise FencedError(
                 f"the physical plan of {self._topology} is of topology master epoch"
@@ -241,6 +236,4 @@ def _parse(kind: type[M], data: bytes, path: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise DamagedStateError(
-            f"state node {path} holds no {kind.DESCRIPTOR.name}; kill and submit again"
-        ) from None
+        raise DamagedStateError(f"state node {path} holds no {kind.DESCRIPTOR.name}; kill and submit again") from None

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 _STMGR = "stmgr-"
 #: The totals of a TaskStatus.
@@ -101,9 +101,9 @@ class Totals:
     #: Grows when a process was replaced: what its successor reports does not hold what it had counted.
     changes: int = 0
     _moment: float = 0.0
-    _retired: control.TupleTotals = field(default_factory=control.TupleTotals)
+    _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
 
-    def take_task(self, status: control.TaskStatus, spout: bool) -> None:
+    def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
         """Take what a process of a task says of itself."""
         told = (
             status.emitted,
@@ -115,9 +115,7 @@ class Totals:
         )
         known = self.tasks.get(status.task_id)
         if known is None:
-            known = self.tasks[status.task_id] = TaskCounts(
-                spout, status.epoch, (0,) * len(told), told, status.pending
-            )
+            known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
             known.keep(status.counted_at)
             self.changes += 1
             return
@@ -153,7 +151,7 @@ class Totals:
             known.latest = (max(known.latest[0], discarded), max(known.latest[1], lost))
         known.left = False
 
-    def take_process(self, process: control.ProcessRecord) -> None:
+    def take_process(self, process: control_pb2.ProcessRecord) -> None:
         """Take how the process before the present one ended."""
         carries_tuples = process.task_id or process.name.startswith(_STMGR)
         if not self.uncounted and carries_tuples and process.restarts and process.exit_reason not in ORDERLY_ENDS:
@@ -184,7 +182,7 @@ class Totals:
         self._moment = max(self._moment, at)
         return self._moment
 
-    def fill(self, status: control.TaskStatus, moment: float = 0.0) -> None:
+    def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
         """Replace the counts of the present process by the task's totals: the latest, or those at a moment."""
         known = self.tasks.get(status.task_id)
         if known is not None:
@@ -192,9 +190,9 @@ class Totals:
             for name, value in zip(COUNTERS, totals, strict=True):
                 setattr(status, name, value)
 
-    def ledger(self, topology_id: str) -> control.TotalsLedger:
+    def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
         """Everything, for a successor."""
-        kept = control.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
+        kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
         for number, task in self.tasks.items():
             kept.tasks.add(
                 task_id=number,
@@ -206,13 +204,11 @@ class Totals:
                 abandoned=task.abandoned,
             )
         for name, stmgr in self.stmgrs.items():
-            kept.stmgrs.add(
-                stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left
-            )
+            kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
         return kept
 
     @classmethod
-    def of(cls, kept: control.TotalsLedger | None, topology_id: str) -> Totals:
+    def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
         """Those that a predecessor has left; new ones when it left none, or those of another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
@@ -230,9 +226,9 @@ class Totals:
                 totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left)
         return totals
 
-    def summed(self) -> control.TupleTotals:
+    def summed(self) -> control_pb2.TupleTotals:
         """The totals of the topology."""
-        totals = control.TupleTotals()
+        totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for known in self.tasks.values():
             _add(totals, known)
@@ -240,7 +236,7 @@ class Totals:
         return totals
 
 
-def _add(totals: control.TupleTotals, task: TaskCounts) -> None:
+def _add(totals: control_pb2.TupleTotals, task: TaskCounts) -> None:
     _, _, acked, failed, dead_letters, lost = task.totals()
     totals.dead_letters += dead_letters
     totals.lost += lost

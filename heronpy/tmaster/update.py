@@ -30,9 +30,7 @@ from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.plan import packing_plan, plan_diff, validation
 from heronpy.plan.logical import LogicalPlan
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
 from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
@@ -40,7 +38,7 @@ from heronpy.tmaster.planbook import placement, placement_of_plan
 
 #: Longer than a frame takes from its sender, who has applied the plan by now, to a removed task.
 QUIET_S = 0.5
-_GONE_STATES = frozenset({control.TASK_LOST, control.TASK_FAILED})
+_GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
 
 class Phase(Enum):
@@ -87,7 +85,7 @@ class Update:
     """One update; make it with `begin` or `resume`."""
 
     def __init__(
-        self, desk: Desk, intent: plan.UpdateIntent, requests: list[int], saver: Saver | None = None
+        self, desk: Desk, intent: plan_pb2.UpdateIntent, requests: list[int], saver: Saver | None = None
     ) -> None:
         self._desk = desk
         self._saver = saver
@@ -118,14 +116,14 @@ class Update:
         cls,
         desk: Desk,
         request: int,
-        message: control.UpdateTopology,
+        message: control_pb2.UpdateTopology,
         now: float,
         saver: Saver | None = None,
     ) -> Update:
         """Check a request and take the first step; RpcError or TopologyError when it is wrong."""
         check_request(desk, message)
         timeout_s = message.drain_timeout_s or desk.settings.drain_timeout_s
-        intent = plan.UpdateIntent(drain_timeout_s=timeout_s)
+        intent = plan_pb2.UpdateIntent(drain_timeout_s=timeout_s)
         intent.old_topology.CopyFrom(desk.book.topology)
         intent.old_packing_plan.CopyFrom(desk.book.packing)
         intent.new_topology.CopyFrom(message.topology)
@@ -143,9 +141,7 @@ class Update:
         return update
 
     @classmethod
-    def resume(
-        cls, desk: Desk, intent: plan.UpdateIntent, now: float, saver: Saver | None = None
-    ) -> Update:
+    def resume(cls, desk: Desk, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None) -> Update:
         """Go on with the update of a predecessor; the book says whether it had switched."""
         update = cls(desk, intent, [], saver)
         if placement(desk.book.packing) == placement(update._middle) and update._has_switched():
@@ -277,9 +273,7 @@ class Update:
             self._advance_draining(now)
         elif now >= self._deadline:
             names = [registry.name_of(task) for task in sorted(registry.lagging)]
-            self._roll_back(
-                now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}"
-            )
+            self._roll_back(now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}")
 
     def _in_force(self) -> bool:
         """Whether the plan that was asked for is out and, with checkpoints, every task has restored by it."""
@@ -359,7 +353,7 @@ class Update:
 
     def _finish(self) -> None:
         self.phase = Phase.DONE
-        body = control.UpdateReply(
+        body = control_pb2.UpdateReply(
             added=self._added,
             removed=self._removed,
             discarded_tuples=self._discarded,
@@ -375,7 +369,7 @@ class Update:
     def _roll_back(self, now: float, why: str) -> None:
         desk = self._desk
         switched = self.phase is Phase.SWITCHING
-        packing = plan.PackingPlan()
+        packing = plan_pb2.PackingPlan()
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
@@ -396,13 +390,13 @@ class Update:
         return f"{self._desk.settings.start_timeout_s:g} s"
 
 
-def _is_busy(status: control.TaskStatus) -> bool:
+def _is_busy(status: control_pb2.TaskStatus) -> bool:
     # Bytes without tuples are what its stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or status.pending)
 
 
-def check_request(desk: Desk, message: control.UpdateTopology) -> None:
+def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
     """Raise RpcError or TopologyError when an update must not even begin."""
     book, target = desk.book, message.packing_plan
     if message.expected_version != book.packing.version:
@@ -419,25 +413,25 @@ def check_request(desk: Desk, message: control.UpdateTopology) -> None:
             raise InvalidRpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
 
 
-def same(desk: Desk, message: control.UpdateTopology) -> bool:
+def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
     """Whether an update would change nothing."""
-    topology = api.Topology()
+    topology = topology_pb2.Topology()
     topology.CopyFrom(message.topology)
     topology.state = desk.book.topology.state
-    packing = plan.PackingPlan()
+    packing = plan_pb2.PackingPlan()
     packing.CopyFrom(message.packing_plan)
     packing.version, packing.id = desk.book.packing.version, desk.book.packing.id
     return topology == desk.book.topology and packing == desk.book.packing
 
 
-def union_of(old: plan.PackingPlan, new: plan.PackingPlan) -> plan.PackingPlan:
+def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """Everything that runs and everything that is added; what moves stays where it is."""
-    union: plan.PackingPlan = plan_diff.union(old, new)
+    union: plan_pb2.PackingPlan = plan_diff.union(old, new)
     union.version = old.version + 1
     return union
 
 
-def middle_of(old: plan.PackingPlan, new: plan.PackingPlan) -> plan.PackingPlan:
+def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """The tasks of the new plan, where they are now; containers that leave are still there, empty."""
     middle = union_of(old, new)
     stays = placement(new).keys()
@@ -449,8 +443,8 @@ def middle_of(old: plan.PackingPlan, new: plan.PackingPlan) -> plan.PackingPlan:
 
 
 def resume_point(
-    intent: plan.UpdateIntent, stored: plan.PackingPlan, previous: plan.PhysicalPlan | None
-) -> tuple[api.Topology, plan.PackingPlan] | None:
+    intent: plan_pb2.UpdateIntent, stored: plan_pb2.PackingPlan, previous: plan_pb2.PhysicalPlan | None
+) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
     """What the plan of a half-done update is made of, or None when the update is over.
 
     The physical plan decides: it is stored before it is sent, so no process knows of a switch

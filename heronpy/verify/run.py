@@ -18,7 +18,7 @@ from typing import Any
 from heronpy.common.errors import ConfigError
 from heronpy.loadtest.cluster import Cluster, Topology, submitted
 from heronpy.loadtest.run import facts
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.oracle import Limits, Verdict, verify
@@ -159,7 +159,7 @@ def until_finished(world: World, timeout_s: float) -> None:
 
     def finished() -> bool:
         status = world.topology.status()
-        return status is not None and status.lifecycle == control.LIFE_FINISHED
+        return status is not None and status.lifecycle == control_pb2.LIFE_FINISHED
 
     world.until(finished, timeout_s, f"the end of '{world.topology.name}'")
 

@@ -171,7 +171,6 @@ class Partition:
         payload = self.payload(hashed)
         return self.number, seq, key_text(self.key(hashed)), payload, zlib.crc32(payload)
 
-
     # ---- the same for many sequence numbers ----------------------------------------------------
 
     def hashes(self, seqs: Vector) -> Vector:
@@ -193,9 +192,7 @@ class Partition:
 
     def crcs(self, hashed: Vector) -> npt.NDArray[np.uint32]:
         """One by one: there is no vector form of crc32."""
-        return np.fromiter(
-            (zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed)
-        )
+        return np.fromiter((zlib.crc32(self.payload(int(one))) for one in hashed), dtype=np.uint32, count=len(hashed))
 
 
 @dataclass(frozen=True, slots=True)

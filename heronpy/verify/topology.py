@@ -1,6 +1,6 @@
 """The topology of `heron verify run`: source -> work -> sink, by key all the way, so the order of keys is kept.
 
-    heron submit local topology.py - --spec spec.json
+heron submit local topology.py - --spec spec.json
 """
 
 from __future__ import annotations

@@ -141,9 +141,7 @@ def few_files(world: World, runs: int) -> None:
 
     for _ in range(runs):
         world.note("submitted with 64 files", disruptive=False)
-        with _command(
-            world, "submit", cluster.target, program, "-", "--spec", spec, preexec_fn=narrow
-        ) as command:
+        with _command(world, "submit", cluster.target, program, "-", "--spec", spec, preexec_fn=narrow) as command:
             said = command.communicate(timeout=120)[0]
         if command.returncode == 0 or "ulimit -n" not in said:
             raise VerifyError(f"a topology that may open 64 files was not refused for that reason: {said.strip()}")

@@ -20,8 +20,7 @@ import psutil
 
 from heronpy.loadtest.cluster import LoadTestError, Topology
 from heronpy.loadtest.processes import Tree, name_of, role_of
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.verify.disk import SmallDisk
 from heronpy.verify.errors import VerifyError
@@ -39,7 +38,7 @@ MEMORY_EVERY_S, FAILED_EVERY_S = 0.5, 1.0
 BACK_S = 60.0
 
 
-def newest(reply: control.CheckpointsReply) -> int:
+def newest(reply: control_pb2.CheckpointsReply) -> int:
     """The newest complete checkpoint; 0 for none."""
     return max((record.checkpoint for record in reply.complete), default=0)
 
@@ -91,7 +90,7 @@ class World:
 
     # ---- looking ------------------------------------------------------------------------------
 
-    def status(self) -> control.StatusReply:
+    def status(self) -> control_pb2.StatusReply:
         """The current status; waits for a topology master that is down."""
         return self.until(self.topology.status, BACK_S, "an answer of the topology master")
 
@@ -102,7 +101,7 @@ class World:
         found = [Target(f"executor-{one.container}", one.pid, one.container) for one in status.executors]
         for one in status.executors:
             for process in one.processes:
-                if process.pid and process.state == control.PROC_RUNNING:
+                if process.pid and process.state == control_pb2.PROC_RUNNING:
                     name = process.name
                     found.append(Target(name, process.pid, one.container, components.get(name, "")))
         return found
@@ -124,7 +123,7 @@ class World:
 
         def active() -> Target | None:
             found = self.topology.cluster.state.get(paths.tmaster(self.topology.name))
-            pid = plans.TmasterLocation.FromString(found[0]).pid if found else 0
+            pid = plan_pb2.TmasterLocation.FromString(found[0]).pid if found else 0
             return next((one for one in self.targets() if one.pid == pid), None)
 
         return self.until(active, BACK_S, "an active topology master")
@@ -194,15 +193,15 @@ class World:
 
     def _check_lifecycle(self, what: str) -> None:
         status = self.topology.status()
-        if status is not None and status.lifecycle == control.LIFE_FAILED:
+        if status is not None and status.lifecycle == control_pb2.LIFE_FAILED:
             raise VerifyError(f"'{self.topology.name}' failed before {what} came: {status.cause}")
 
-    def until_failed(self, timeout_s: float) -> control.StatusReply:
+    def until_failed(self, timeout_s: float) -> control_pb2.StatusReply:
         """Wait until the topology has failed."""
 
-        def failed() -> control.StatusReply | None:
+        def failed() -> control_pb2.StatusReply | None:
             status = self.topology.status()
-            return status if status is not None and status.lifecycle == control.LIFE_FAILED else None
+            return status if status is not None and status.lifecycle == control_pb2.LIFE_FAILED else None
 
         self.may_fail = True
         return self.until(failed, timeout_s, f"the failure of '{self.topology.name}'")
@@ -213,15 +212,15 @@ class World:
 
         def there() -> bool:
             status = self.topology.status()
-            done = status is not None and status.lifecycle in (control.LIFE_FINISHED, control.LIFE_FINISHING)
+            done = status is not None and status.lifecycle in (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FINISHING)
             return done or self.arrived() >= wanted
 
         self.until(there, timeout_s, f"{more:,} further tuples")
 
-    def checkpoints(self) -> control.CheckpointsReply:
+    def checkpoints(self) -> control_pb2.CheckpointsReply:
         """The checkpoints that the topology master knows."""
-        reply: control.CheckpointsReply = self.until(
-            lambda: self._ask(control.GetCheckpoints()), BACK_S, "the checkpoints that the topology master knows"
+        reply: control_pb2.CheckpointsReply = self.until(
+            lambda: self._ask(control_pb2.GetCheckpoints()), BACK_S, "the checkpoints that the topology master knows"
         )
         return reply
 
@@ -320,7 +319,7 @@ class World:
     def configure(self, **values: Any) -> None:
         """Change the runtime configuration of the component `work`."""
         settings = [f"work:{key}:{value}" for key, value in values.items()]
-        self.topology.ask(control.RuntimeConfig(settings=settings), 30.0)
+        self.topology.ask(control_pb2.RuntimeConfig(settings=settings), 30.0)
 
     def containers(self) -> list[int]:
         """Containers with tasks."""

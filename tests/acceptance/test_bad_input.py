@@ -300,7 +300,11 @@ def test_a_program_that_parses_arguments_without_a_guard(heron: Heron, tmp_path:
     [
         ("spout", "self.emit([1, 2])", "component numbers emitted 2 values on stream 'default', which declares 1: n"),
         ("bolt", "self.emit([1, 2])", "component pass emitted 2 values on stream 'default', which declares 1: n"),
-        ("spout", 'self.emit([1], stream="odd")', "component numbers emitted on stream 'odd', which it does not declare"),
+        (
+            "spout",
+            'self.emit([1], stream="odd")',
+            "component numbers emitted on stream 'odd', which it does not declare",
+        ),
         ("bolt", 'self.emit([1], stream="odd")', "component pass emitted on stream 'odd', which it does not declare"),
     ],
 )
@@ -317,7 +321,9 @@ def test_wrong_emits_fail_the_task_with_the_users_line(
     program = write_program(tmp_path, textwrap.dedent(body) + chain("wrong", name["spout"], name["bolt"]))
     heron.submit("--detach", program, "--config-property", 'heron.executor.restart_budgets={"user_exception": 2}')
     status = heron.when_state("wrong", "FAILED")
-    assert words in status["cause"] and status["cause"].startswith(f"container_1_{'numbers_1' if component == 'spout' else 'pass_2'}")
+    assert words in status["cause"] and status["cause"].startswith(
+        f"container_1_{'numbers_1' if component == 'spout' else 'pass_2'}"
+    )
     shown = heron("exceptions", "local", "wrong").ok().out
     assert words in shown and "topo.py" in shown and emit in shown
     heron("status", "local", "wrong").refused(FAILED, "topology 'wrong' has failed", words)
@@ -370,7 +376,11 @@ def test_process_that_raises_restarts_the_task_and_fails_the_tuple(heron: Heron,
     frames = [line.strip() for line in found["traceback"].splitlines() if line.startswith("  File ")]
     assert ["process" in frames[0], "look_up" in frames[1], len(frames)] == [True, True, 2]
     text = heron("exceptions", "local", "fragile", "pass").ok().out
-    assert text.startswith(f"KeyError at {program}:") and "container_1_pass_2" in text and text.endswith("KeyError: 'no such customer'\n")
+    assert (
+        text.startswith(f"KeyError at {program}:")
+        and "container_1_pass_2" in text
+        and text.endswith("KeyError: 'no such customer'\n")
+    )
     process = next(p for c in heron.status("fragile")["containers"] for p in c["processes"] if "pass" in p["name"])
     assert (process["restarts"], process["exit_reason"]) == (1, "user_exception")
 
@@ -395,7 +405,9 @@ def test_next_tuple_that_always_raises_backs_off_and_ends_failed(heron: Heron, t
     shown.refused(FAILED, "topology 'loop' has failed", "OSError: the feed is gone")
     assert "FAILED" in heron("list", "local").ok().out
     # The other tasks run on, and the topology can still be looked at, repaired or killed.
-    heron.when("loop", lambda now: [task["state"] for task in now["tasks"][1:]] == ["RUNNING"] * 2, "the others running")
+    heron.when(
+        "loop", lambda now: [task["state"] for task in now["tasks"][1:]] == ["RUNNING"] * 2, "the others running"
+    )
     assert f"in next_tuple: {len(pauses) + 1} times" in heron("exceptions", "local", "loop").ok().out
 
 
@@ -530,7 +542,9 @@ def test_metrics_port_that_is_taken(heron: Heron) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         flags = ("--config-property", f"heron.executor.metrics_port={port - 1}")
-        sentence = refused_before_start(heron, USAGE, WORD_COUNT, f"port {port} of 127.0.0.1", "container 1", flags=flags)
+        sentence = refused_before_start(
+            heron, USAGE, WORD_COUNT, f"port {port} of 127.0.0.1", "container 1", flags=flags
+        )
         assert "set heron.executor.metrics_port to free ports or to 0" in sentence
     heron.submit(WORD_COUNT, "wc", *flags)
     ports = {container["container"]: container["metrics_port"] for container in heron.status("wc")["containers"]}
@@ -550,7 +564,9 @@ def test_full_disk_stops_logging_and_nothing_else(heron: Heron, tmp_path: Path) 
 
     folder = heron.home / "topologies" / "local" / unix_user() / "loud" / "log-files"
     folder.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M,mode=0700", "tmpfs", folder], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1M,mode=0700", "tmpfs", folder], capture_output=True, text=True
+    )
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.strip()}")
     try:

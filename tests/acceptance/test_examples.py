@@ -104,7 +104,9 @@ def test_ack_and_fail_books_every_payment_once(heron: Heron) -> None:
 
 def test_direct_grouping_does_each_job_once(heron: Heron) -> None:
     heron.submit(example("direct_grouping"), "jobs")
-    found = heron.when_logged("jobs", r"container_\d_worker_(\d) \[log\] job (\d+) of size (\d) done, (\d+) in total", count=30)
+    found = heron.when_logged(
+        "jobs", r"container_\d_worker_(\d) \[log\] job (\d+) of size (\d) done, (\d+) in total", count=30
+    )
     by_job = {int(job): int(size) for _, job, size, _ in found}
     assert len(by_job) == len(found), "a job was done twice"
     assert all(size == job * 7 % 5 + 1 for job, size in by_job.items())

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import zmq
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.command import EXAMPLES, Heron, component
 
@@ -30,10 +29,10 @@ def endpoints_of(heron: Heron, name: str) -> list[str]:
         values = [state.get(path(name)) for path in (paths.tmaster, paths.scheduler, paths.physical_plan)]
     finally:
         state.close()
-    tmaster = plans.TmasterLocation.FromString(values[0][0])  # type: ignore[index]
-    scheduler = plans.SchedulerLocation.FromString(values[1][0])  # type: ignore[index]
+    tmaster = plan_pb2.TmasterLocation.FromString(values[0][0])  # type: ignore[index]
+    scheduler = plan_pb2.SchedulerLocation.FromString(values[1][0])  # type: ignore[index]
     found = {tmaster.endpoint, scheduler.endpoint}
-    for record in plans.PhysicalPlan.FromString(values[2][0]).stmgrs:  # type: ignore[index]
+    for record in plan_pb2.PhysicalPlan.FromString(values[2][0]).stmgrs:  # type: ignore[index]
         found |= {record.data_endpoint, record.control_endpoint}
     folder = Path(scheduler.endpoint.removeprefix("ipc://")).parent
     found |= {f"ipc://{path}" for path in folder.iterdir() if path.is_socket()}
@@ -46,12 +45,12 @@ def messages(dice: random.Random) -> Iterator[list[bytes]]:
         yield [dice.randbytes(size)]
     yield [b"", b""]
     yield [dice.randbytes(3) for _ in range(5)]
-    yield [control.Envelope(request_id=1).SerializeToString()]
-    yield [control.Envelope(request_id=1, reply=True, error="x").SerializeToString()]
-    for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields:
+    yield [control_pb2.Envelope(request_id=1).SerializeToString()]
+    yield [control_pb2.Envelope(request_id=1, reply=True, error="x").SerializeToString()]
+    for field in control_pb2.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields:
         if field.name in ORDERS:
             continue
-        envelope = control.Envelope(request_id=dice.randrange(2))
+        envelope = control_pb2.Envelope(request_id=dice.randrange(2))
         getattr(envelope, field.name).SetInParent()
         yield [envelope.SerializeToString()]
         yield [envelope.SerializeToString() + dice.randbytes(20)]

@@ -364,7 +364,9 @@ def test_metrics(heron: Heron) -> None:
     shown = heron("metrics", "local", "wc", "count", "--name", "__execute-count").ok().out
     total = int(re.search(r"count +__execute-count +split/default +([\d,]+)", shown)[1].replace(",", ""))  # type: ignore[index]
     assert total > 0
-    both = heron("metrics", "local", "wc", "--component", "count", "--name", "__execute-count", "--by-instance").ok().out
+    both = (
+        heron("metrics", "local", "wc", "--component", "count", "--name", "__execute-count", "--by-instance").ok().out
+    )
     assert "container_1_count_3" in both and "container_1_count_4" in both
     for process in heron("metrics", "local", "wc", "--json").json()["processes"]:
         assert {"process", "component", "task_id", "container", "pid", "metrics"} <= set(process)
@@ -412,7 +414,9 @@ def test_logs(heron: Heron, out: Path) -> None:
     assert "all 4 tasks of ms have started" in heron("logs", "local", "ms", "tmaster").ok().out
     heron.submit(EXAMPLES / "multi_stream.py", "ms")
     assert heron("logs", "local", "ms", "tmaster").ok().out.count("all 4 tasks of ms have started") == 1
-    assert heron("logs", "local", "ms", "tmaster", "--since", "1h").ok().out.count("all 4 tasks of ms have started") == 2
+    assert (
+        heron("logs", "local", "ms", "tmaster", "--since", "1h").ok().out.count("all 4 tasks of ms have started") == 2
+    )
 
 
 def test_config_show(heron: Heron) -> None:
@@ -435,7 +439,7 @@ def test_completion_works_in_bash(heron: Heron, tmp_path: Path) -> None:
     script.write_text(heron("completion", "bash").ok().out)
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "heron"
-    program.write_text(f"#!/bin/sh\nexec {' '.join(heron.argv)} \"$@\"\n")
+    program.write_text(f'#!/bin/sh\nexec {" ".join(heron.argv)} "$@"\n')
     program.chmod(0o755)
     env = {**heron.env, "PATH": f"{program.parent}:{os.environ['PATH']}"}
 

@@ -66,9 +66,17 @@ def test_names_of_components_may_have_spaces(heron: Heron, tmp_path: Path) -> No
 
 
 def test_a_component_with_a_space_restarts_and_says_that_it_was_asked(heron: Heron, tmp_path: Path) -> None:
-    heron.submit(write_program(tmp_path, SPACED.replace("Numbers,", "Endless,").replace(
-        "builder = ", "class Endless(Spout):\n    outputs = ['n']\n\n    def next_tuple(self):\n"
-        "        time.sleep(0.01)\n        self.emit([1])\n\n\nbuilder = ", 1)))
+    heron.submit(
+        write_program(
+            tmp_path,
+            SPACED.replace("Numbers,", "Endless,").replace(
+                "builder = ",
+                "class Endless(Spout):\n    outputs = ['n']\n\n    def next_tuple(self):\n"
+                "        time.sleep(0.01)\n        self.emit([1])\n\n\nbuilder = ",
+                1,
+            ),
+        )
+    )
     assert "component the sink" in heron("restart", "local", "spaced", "the sink").ok().out
     heron("restart", "local", "spaced", "container_1_my numbers_1").ok()
     shown = heron("status", "local", "spaced").ok().out

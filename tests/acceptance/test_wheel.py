@@ -59,7 +59,11 @@ def test_wheel_holds_what_runs_and_nothing_else(wheel: Path) -> None:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert tops == {"heronpy", "stmgr", "instance"}
-    assert "heronpy/py.typed" in names and "heronpy/conf/local/stmgr.yaml" in names and "heronpy/proto/control.proto" in names
+    assert (
+        "heronpy/py.typed" in names
+        and "heronpy/conf/local/stmgr.yaml" in names
+        and "heronpy/proto/control.proto" in names
+    )
     assert not [name for name in names if name.endswith((".pyc", ".log")) or "test_" in name]
 
 

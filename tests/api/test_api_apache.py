@@ -88,7 +88,12 @@ def test_inputs_and_outputs_of_a_spec() -> None:
 @pytest.mark.parametrize("sanitize", [HeronComponentSpec._sanitize_config, TopologyType._sanitize_config])
 def test_configurations_are_sanitized(sanitize: Any) -> None:
     assert sanitize({"a": True, "b": -24, "c": 1e-7, "d": ["x"], "e": None, "f": "t"}) == {
-        "a": "true", "b": "-24", "c": "1e-07", "d": ["x"], "e": None, "f": "t",
+        "a": "true",
+        "b": "-24",
+        "c": "1e-07",
+        "d": ["x"],
+        "e": None,
+        "f": "t",
     }
     for wrong in ("{key: value}", None, {None: "value"}, {1: 2}):
         with pytest.raises(TypeError):
@@ -100,7 +105,8 @@ def test_the_messages_of_a_spec_can_be_made_one_by_one() -> None:
     assert isinstance(bolt.get_protobuf(), topology_pb2.Bolt)  # inputs may come later
     assert bolt._get_base_component().class_name == "a.B"
     assert {pair.key: pair.value for pair in bolt._get_comp_config().kvs} == {
-        "topology.component.parallelism": "3", "a": "1",
+        "topology.component.parallelism": "3",
+        "a": "1",
     }
     assert bolt._get_stream_id("c", "s").component_name == "c"
     assert [key.key for key in bolt._get_stream_schema(["x", "y"]).keys] == ["x", "y"]
@@ -139,7 +145,8 @@ def test_the_steps_of_the_metaclass(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Duplicate"):
         TopologyType.class_dict_to_specs({"a": spec("same"), "b": spec("same", is_spout=False)})
     assert TopologyType.class_dict_to_topo_config({"config": {"k": 1}, "x": 2}) == {
-        **TopologyType.DEFAULT_TOPOLOGY_CONFIG, "k": "1",
+        **TopologyType.DEFAULT_TOPOLOGY_CONFIG,
+        "k": "1",
     }
     spouts: dict[str, Any] = {}
     TopologyType.add_spout_specs(Words.spec("words"), spouts)

@@ -64,9 +64,11 @@ def test_bolt_delegates() -> None:
     bolt.fail("u")
     bolt.log("hello", "warn")
     assert delegate.calls == [
-        ("emit", ([1],), {"stream": "s", "anchors": [tup()], "direct_task": 3,
-                          "need_task_ids": True}),
-        ("ack", "t"), ("fail", "u"), ("log", "hello", "warn")]
+        ("emit", ([1],), {"stream": "s", "anchors": [tup()], "direct_task": 3, "need_task_ids": True}),
+        ("ack", "t"),
+        ("fail", "u"),
+        ("log", "hello", "warn"),
+    ]
     assert bolt.logger is delegate.logger and not bolt.is_async
     bolt.initialize({}, None)  # type: ignore[arg-type]
     assert bolt.process_tick(None) is None and bolt.finish() is None
@@ -80,8 +82,9 @@ def test_spout_delegates() -> None:
     assert spout.emit([1], tup_id=5, need_task_ids=True) == [7]
     spout.end_of_input()
     assert delegate.calls == [
-        ("emit", ([1],), {"tup_id": 5, "stream": "default", "direct_task": None,
-                          "need_task_ids": True}), ("end",)]
+        ("emit", ([1],), {"tup_id": 5, "stream": "default", "direct_task": None, "need_task_ids": True}),
+        ("end",),
+    ]
     for call in (spout.close, spout.activate, spout.deactivate):
         call()
     spout.ack(1)
@@ -107,10 +110,8 @@ def test_basic_bolt_anchors_and_acks() -> None:
     bolt = Split(delegate)
     good, bad = tup("a b"), tup("bad")
     bolt.process(good)
-    emits = [(c[1][0], c[2]["stream"], c[2]["anchors"], c[2]["direct_task"])
-             for c in delegate.calls[:3]]
-    assert emits == [(["a"], "default", [good], None), (["b"], "default", [good], None),
-                     ([0], "ends", [good], 4)]
+    emits = [(c[1][0], c[2]["stream"], c[2]["anchors"], c[2]["direct_task"]) for c in delegate.calls[:3]]
+    assert emits == [(["a"], "default", [good], None), (["b"], "default", [good], None), ([0], "ends", [good], 4)]
     bolt.process(bad)
     assert delegate.calls[3:] == [("ack", good), ("fail", bad)]
 
@@ -202,8 +203,13 @@ def test_hooks_see_everything() -> None:
     ctx.invoke_hook_bolt_ack("t", 3_000_000)
     ctx.invoke_hook_bolt_fail("t", 1)
     ctx.invoke_hook_cleanup()
-    assert hook.seen == [("prepare", 5, 3), EmitInfo([1], "s", 3, [2]), SpoutAckInfo("id", 3, 2.0),
-                         BoltAckInfo("t", 3, 3.0), "clean_up"]
+    assert hook.seen == [
+        ("prepare", 5, 3),
+        EmitInfo([1], "s", 3, [2]),
+        SpoutAckInfo("id", 3, 2.0),
+        BoltAckInfo("t", 3, 3.0),
+        "clean_up",
+    ]
     with pytest.raises(TypeError, match="ITaskHook"):
         ctx.add_task_hook(object())  # type: ignore[arg-type]
 

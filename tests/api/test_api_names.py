@@ -23,15 +23,14 @@ NAMES = {
     "heronpy.api.spout.base_spout": "BaseSpout",
     "heronpy.api.tuple": "Tuple TupleHelper",
     "heronpy.api.topology_context": "TopologyContext",
-    "heronpy.api.task_hook": "ITaskHook EmitInfo SpoutAckInfo SpoutFailInfo BoltExecuteInfo "
-                             "BoltAckInfo BoltFailInfo",
+    "heronpy.api.task_hook": "ITaskHook EmitInfo SpoutAckInfo SpoutFailInfo BoltExecuteInfo BoltAckInfo BoltFailInfo",
     "heronpy.api.custom_grouping": "ICustomGrouping",
     "heronpy.api.state.state": "State HashMapState",
     "heronpy.api.state.stateful_component": "StatefulComponent",
     "heronpy.api.serializer": "IHeronSerializer PythonSerializer default_serializer",
     "heronpy.api.metrics": "IMetric CountMetric MultiCountMetric IReducer MeanReducer "
-                           "ReducedMetric MultiReducedMetric AssignableMetrics "
-                           "MultiAssignableMetrics MeanReducedMetric MultiMeanReducedMetric",
+    "ReducedMetric MultiReducedMetric AssignableMetrics "
+    "MultiAssignableMetrics MeanReducedMetric MultiMeanReducedMetric",
     "heronpy.api.global_metrics": "incr safe_incr init metricsContainer registered root_name lock",
     "heronpy.api.cloudpickle": "dumps loads CloudPickler",
     "heronpy.api.config_values": "encode_config decode_config",
@@ -83,10 +82,8 @@ def _parameters(function: object) -> list[str]:
 def test_signatures_of_components() -> None:
     assert _parameters(heronpy.Bolt.spec) == ["name", "inputs", "par", "config", "optional_outputs"]
     assert _parameters(heronpy.Spout.spec) == ["name", "par", "config", "optional_outputs"]
-    assert _parameters(heronpy.Bolt.emit) == [
-        "tup", "stream", "anchors", "direct_task", "need_task_ids"]
-    assert _parameters(heronpy.Spout.emit) == [
-        "tup", "tup_id", "stream", "direct_task", "need_task_ids"]
+    assert _parameters(heronpy.Bolt.emit) == ["tup", "stream", "anchors", "direct_task", "need_task_ids"]
+    assert _parameters(heronpy.Spout.emit) == ["tup", "tup_id", "stream", "direct_task", "need_task_ids"]
 
 
 def test_custom_reducer_style_of_metrics() -> None:

@@ -58,21 +58,25 @@ def test_class_style(options: Any) -> None:
     class WordCount(Topology):
         config = {TOPOLOGY_STMGRS: 2, "flag": True, "data": {"a": 1}}
         words = Words.spec(par=2)
-        count = Count.spec("counter", inputs={words: Grouping.fields("word"),
-                                              words["numbers"]: Grouping.ALL}, par=3)
+        count = Count.spec("counter", inputs={words: Grouping.fields("word"), words["numbers"]: Grouping.ALL}, par=3)
 
     proto = WordCount.to_proto("other")
     assert proto.name == "other" and proto.id.startswith("other") and len(proto.id) == 5 + 36
     assert proto.state == topology_pb2.RUNNING
     assert [s.comp.name for s in proto.spouts] == ["words"]
     assert {o.stream.id: [k.key for k in o.schema.keys] for o in proto.spouts[0].outputs} == {
-        "default": ["word"], "numbers": ["n"], "straight": ["x"]}
+        "default": ["word"],
+        "numbers": ["n"],
+        "straight": ["x"],
+    }
     assert [o.direct for o in proto.spouts[0].outputs] == [False, False, True]
     bolt = proto.bolts[0]
     assert bolt.comp.name == "counter"
     assert bolt.comp.class_name == f"{__name__}.Count"
     assert [(i.stream.component_name, i.stream.id, i.gtype) for i in bolt.inputs] == [
-        ("words", "default", topology_pb2.FIELDS), ("words", "numbers", topology_pb2.ALL)]
+        ("words", "default", topology_pb2.FIELDS),
+        ("words", "numbers", topology_pb2.ALL),
+    ]
     assert decode_config(bolt.comp.config) == {"topology.component.parallelism": 3}
     config = decode_config(proto.topology_config)
     assert config[TOPOLOGY_STMGRS] == 2 and config["flag"] is True and config["data"] == {"a": 1}
@@ -126,8 +130,7 @@ def test_write_with_options(options: Any) -> None:
 
 def test_options_encode_spaces(options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERON_OPTIONS", "a=b%%%%c,cmdline.topology.name=x=y")
-    assert TopologyType.get_heron_options_from_env() == {
-        "a": "b c", "cmdline.topology.name": "x=y"}
+    assert TopologyType.get_heron_options_from_env() == {"a": "b c", "cmdline.topology.name": "x=y"}
     monkeypatch.setenv("HERON_OPTIONS", "nonsense")
     with pytest.raises(ValueError, match="nonsense"):
         builder().build()
@@ -136,8 +139,14 @@ def test_options_encode_spaces(options: Any, monkeypatch: pytest.MonkeyPatch) ->
 def builder(name: str = "t") -> TopologyBuilder:
     made = TopologyBuilder(name)
     words = made.add_spout("words", Words, 1)
-    made.add_bolt("count", Count, 2, inputs={words: Grouping.SHUFFLE}, config={"k": 1.5},
-                  optional_outputs=[Stream(["late"], "late")])
+    made.add_bolt(
+        "count",
+        Count,
+        2,
+        inputs={words: Grouping.SHUFFLE},
+        config={"k": 1.5},
+        optional_outputs=[Stream(["late"], "late")],
+    )
     return made
 
 
@@ -185,44 +194,47 @@ def define(**attributes: Any) -> TopologyType:
     return TopologyType("Wrong", (Topology,), attributes)
 
 
-@pytest.mark.parametrize(("make", "error", "text"), [
-    (lambda: define(), ValueError, "at least one Spout"),
-    (lambda: define(a=Silent.spec()), ValueError, "at least one output"),
-    (lambda: define(a=Words.spec(), b=Count.spec()), ValueError, "at least one input"),
-    (lambda: define(a=Words.spec("same"), b=Words.spec("same")), ValueError, "Duplicate"),
-    (lambda: define(a=Words.spec(), config=[1]), TypeError, "must be a dict"),
-    (lambda: define(a=Words.spec(), config={1: 2}), TypeError, "keys"),
-    (lambda: define(a=Words.spec(config={1: 2})), TypeError, "keys"),
-    (lambda: define(a=Words.spec(config="x")), TypeError, "must be a dict"),  # type: ignore[arg-type]
-    (lambda: define(a=Words.spec(), config=Words.spec()), TypeError, "rename"),
-    (lambda: Words.spec(par=0), ValueError, "at least 1"),
-    (lambda: Words.spec(par=-1), ValueError, "at least 1"),
-    (lambda: Words.spec(par="2"), TypeError, "int"),  # type: ignore[arg-type]
-    (lambda: Words.spec(par=True), TypeError, "int"),
-    (lambda: Words.spec(name=3), TypeError, "string"),  # type: ignore[arg-type]
-    (lambda: Words.spec(optional_outputs=[3]), TypeError, "field names"),  # type: ignore[list-item]
-    (lambda: Words.spec(optional_outputs="ab"), TypeError, "list"),
-    (lambda: Words.spec("w")["nope"], ValueError, "no output stream 'nope'"),
-    (lambda: inputs({GlobalStreamId("ghost", "default"): Grouping.ALL}), ValueError, "'ghost'"),
-    (lambda: inputs({GlobalStreamId("a", "ghost"): Grouping.ALL}), ValueError, "'ghost'"),
-    (lambda: inputs([GlobalStreamId("a", "straight")]), ValueError, "Grouping.DIRECT"),
-    (lambda: inputs({GlobalStreamId("a", "default"): Grouping.DIRECT}), ValueError, "direct=True"),
-    (lambda: inputs({GlobalStreamId("a", "default"): Grouping.fields("z")}), ValueError, "'z'"),
-    (lambda: inputs({GlobalStreamId("a", "default"): "shuffle"}), ValueError, "not a grouping"),
-    (lambda: inputs("a"), TypeError, "Inputs"),
-    (lambda: inputs(["a"]), ValueError, "cannot be an input"),
-    (lambda: Stream(name=None), TypeError, "name"),  # type: ignore[arg-type]
-    (lambda: Stream(fields="ab"), TypeError, "fields"),
-    (lambda: Stream(fields=[1]), TypeError, "strings"),  # type: ignore[list-item]
-    (lambda: Stream(direct=1), TypeError, "direct"),  # type: ignore[arg-type]
-    (lambda: Grouping.fields(), ValueError, "at least one"),
-    (lambda: Grouping.fields(1), TypeError, "names"),
-    (lambda: Grouping.custom(None), TypeError, "ICustomGrouping"),  # type: ignore[arg-type]
-    (lambda: Grouping.custom_serialized("x"), TypeError, "bytes"),  # type: ignore[arg-type]
-    (lambda: Grouping.custom_serialized(b"x"), NotImplementedError, "Java"),
-    (lambda: Grouping.custom_object("J", []), NotImplementedError, "Java"),
-    (lambda: GlobalStreamId(1, "x"), TypeError, "componentId"),  # type: ignore[arg-type]
-])
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: define(), ValueError, "at least one Spout"),
+        (lambda: define(a=Silent.spec()), ValueError, "at least one output"),
+        (lambda: define(a=Words.spec(), b=Count.spec()), ValueError, "at least one input"),
+        (lambda: define(a=Words.spec("same"), b=Words.spec("same")), ValueError, "Duplicate"),
+        (lambda: define(a=Words.spec(), config=[1]), TypeError, "must be a dict"),
+        (lambda: define(a=Words.spec(), config={1: 2}), TypeError, "keys"),
+        (lambda: define(a=Words.spec(config={1: 2})), TypeError, "keys"),
+        (lambda: define(a=Words.spec(config="x")), TypeError, "must be a dict"),  # type: ignore[arg-type]
+        (lambda: define(a=Words.spec(), config=Words.spec()), TypeError, "rename"),
+        (lambda: Words.spec(par=0), ValueError, "at least 1"),
+        (lambda: Words.spec(par=-1), ValueError, "at least 1"),
+        (lambda: Words.spec(par="2"), TypeError, "int"),  # type: ignore[arg-type]
+        (lambda: Words.spec(par=True), TypeError, "int"),
+        (lambda: Words.spec(name=3), TypeError, "string"),  # type: ignore[arg-type]
+        (lambda: Words.spec(optional_outputs=[3]), TypeError, "field names"),  # type: ignore[list-item]
+        (lambda: Words.spec(optional_outputs="ab"), TypeError, "list"),
+        (lambda: Words.spec("w")["nope"], ValueError, "no output stream 'nope'"),
+        (lambda: inputs({GlobalStreamId("ghost", "default"): Grouping.ALL}), ValueError, "'ghost'"),
+        (lambda: inputs({GlobalStreamId("a", "ghost"): Grouping.ALL}), ValueError, "'ghost'"),
+        (lambda: inputs([GlobalStreamId("a", "straight")]), ValueError, "Grouping.DIRECT"),
+        (lambda: inputs({GlobalStreamId("a", "default"): Grouping.DIRECT}), ValueError, "direct=True"),
+        (lambda: inputs({GlobalStreamId("a", "default"): Grouping.fields("z")}), ValueError, "'z'"),
+        (lambda: inputs({GlobalStreamId("a", "default"): "shuffle"}), ValueError, "not a grouping"),
+        (lambda: inputs("a"), TypeError, "Inputs"),
+        (lambda: inputs(["a"]), ValueError, "cannot be an input"),
+        (lambda: Stream(name=None), TypeError, "name"),  # type: ignore[arg-type]
+        (lambda: Stream(fields="ab"), TypeError, "fields"),
+        (lambda: Stream(fields=[1]), TypeError, "strings"),  # type: ignore[list-item]
+        (lambda: Stream(direct=1), TypeError, "direct"),  # type: ignore[arg-type]
+        (lambda: Grouping.fields(), ValueError, "at least one"),
+        (lambda: Grouping.fields(1), TypeError, "names"),
+        (lambda: Grouping.custom(None), TypeError, "ICustomGrouping"),  # type: ignore[arg-type]
+        (lambda: Grouping.custom_serialized("x"), TypeError, "bytes"),  # type: ignore[arg-type]
+        (lambda: Grouping.custom_serialized(b"x"), NotImplementedError, "Java"),
+        (lambda: Grouping.custom_object("J", []), NotImplementedError, "Java"),
+        (lambda: GlobalStreamId(1, "x"), TypeError, "componentId"),  # type: ignore[arg-type]
+    ],
+)
 def test_refused_when_defined(make: Any, error: type[Exception], text: str, options: Any) -> None:
     with pytest.raises(error, match=text):
         make()
@@ -235,8 +247,11 @@ def inputs(given: Any) -> TopologyType:
 def test_groupings_in_the_message(options: Any) -> None:
     words = Words.spec("words")
     kinds = {
-        "ls": Grouping.LOCAL_OR_SHUFFLE, "none": Grouping.NONE, "low": Grouping.GLOBAL,
-        "custom": Grouping.custom(Odd()), "path": Grouping.custom("pkg.mod.Cls"),
+        "ls": Grouping.LOCAL_OR_SHUFFLE,
+        "none": Grouping.NONE,
+        "low": Grouping.GLOBAL,
+        "custom": Grouping.custom(Odd()),
+        "path": Grouping.custom("pkg.mod.Cls"),
         "fields": Grouping.fields(["word"]),
     }
     made = TopologyBuilder("t")
@@ -305,8 +320,11 @@ def test_plain_values_survive(config: dict[str, Any]) -> None:
     assert [type(v) for v in again.values()] == [type(v) for v in config.values()]
 
 
-@given(st.dictionaries(st.text(max_size=5), st.one_of(
-    st.none(), st.binary(max_size=5), st.lists(plain, max_size=3), st.tuples(plain))))
+@given(
+    st.dictionaries(
+        st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5), st.lists(plain, max_size=3), st.tuples(plain))
+    )
+)
 def test_other_values_are_pickled(config: dict[str, Any]) -> None:
     message = encode_config(config)
     assert decode_config(message) == config
@@ -315,8 +333,7 @@ def test_other_values_are_pickled(config: dict[str, Any]) -> None:
 
 def test_auto_typing_follows_apache() -> None:
     config = {"a": "12", "b": "1.5", "c": "TRUE", "d": "text", "e": "", "f": False}
-    assert decode_config(encode_config(config)) == {
-        "a": 12, "b": 1.5, "c": True, "d": "text", "e": "", "f": False}
+    assert decode_config(encode_config(config)) == {"a": 12, "b": 1.5, "c": True, "d": "text", "e": "", "f": False}
     assert [kv.value for kv in encode_config({"f": False, "n": 3}).kvs] == ["false", "3"]
 
 
@@ -329,8 +346,7 @@ def test_closures_travel_and_bad_values_are_named() -> None:
 
         encode_config({"lock": threading.Lock()})
     message = topology_pb2.Config()
-    message.kvs.add(key="bad", serialized_value=b"junk",
-                    type=topology_pb2.PYTHON_SERIALIZED_VALUE)
+    message.kvs.add(key="bad", serialized_value=b"junk", type=topology_pb2.PYTHON_SERIALIZED_VALUE)
     with pytest.raises(ConfigError, match="'bad'"):
         decode_config(message)
 

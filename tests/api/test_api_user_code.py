@@ -18,7 +18,7 @@ from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import PackageError, TopologyError
 
-MAIN = '''
+MAIN = """
 from dataclasses import dataclass
 
 from heronpy import Bolt, Grouping, ICustomGrouping, Spout, Topology
@@ -50,7 +50,7 @@ class Second(Topology):
     count = Count.spec(inputs={words: Grouping.custom("__main__.Pick")})
 
 RAN = __name__ == "__main__"
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +72,13 @@ def write(path: Path, text: str) -> Path:
 
 
 def launch(package_dir: Path | None = None, main_file: Path | None = None) -> Any:
-    return SimpleNamespace(source="", package_dir=package_dir and str(package_dir),
-                           main_file=main_file and str(main_file), argv=[], argv_names_topology=False)
+    return SimpleNamespace(
+        source="",
+        package_dir=package_dir and str(package_dir),
+        main_file=main_file and str(main_file),
+        argv=[],
+        argv_names_topology=False,
+    )
 
 
 def test_plain_file_stands_for_main(tmp_path: Path) -> None:
@@ -99,12 +104,15 @@ def test_load_class_loads_the_main_file_first(tmp_path: Path) -> None:
     assert cls.__name__ == "Words" and sys.path[0] == str(tmp_path)
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    ("import sys\nsys.exit(3)", r"sys\.exit\(3\)"),
-    ("def f():\n    raise KeyError('deep')\nf()", "KeyError: 'deep'"),
-    ("x = (", "SyntaxError"),
-    ("import not_installed_at_all", "No module named 'not_installed_at_all'"),
-])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import sys\nsys.exit(3)", r"sys\.exit\(3\)"),
+        ("def f():\n    raise KeyError('deep')\nf()", "KeyError: 'deep'"),
+        ("x = (", "SyntaxError"),
+        ("import not_installed_at_all", "No module named 'not_installed_at_all'"),
+    ],
+)
 def test_failing_main_file_keeps_its_traceback(tmp_path: Path, text: str, reason: str) -> None:
     main = write(tmp_path / "topo.py", text)
     old = sys.modules["__main__"]

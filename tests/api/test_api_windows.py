@@ -60,14 +60,16 @@ class Tumbling(_Recording, TumblingWindowBolt):
     pass
 
 
-def sliding(duration: float, slide: float, state: Any = None, start: float = 0.0,
-            **config: Any) -> Sliding:
+def sliding(duration: float, slide: float, state: Any = None, start: float = 0.0, **config: Any) -> Sliding:
     bolt = Sliding(Delegate())
     bolt.now = start
     if state is not None:
         bolt.init_state(state)
-    bolt.config = {SlidingWindowBolt.WINDOW_DURATION_SECS: duration,  # type: ignore[attr-defined]
-                   SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS: slide, **config}
+    bolt.config = {
+        SlidingWindowBolt.WINDOW_DURATION_SECS: duration,  # type: ignore[attr-defined]
+        SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS: slide,
+        **config,
+    }
     bolt.initialize(bolt.config, None)  # type: ignore[arg-type, attr-defined]
     return bolt
 
@@ -107,8 +109,9 @@ def test_tumbling_windows() -> None:
     assert bolt.delegate.acked == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize(("seconds", "tick"), [
-    (5, {SECS: 5}), (2.0, {SECS: 2}), ("3", {SECS: 3}), (0.25, {MS: 250}), (1.5, {MS: 1500})])
+@pytest.mark.parametrize(
+    ("seconds", "tick"), [(5, {SECS: 5}), (2.0, {SECS: 2}), ("3", {SECS: 3}), (0.25, {MS: 250}), (1.5, {MS: 1500})]
+)
 def test_tick_frequency_is_set(seconds: Any, tick: dict[str, int]) -> None:
     for config in (sliding(10, seconds).config, tumbling(seconds).config):  # type: ignore[attr-defined]
         assert {k: v for k, v in config.items() if k in (SECS, MS)} == tick
@@ -216,7 +219,8 @@ gaps = st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=40)
 
 @given(st.integers(1, 10), st.integers(1, 10), gaps)
 def test_every_tuple_is_in_a_window_and_none_is_too_old(
-        duration: int, slide: int, steps: list[tuple[bool, int]]) -> None:
+    duration: int, slide: int, steps: list[tuple[bool, int]]
+) -> None:
     """Ticks may come at any time, also very late."""
     duration = max(duration, slide)
     bolt = sliding(duration, slide)

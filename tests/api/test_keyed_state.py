@@ -271,7 +271,9 @@ def test_the_key_of_another_task_is_refused_and_nothing_changes() -> None:
             if state is owner:
                 state[key] = 1
                 continue
-            with pytest.raises(TopologyError, match=rf"belongs to c\[{owner.owner.index}\]; use the value of the field"):
+            with pytest.raises(
+                TopologyError, match=rf"belongs to c\[{owner.owner.index}\]; use the value of the field"
+            ):
                 state[key] = 1
             with pytest.raises(TopologyError, match="belongs to"):
                 state.setdefault(key, [])

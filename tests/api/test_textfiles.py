@@ -61,14 +61,14 @@ class Context:
         return self.tasks
 
 
-def spout(paths: Any, index: int = 0, tasks: int = 1, state: Any = None, **config: Any
-          ) -> TextFileSpout:
+def spout(paths: Any, index: int = 0, tasks: int = 1, state: Any = None, **config: Any) -> TextFileSpout:
     made = TextFileSpout(Delegate())
     if state is not None:
         made.init_state(state)
-    made.initialize({"textfile.paths": paths,
-                     **{k if "." in k else f"textfile.{k}": v for k, v in config.items()}},
-                    Context(index, tasks))
+    made.initialize(
+        {"textfile.paths": paths, **{k if "." in k else f"textfile.{k}": v for k, v in config.items()}},
+        Context(index, tasks),
+    )
     return made
 
 
@@ -87,8 +87,7 @@ def write(path: Path, data: bytes) -> str:
 
 def lines_of(data: bytes) -> list[str]:
     lines = data.decode().split("\n")
-    return [line.removesuffix("\r") for line in (lines[:-1] if data.endswith(b"\n") or not data
-                                                 else lines)]
+    return [line.removesuffix("\r") for line in (lines[:-1] if data.endswith(b"\n") or not data else lines)]
 
 
 pieces = st.lists(
@@ -99,8 +98,9 @@ pieces = st.lists(
 
 @settings(deadline=None, max_examples=150)
 @given(st.lists(pieces, min_size=1, max_size=3), st.integers(1, 4), st.integers(1, 12))
-def test_each_line_once_in_order(tmp_path_factory: pytest.TempPathFactory, contents: list[bytes],
-                                 readers: int, block_bytes: int) -> None:
+def test_each_line_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], readers: int, block_bytes: int
+) -> None:
     directory = tmp_path_factory.mktemp("share")
     files = [write(directory / f"{i}.txt", data) for i, data in enumerate(contents)]
     found: list[tuple[str, int, str]] = []
@@ -108,8 +108,7 @@ def test_each_line_once_in_order(tmp_path_factory: pytest.TempPathFactory, conte
         share = LineShare(files, index, readers, block_bytes=block_bytes)
         own = []
         while (block := share.next_block()) is not None:
-            own += [(block.path, offset, line)
-                    for line, offset in zip(block.lines, block.offsets, strict=True)]
+            own += [(block.path, offset, line) for line, offset in zip(block.lines, block.offsets, strict=True)]
         assert own == sorted(own, key=lambda entry: entry[:2])
         assert all(share.line_at(path, offset) == line for path, offset, line in own)
         found += own
@@ -120,14 +119,16 @@ def test_each_line_once_in_order(tmp_path_factory: pytest.TempPathFactory, conte
 
 @settings(deadline=None, max_examples=60)
 @given(pieces, st.integers(1, 3), st.integers(1, 9), st.lists(st.booleans(), max_size=60))
-def test_spouts_share_replay_and_end(tmp_path_factory: pytest.TempPathFactory, data: bytes,
-                                     tasks: int, block_bytes: int, failing: list[bool]) -> None:
+def test_spouts_share_replay_and_end(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, tasks: int, block_bytes: int, failing: list[bool]
+) -> None:
     path = write(tmp_path_factory.mktemp("spout") / "f.txt", data)
     done: list[Any] = []
     verdicts = iter(failing)
     for index in range(tasks):
-        made = spout(path, index, tasks, block_bytes=block_bytes, pending_max=3,
-                     **{"topology.reliability.mode": "ATLEAST_ONCE"})
+        made = spout(
+            path, index, tasks, block_bytes=block_bytes, pending_max=3, **{"topology.reliability.mode": "ATLEAST_ONCE"}
+        )
         for _ in range(2000):
             made.next_tuple()
             assert len(made.delegate.ids) <= 3
@@ -193,8 +194,7 @@ def test_spec_makes_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_pending_is_bounded_by_the_topology(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"x\n" * 50)
-    made = spout(path, **{"topology.reliability.mode": "ATLEAST_ONCE",
-                          "topology.max.spout.pending": 7})
+    made = spout(path, **{"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 7})
     for _ in range(5):
         made.next_tuple()
     assert len(made.delegate.ids) == 7
@@ -237,11 +237,21 @@ EFFECTIVELY_ONCE = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(pieces, min_size=1, max_size=3), st.lists(pieces, max_size=3), st.integers(1, 3),
-       st.integers(1, 9), st.lists(st.integers(0, 3), min_size=1, max_size=12))
+@given(
+    st.lists(pieces, min_size=1, max_size=3),
+    st.lists(pieces, max_size=3),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.lists(st.integers(0, 3), min_size=1, max_size=12),
+)
 def test_restored_readers_share_old_and_new_files(
-        tmp_path_factory: pytest.TempPathFactory, contents: list[bytes], added: list[bytes],
-        tasks: int, block_bytes: int, turns: list[int]) -> None:
+    tmp_path_factory: pytest.TempPathFactory,
+    contents: list[bytes],
+    added: list[bytes],
+    tasks: int,
+    block_bytes: int,
+    turns: list[int],
+) -> None:
     """Each task is killed at times of its own and restored; new files sort before, between and after."""
     folder = tmp_path_factory.mktemp("grown")
     for i, data in enumerate(contents):
@@ -250,8 +260,15 @@ def test_restored_readers_share_old_and_new_files(
     seen: list[str] = []
 
     def run(index: int, calls: int) -> None:
-        made = spout(str(folder / "*.txt"), index, tasks, block_bytes=block_bytes, lines_per_call=2,
-                     state=HashMapState() if states[index] is None else states[index], **EFFECTIVELY_ONCE)
+        made = spout(
+            str(folder / "*.txt"),
+            index,
+            tasks,
+            block_bytes=block_bytes,
+            lines_per_call=2,
+            state=HashMapState() if states[index] is None else states[index],
+            **EFFECTIVELY_ONCE,
+        )
         for _ in range(calls):
             if made.delegate.ended:
                 break
@@ -280,9 +297,10 @@ def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
     made.pre_save("1")
     state = made._state
     for index, tasks, block_bytes, words in (
-            (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
-            (1, 2, 40, "is reader 1, but its position is that of reader 0"),
-            (0, 2, 50, "has 50 bytes a block, but its position was saved with 40")):
+        (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
+        (1, 2, 40, "is reader 1, but its position is that of reader 0"),
+        (0, 2, 50, "has 50 bytes a block, but its position was saved with 40"),
+    ):
         with pytest.raises(TextFileError, match=words):
             spout(path, index, tasks, state=state, block_bytes=block_bytes)
     write(tmp_path / "f", b"abc\n")
@@ -333,11 +351,14 @@ def test_errors_name_file_and_byte(tmp_path: Path) -> None:
         drain(spout(header, block_bytes=10, skip_header=9))
 
 
-@pytest.mark.parametrize(("config", "error", "text"), [
-    ({"lines_per_call": 0}, ValueError, "at least 1"),
-    ({"pending_max": "x"}, ValueError, "whole number"),
-    ({"skip_header": -1}, ValueError, "at least 0"),
-])
+@pytest.mark.parametrize(
+    ("config", "error", "text"),
+    [
+        ({"lines_per_call": 0}, ValueError, "at least 1"),
+        ({"pending_max": "x"}, ValueError, "whole number"),
+        ({"skip_header": -1}, ValueError, "at least 0"),
+    ],
+)
 def test_wrong_settings(tmp_path: Path, config: dict[str, Any], error: Any, text: str) -> None:
     with pytest.raises(error, match=text):
         spout(write(tmp_path / "f", b""), **config)
@@ -424,8 +445,13 @@ class FakePulsar(SimpleNamespace):
         pass
 
     def __init__(self, messages: list[bytes]) -> None:
-        super().__init__(messages=list(enumerate(messages)), acked=[], nacked=[], closed=False,
-                         ConsumerType=SimpleNamespace(Failover="failover"))
+        super().__init__(
+            messages=list(enumerate(messages)),
+            acked=[],
+            nacked=[],
+            closed=False,
+            ConsumerType=SimpleNamespace(Failover="failover"),
+        )
 
     def Client(self, url: str) -> Any:
         self.url = url
@@ -460,8 +486,9 @@ def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context()
     context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
     made = PulsarSpout(Delegate())
-    made.initialize({"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t",
-                     "topology.reliability.mode": mode}, context)
+    made.initialize(
+        {"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t", "topology.reliability.mode": mode}, context
+    )
     for _ in range(3):
         made.next_tuple()
     assert made.delegate.emitted == [["x"], ["y"]]

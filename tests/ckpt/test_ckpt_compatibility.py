@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.ckpt.compatibility import component_states, problems, starting_empty
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 
 GROUPS = 64
 
 
-def metadata(**components: tuple[int, str]) -> ckpt.Metadata:
+def metadata(**components: tuple[int, str]) -> checkpoint_pb2.Metadata:
     """Components as name=(tasks, what they hold): any of plain, keyed, channel."""
-    result = ckpt.Metadata(checkpoint=7, key_groups=GROUPS)
+    result = checkpoint_pb2.Metadata(checkpoint=7, key_groups=GROUPS)
     for name, (tasks, holds) in components.items():
         result.parallelism[name] = tasks
         for _ in range(tasks):
@@ -70,7 +70,8 @@ def test_a_problem_is_named_for_exactly_the_components_that_cannot_be_restored(
     wrong = {
         name
         for name, (tasks, holds) in components.items()
-        if (holds and name not in now) or (name in now and now[name] != tasks and ("plain" in holds or "channel" in holds))
+        if (holds and name not in now)
+        or (name in now and now[name] != tasks and ("plain" in holds or "channel" in holds))
     }
     found = problems(metadata(**components), now, GROUPS)
     assert {name for name in components if any(f"component '{name}'" in text for text in found)} == wrong

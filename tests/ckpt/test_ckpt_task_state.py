@@ -262,9 +262,7 @@ def test_shared_parts_of_a_plain_state_stay_shared(store: CheckpointStore) -> No
     assert task.plain == {"a": [1, 2], "b": [1, 2], "c": (1, "x"), "d": 1 << 80}
 
 
-def test_a_life_is_saved_and_ends_at_the_same_time(
-    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_life_is_saved_and_ends_at_the_same_time(store: CheckpointStore, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wall:
         now = 1000.0
 

@@ -20,9 +20,7 @@ from heronpy.cli.submit import submission
 from heronpy.cli.submit.loader import child_environment
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.wires import new_endpoint
 
@@ -92,29 +90,29 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         process.wait(5)
 
 
-def word_count(name: str = "wordy") -> api.Topology:
+def word_count(name: str = "wordy") -> topology_pb2.Topology:
     """A topology of one spout and one bolt."""
-    topology = api.Topology(id=f"{name}-1", name=name, state=api.RUNNING)
+    topology = topology_pb2.Topology(id=f"{name}-1", name=name, state=topology_pb2.RUNNING)
     spout = topology.spouts.add()
     spout.comp.name = "word"
     spout.comp.class_name = "topo.Words"
     spout.comp.config.kvs.add(key="topology.component.parallelism", value="1")
     output = spout.outputs.add()
     output.stream.id, output.stream.component_name = "default", "word"
-    output.schema.keys.add(key="word", type=api.OBJECT)
+    output.schema.keys.add(key="word", type=topology_pb2.OBJECT)
     bolt = topology.bolts.add()
     bolt.comp.name = "count"
     bolt.comp.class_name = "topo.Count"
     bolt.comp.config.kvs.add(key="topology.component.parallelism", value="2")
-    item = bolt.inputs.add(gtype=api.FIELDS)
+    item = bolt.inputs.add(gtype=topology_pb2.FIELDS)
     item.stream.id, item.stream.component_name = "default", "word"
-    item.grouping_fields.keys.add(key="word", type=api.OBJECT)
+    item.grouping_fields.keys.add(key="word", type=topology_pb2.OBJECT)
     topology.topology_config.kvs.add(key="topology.stmgrs", value="1")
     return topology
 
 
-def packing() -> plans.PackingPlan:
-    plan = plans.PackingPlan(id="wordy", version=1)
+def packing() -> plan_pb2.PackingPlan:
+    plan = plan_pb2.PackingPlan(id="wordy", version=1)
     container = plan.containers.add(id=1)
     for task, component in ((1, "word"), (2, "count"), (3, "count")):
         container.instances.add(component=component, task_id=task, component_index=task // 3)
@@ -127,20 +125,20 @@ class FakeTopology:
 
     state: Any
     launch: LaunchSpec
-    record: plans.ExecutionState
-    status: control.StatusReply
+    record: plan_pb2.ExecutionState
+    status: control_pb2.StatusReply
     answers: dict[str, Message | Exception] = field(default_factory=dict)
     asked: list[tuple[str, Message]] = field(default_factory=list)
     on_ask: Callable[[str], None] | None = None
 
-    def answer(self, _: bytes, envelope: control.Envelope) -> Message | None:
+    def answer(self, _: bytes, envelope: control_pb2.Envelope) -> Message | None:
         name, body = body_of(envelope)
         self.asked.append((name, body))
         if self.on_ask:
             self.on_ask(name)
         if name == "get_status":
             return self.status
-        reply = self.answers.get(name, control.Ok(text="done"))
+        reply = self.answers.get(name, control_pb2.Ok(text="done"))
         if isinstance(reply, Exception):
             raise reply
         return reply
@@ -149,7 +147,7 @@ class FakeTopology:
 class Server:
     """A ControlServer on a loop of its own in a thread."""
 
-    def __init__(self, answer: Callable[[bytes, control.Envelope], Any]) -> None:
+    def __init__(self, answer: Callable[[bytes, control_pb2.Envelope], Any]) -> None:
         ready = threading.Event()
         self._loop = asyncio.new_event_loop()
         self.endpoint = ""
@@ -172,9 +170,9 @@ class Server:
         self._loop.close()
 
 
-def make_status() -> control.StatusReply:
-    status = control.StatusReply(
-        topology="wordy", topology_id="wordy-1", lifecycle=control.LIFE_RUNNING, plan_version=3, uptime_s=65.0
+def make_status() -> control_pb2.StatusReply:
+    status = control_pb2.StatusReply(
+        topology="wordy", topology_id="wordy-1", lifecycle=control_pb2.LIFE_RUNNING, plan_version=3, uptime_s=65.0
     )
     status.plan.topology.CopyFrom(word_count())
     status.plan.version = 3
@@ -183,7 +181,12 @@ def make_status() -> control.StatusReply:
         name = f"container_1_{component}_{task}"
         status.plan.instances.add(instance_id=name, task_id=task, component=component, container=1)
         status.tasks.add(
-            task_id=task, component=component, instance_id=name, state=control.TASK_RUNNING, epoch=1, emitted=10 * task
+            task_id=task,
+            component=component,
+            instance_id=name,
+            state=control_pb2.TASK_RUNNING,
+            epoch=1,
+            emitted=10 * task,
         )
     return status
 
@@ -200,7 +203,7 @@ def wordy(home: Path) -> Iterator[FakeTopology]:
         package_dir=None, main_file=None, python="python", settings=_defaults(),
     )  # fmt: skip
     launch.save(working / "launch.json")
-    record = plans.ExecutionState(
+    record = plan_pb2.ExecutionState(
         topology="wordy", topology_id="wordy-1", cluster="local", role="me", environ="default",
         submission_user="me", working_dir=str(working), launch_file=str(working / "launch.json"), submitted_at=1e9,
     )  # fmt: skip
@@ -214,9 +217,9 @@ def wordy(home: Path) -> Iterator[FakeTopology]:
         (paths.physical_plan("wordy"), fake.status.plan),
     ):
         state.create(path, message.SerializeToString())
-    here = plans.TmasterLocation(topology="wordy", endpoint=server.endpoint)
+    here = plan_pb2.TmasterLocation(topology="wordy", endpoint=server.endpoint)
     state.create(paths.tmaster("wordy"), here.SerializeToString(), ephemeral=True)
-    there = plans.SchedulerLocation(topology="wordy", endpoint=server.endpoint)
+    there = plan_pb2.SchedulerLocation(topology="wordy", endpoint=server.endpoint)
     state.create(paths.scheduler("wordy"), there.SerializeToString(), ephemeral=True)
     yield fake
     server.close()

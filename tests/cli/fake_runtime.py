@@ -12,22 +12,22 @@ from pathlib import Path
 
 from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 
 
-def status_of(spec: LaunchSpec, topology: api.Topology, plan: plans.PackingPlan, fate: str) -> control.StatusReply:
-    reply = control.StatusReply(topology=spec.topology, topology_id=spec.topology_id, uptime_s=1.0, plan_version=1)
+def status_of(
+    spec: LaunchSpec, topology: topology_pb2.Topology, plan: plan_pb2.PackingPlan, fate: str
+) -> control_pb2.StatusReply:
+    reply = control_pb2.StatusReply(topology=spec.topology, topology_id=spec.topology_id, uptime_s=1.0, plan_version=1)
     reply.plan.topology.CopyFrom(topology)
     reply.lifecycle = {
-        "running": control.LIFE_PAUSED if topology.state == api.PAUSED else control.LIFE_RUNNING,
-        "failing": control.LIFE_FAILED,
-        "finishing": control.LIFE_FINISHED,
-        "losing": control.LIFE_FINISHED,
-    }.get(fate, control.LIFE_STARTING)
-    state = control.TASK_STARTING if fate == "stuck" else control.TASK_RUNNING
+        "running": control_pb2.LIFE_PAUSED if topology.state == topology_pb2.PAUSED else control_pb2.LIFE_RUNNING,
+        "failing": control_pb2.LIFE_FAILED,
+        "finishing": control_pb2.LIFE_FINISHED,
+        "losing": control_pb2.LIFE_FINISHED,
+    }.get(fate, control_pb2.LIFE_STARTING)
+    state = control_pb2.TASK_STARTING if fate == "stuck" else control_pb2.TASK_RUNNING
     for container in plan.containers:
         for instance in container.instances:
             name = f"container_{container.id}_{instance.component}_{instance.task_id}"
@@ -48,11 +48,11 @@ async def serve(spec: LaunchSpec) -> None:
     fate = os.environ["HERON_FAKE"]
     state = open_state(spec.state_type, spec.state_root)
     name = spec.topology
-    topology = api.Topology.FromString(state.get(paths.topology(name))[0])  # type: ignore[index]
-    plan = plans.PackingPlan.FromString(state.get(paths.packing_plan(name))[0])  # type: ignore[index]
+    topology = topology_pb2.Topology.FromString(state.get(paths.topology(name))[0])  # type: ignore[index]
+    plan = plan_pb2.PackingPlan.FromString(state.get(paths.packing_plan(name))[0])  # type: ignore[index]
     over = asyncio.Event()
 
-    def answer(_: bytes, envelope: control.Envelope) -> object:
+    def answer(_: bytes, envelope: control_pb2.Envelope) -> object:
         field, _body = body_of(envelope)
         if field == "kill_topology":
             for path in (
@@ -63,15 +63,15 @@ async def serve(spec: LaunchSpec) -> None:
             ):
                 state.delete(path)
             asyncio.get_running_loop().call_later(0.05, over.set)
-            return control.Ok(text="killed")
+            return control_pb2.Ok(text="killed")
         if field == "get_containers":
-            return control.ContainersReply()
+            return control_pb2.ContainersReply()
         return status_of(spec, topology, plan, fate)
 
     server = ControlServer([f"ipc://{spec.sockets_dir}/{one}" for one in ("tmaster", "scheduler")], answer)  # type: ignore[arg-type]
-    location = plans.TmasterLocation(topology=name, endpoint=server.endpoints[0], pid=os.getpid())
+    location = plan_pb2.TmasterLocation(topology=name, endpoint=server.endpoints[0], pid=os.getpid())
     state.create(paths.tmaster(name), location.SerializeToString(), ephemeral=True)
-    where = plans.SchedulerLocation(topology=name, endpoint=server.endpoints[1], pid=os.getpid())
+    where = plan_pb2.SchedulerLocation(topology=name, endpoint=server.endpoints[1], pid=os.getpid())
     state.create(paths.scheduler(name), where.SerializeToString(), ephemeral=True)
     await over.wait()
     server.close()

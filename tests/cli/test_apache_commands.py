@@ -37,7 +37,9 @@ def test_flags_of_jvms_and_of_the_api_server_are_named_and_left_out(heron: Heron
     assert done.code == 0, done
     assert json.loads(done.out)["logical_plan"]["name"] == ("wordy" if before else "named")
     lines = [line for line in done.err.splitlines() if " has no effect: " in line]
-    assert [line.removeprefix("warning: ").split()[0] for line in lines] == [flag.partition("=")[0] for flag in flags if flag.startswith("--")]
+    assert [line.removeprefix("warning: ").split()[0] for line in lines] == [
+        flag.partition("=")[0] for flag in flags if flag.startswith("--")
+    ]
     assert "no JVM" in lines[0] and "write -- before it" in lines[0]
 
 
@@ -111,7 +113,9 @@ def test_keys_of_apache_are_named_and_have_no_effect(heron: Heron, home: Path, t
     conf = home.parent / "conf"
     (conf / "local").mkdir(parents=True)
     (conf / "local/heron_internals.yaml").write_text("heron.logging.maximum.files: 5\n")
-    (conf / "local/packing.yaml").write_text("heron.class.packing.algorithm: org.x.RoundRobinPacking\nalgorithm: round_robin\n")
+    (conf / "local/packing.yaml").write_text(
+        "heron.class.packing.algorithm: org.x.RoundRobinPacking\nalgorithm: round_robin\n"
+    )
     flags = ("--config-path", conf, "--config-property", "heron.package.core.uri=file:///core.tar.gz")
     done = heron("submit", *map(str, flags), "local", str(topo))
     assert done.code == 0, done

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from heronpy.cli.change import update
 from heronpy.common.errors import ConfigError, RpcError
 from heronpy.plan.component_config import split_setting
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, word_count
 
@@ -43,7 +42,7 @@ def test_restart_targets(heron: Heron, wordy: FakeTopology) -> None:
         result = heron("restart", "local", "wordy", *words)
         assert result.code == 0, result.err
         body = wordy.asked[-1][1]
-        assert isinstance(body, control.RestartTarget)
+        assert isinstance(body, control_pb2.RestartTarget)
         assert (body.container, body.task_id, body.component) == (*expected, "")[:3]
     assert heron("restart", "local", "wordy", "7").code == 2
     wrong = heron("restart", "local", "wordy", "container_1_count_9")
@@ -61,12 +60,12 @@ def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy
 
 
 def test_update_sends_the_new_plan_with_the_old_version(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["update_topology"] = control.UpdateReply(added=[4, 5], discarded_tuples=0, plan_version=4)
+    wordy.answers["update_topology"] = control_pb2.UpdateReply(added=[4, 5], discarded_tuples=0, plan_version=4)
     result = heron("update", "local", "wordy", "--component-parallelism", "count:4", "--drain-timeout", "3")
     assert result.code == 0, result.err
     assert "+ container_1_count_4" in result.out and "2 tasks added, 0 removed" in result.out
     body = wordy.asked[-1][1]
-    assert isinstance(body, control.UpdateTopology)
+    assert isinstance(body, control_pb2.UpdateTopology)
     assert (body.expected_version, body.drain_timeout_s, body.packing_plan.version) == (1, 3.0, 2)
     assert sum(len(container.instances) for container in body.packing_plan.containers) == 5
     count = next(bolt for bolt in body.topology.bolts if bolt.comp.name == "count")
@@ -74,9 +73,11 @@ def test_update_sends_the_new_plan_with_the_old_version(heron: Heron, wordy: Fak
 
 
 def test_update_that_removes_says_what_was_lost(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["update_topology"] = control.UpdateReply(removed=[3], discarded_tuples=12, plan_version=4)
+    wordy.answers["update_topology"] = control_pb2.UpdateReply(removed=[3], discarded_tuples=12, plan_version=4)
     result = heron("update", "local", "wordy", "--component-parallelism", "count:1")
-    assert "- container_1_count_3" in result.out and "discarded 12 tuples that were queued in removed tasks" in result.out
+    assert (
+        "- container_1_count_3" in result.out and "discarded 12 tuples that were queued in removed tasks" in result.out
+    )
 
 
 def test_update_dry_run_asks_nobody(heron: Heron, wordy: FakeTopology) -> None:
@@ -117,7 +118,7 @@ def test_runtime_config(heron: Heron, wordy: FakeTopology) -> None:
     assert result.code == 0
     assert "set limit of component 'count' to 10" in result.out and "set a.b of the topology to x:y" in result.out
     body = wordy.asked[-1][1]
-    assert isinstance(body, control.RuntimeConfig)
+    assert isinstance(body, control_pb2.RuntimeConfig)
     assert list(body.settings) == ["count:limit:10", "a.b:x:y"]
 
 
@@ -136,7 +137,7 @@ def test_a_key_is_replaced_not_repeated() -> None:
     update.set_key(config, update.PARALLELISM, "7")
     update.set_key(config, "other", "1")
     assert [(item.key, item.value) for item in config.kvs] == [(update.PARALLELISM, "7"), ("other", "1")]
-    assert isinstance(config, api.Config)
+    assert isinstance(config, topology_pb2.Config)
 
 
 def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: FakeTopology) -> None:
@@ -152,7 +153,7 @@ def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: Fake
 def test_a_drain_in_which_tuples_fail_kills_nothing(heron: Heron, wordy: FakeTopology) -> None:
     def work(name: str) -> None:
         if name == "set_state":
-            wordy.status.lifecycle, wordy.status.drained = control.LIFE_PAUSED, True
+            wordy.status.lifecycle, wordy.status.drained = control_pb2.LIFE_PAUSED, True
             wordy.status.tasks[0].failed = 3
 
     wordy.on_ask = work
@@ -170,10 +171,10 @@ def test_a_new_master_is_told_once_more_that_the_input_has_ended(heron: Heron, w
     def work(name: str) -> None:
         nonlocal ends
         if name == "set_state":
-            wordy.status.lifecycle, wordy.status.drained = control.LIFE_PAUSED, True
+            wordy.status.lifecycle, wordy.status.drained = control_pb2.LIFE_PAUSED, True
             ends += wordy.asked[-1][1].end_input  # type: ignore[attr-defined]
         if ends == 2:  # the first one was forgotten
-            wordy.status.lifecycle = control.LIFE_FINISHED
+            wordy.status.lifecycle = control_pb2.LIFE_FINISHED
 
     wordy.on_ask = work
     result = heron("stop", "local", "wordy", "--drain", "--json")
@@ -185,7 +186,7 @@ def test_a_refused_deactivation_stops_nothing(heron: Heron, wordy: FakeTopology)
     wordy.answers["set_state"] = RpcError("an update is under way; try again when it is done")
     result = heron("stop", "local", "wordy", "--drain")
     assert result.code == 1 and "an update is under way" in result.err and "nothing was killed" in result.err
-    wordy.status.lifecycle = control.LIFE_STARTING
+    wordy.status.lifecycle = control_pb2.LIFE_STARTING
     refused = heron("stop", "local", "wordy", "--drain")
     assert refused.code == 1 and "'wordy' is STARTING" in refused.err
     assert "kill_topology" not in [name for name, _ in wordy.asked]

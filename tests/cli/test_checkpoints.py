@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import RpcError
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of, open_location
 from tests.cli.conftest import FakeTopology, Heron, word_count
@@ -45,7 +43,7 @@ def running(home: Path, wordy: FakeTopology) -> FakeTopology:
     topology.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
     set_topology(wordy, topology)
     folder = root(home) / "wordy-1"
-    log = ckpt.CheckpointLog(topology_id="wordy-1", next_checkpoint=5)
+    log = checkpoint_pb2.CheckpointLog(topology_id="wordy-1", next_checkpoint=5)
     for number in (2, 3, 4):
         metadata = write_checkpoint(folder, number, savepoint=number == 2, taken_at=2e9 + number)
         log.complete.add(
@@ -53,13 +51,13 @@ def running(home: Path, wordy: FakeTopology) -> FakeTopology:
             total_bytes=300, uploaded_bytes=120, duration_s=0.25,
         )  # fmt: skip
     wordy.state.set(paths.checkpoints("wordy"), log.SerializeToString())
-    reply = control.CheckpointsReply(complete=log.complete, completed=3)
+    reply = control_pb2.CheckpointsReply(complete=log.complete, completed=3)
     reply.regions.add(components=["word", "count"], attempt=2, checkpoint=3, started=True)
     wordy.answers["get_checkpoints"] = reply
     return wordy
 
 
-def set_topology(wordy: FakeTopology, topology: api.Topology) -> None:
+def set_topology(wordy: FakeTopology, topology: topology_pb2.Topology) -> None:
     wordy.state.set(paths.topology("wordy"), topology.SerializeToString())
     wordy.status.plan.topology.CopyFrom(topology)
 
@@ -70,7 +68,12 @@ def set_topology(wordy: FakeTopology, topology: api.Topology) -> None:
 def test_checkpoints_of_a_topology_that_is_gone_are_listed(heron: Heron, home: Path) -> None:
     """Retained, the newest run first and in it the newest checkpoint."""
     old, new = earlier(home, 8, 9), earlier(home, 1, 2, taken_at=1.5e9)
-    assert [row["location"] for row in listed(heron)] == [f"{new}/chk-2", f"{new}/chk-1", f"{old}/chk-9", f"{old}/chk-8"]
+    assert [row["location"] for row in listed(heron)] == [
+        f"{new}/chk-2",
+        f"{new}/chk-1",
+        f"{old}/chk-9",
+        f"{old}/chk-8",
+    ]
     text = heron("checkpoints", "list", "local", "wordy").out
     assert "earlier run" in text and f"{new}/chk-2" in text and "250ms" in text
 
@@ -94,7 +97,7 @@ def test_the_list_of_a_running_topology_has_what_its_master_knows(
     heron: Heron, running: FakeTopology, home: Path
 ) -> None:
     reply = running.answers["get_checkpoints"]
-    assert isinstance(reply, control.CheckpointsReply)
+    assert isinstance(reply, control_pb2.CheckpointsReply)
     reply.pending, reply.pending_s, reply.pending_tasks, reply.last_failure = 5, 1.5, 2, "task 3 was late"
     reply.complete[1].damaged, reply.complete[1].damage = True, "file x has changed"
     earlier(home, 1)
@@ -226,19 +229,24 @@ def test_verify_reads_stores_and_copies(heron: Heron, home: Path, tmp_path: Path
 
 
 def test_a_savepoint_is_waited_for_and_its_location_printed(heron: Heron, running: FakeTopology) -> None:
-    record = ckpt.CheckpointRecord(
-        checkpoint=5, kind=ckpt.SAVEPOINT, location="/s/chk-5", total_bytes=2048, uploaded_bytes=1024, duration_s=0.5
+    record = checkpoint_pb2.CheckpointRecord(
+        checkpoint=5,
+        kind=checkpoint_pb2.SAVEPOINT,
+        location="/s/chk-5",
+        total_bytes=2048,
+        uploaded_bytes=1024,
+        duration_s=0.5,
     )
-    running.answers["take_checkpoint"] = control.TakeCheckpointReply(record=record)
+    running.answers["take_checkpoint"] = control_pb2.TakeCheckpointReply(record=record)
     text = heron("checkpoints", "savepoint", "local", "wordy").out
     assert text.splitlines() == [
         "Savepoint 5 of 'wordy' is complete",
         "  2KB of state, 1KB of it written, in 500ms",
         "  /s/chk-5",
     ]
-    assert running.asked[-1][1] == control.TakeCheckpoint(savepoint=True)
+    assert running.asked[-1][1] == control_pb2.TakeCheckpoint(savepoint=True)
     shown = json.loads(heron("checkpoints", "trigger", "local", "wordy", "--json").out)
-    assert running.asked[-1][1] == control.TakeCheckpoint(savepoint=False)
+    assert running.asked[-1][1] == control_pb2.TakeCheckpoint(savepoint=False)
     assert shown["location"] == "/s/chk-5" and shown["checkpoint"] == 5
 
 
@@ -258,7 +266,7 @@ def test_other_modes_have_no_checkpoints(heron: Heron, wordy: FakeTopology, verb
 
 def test_restore_waits_until_every_region_goes_on(heron: Heron, running: FakeTopology) -> None:
     before = running.answers["get_checkpoints"]
-    assert isinstance(before, control.CheckpointsReply)
+    assert isinstance(before, control_pb2.CheckpointsReply)
     looks = 0
 
     def on_ask(name: str) -> None:
@@ -272,7 +280,7 @@ def test_restore_waits_until_every_region_goes_on(heron: Heron, running: FakeTop
     running.on_ask = on_ask
     result = heron("checkpoints", "restore", "local", "wordy", "--checkpoint", "2")
     assert (result.code, result.out) == (0, "Topology 'wordy' goes on from checkpoint 2\n"), result
-    assert control.RestoreCheckpoint(checkpoint=2) in [body for _, body in running.asked] and looks == 3
+    assert control_pb2.RestoreCheckpoint(checkpoint=2) in [body for _, body in running.asked] and looks == 3
 
 
 def test_a_restore_that_does_not_end_is_late(heron: Heron, running: FakeTopology) -> None:
@@ -281,7 +289,7 @@ def test_a_restore_that_does_not_end_is_late(heron: Heron, running: FakeTopology
 
 
 def test_a_restore_that_fails_says_why(heron: Heron, running: FakeTopology) -> None:
-    running.status.lifecycle, running.status.cause = control.LIFE_FAILED, "no checkpoint can be read"
+    running.status.lifecycle, running.status.cause = control_pb2.LIFE_FAILED, "no checkpoint can be read"
     result = heron("checkpoints", "restore", "local", "wordy")
     assert result.code == 1 and "no checkpoint can be read" in result.err
 
@@ -344,7 +352,7 @@ def test_the_one_in_use_is_refused_and_others_are_the_masters(heron: Heron, runn
     assert refused.code == 1 and "a running topology would be restored from it; kill the topology first" in refused.err
     result = heron("checkpoints", "delete", "local", "wordy", "--all")
     assert result.code == 0 and "kept checkpoint 4" in result.err
-    assert running.asked[-1][1] == control.DeleteCheckpoints(checkpoints=[2, 3])
+    assert running.asked[-1][1] == control_pb2.DeleteCheckpoints(checkpoints=[2, 3])
     # The topology master deletes; the command has touched nothing of a run that goes on.
     assert CheckpointStore(folder).checkpoints() == [2, 3, 4]
 
@@ -364,7 +372,9 @@ def test_a_checkpoint_that_another_topology_starts_from_is_in_use(
     running.state.set(paths.physical_plan("wordy"), plan.SerializeToString())
     running.state.set(paths.checkpoints("wordy"), b"")
     assert heron("checkpoints", "delete", "local", "wordy", "9").code == 1, "it has none of its own yet"
-    log = ckpt.CheckpointLog(complete=[ckpt.CheckpointRecord(checkpoint=10, location="/own/chk-10")])
+    log = checkpoint_pb2.CheckpointLog(
+        complete=[checkpoint_pb2.CheckpointRecord(checkpoint=10, location="/own/chk-10")]
+    )
     running.state.set(paths.checkpoints("wordy"), log.SerializeToString())
     assert heron("checkpoints", "delete", "local", "wordy", "9").code == 0
 
@@ -374,7 +384,7 @@ def test_a_checkpoint_that_another_topology_starts_from_is_in_use(
 
 def test_status_and_top_say_how_checkpoints_go(heron: Heron, running: FakeTopology) -> None:
     reply = running.answers["get_checkpoints"]
-    assert isinstance(reply, control.CheckpointsReply)
+    assert isinstance(reply, control_pb2.CheckpointsReply)
     for verb in (("status",), ("top", "-n", "1", "--interval", "0.1")):
         text = heron(verb[0], "local", "wordy", *verb[1:]).out
         assert "last checkpoint 4, " in text and "300B, 120B of it written, in 250ms" in text

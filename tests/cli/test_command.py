@@ -15,8 +15,7 @@ from heronpy.cli import exits, main
 from heronpy.cli.look.logs import parse_since
 from heronpy.cli.submit import resources
 from heronpy.cli.submit.loader import child_environment
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from tests.cli.conftest import FakeTopology, Heron
 from tests.support.checkpoints import new_id, write_checkpoint
 
@@ -108,7 +107,10 @@ def test_completion_answers(wordy: FakeTopology) -> None:
         (("exceptions", "wordy", "--task", ""), {"1", "2", "3"}),
         (("metrics", "wordy", "--name", "__execute-c"), {"__execute-count"}),
         (("metrics", "wordy", "--instance", "stm"), {"stmgr-1"}),
-        (("restart", "local", "wordy", ""), {"0", "1", "container_1_word_1", "container_1_count_2", "container_1_count_3"}),
+        (
+            ("restart", "local", "wordy", ""),
+            {"0", "1", "container_1_word_1", "container_1_count_2", "container_1_count_3"},
+        ),
         (("logs", "wordy", ""), {"tmaster", "container_1_count_2", "count"}),
         (("profile", "wordy", "container_1_w"), {"container_1_word_1"}),
         (("update", "local", "wordy", "--component-parallelism", "c"), {"count:"}),
@@ -144,8 +146,8 @@ def test_completion_knows_more_than_topologies(
 
 
 def test_readers_take_the_only_cluster(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.answers["get_metrics"] = control.MetricsReply()
-    wordy.answers["get_exceptions"] = control.ExceptionsReply()
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply()
+    wordy.answers["get_exceptions"] = control_pb2.ExceptionsReply()
     assert heron("status", "wordy").out == heron("status", "local", "wordy").out
     assert heron("list").out == heron("list", "local").out and "wordy" in heron("list").out
     for words in (("metrics", "wordy", "count"), ("exceptions", "wordy"), ("plan", "wordy", "packing"),
@@ -250,7 +252,7 @@ def test_broken_client_file_is_named(heron: Heron, home: Path) -> None:
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_the_sum() -> None:
-    plan = plans.PackingPlan()
+    plan = plan_pb2.PackingPlan()
     container = plan.containers.add(id=1)
     for task in range(1000):
         container.instances.add(component="x", task_id=task + 1)

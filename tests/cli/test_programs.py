@@ -149,7 +149,9 @@ def test_the_traceback_of_the_user_is_whole_and_only_theirs(heron: Heron, home: 
 
 def test_a_spout_that_would_start_over_after_a_failure_is_named(heron: Heron, tmp_path: Path) -> None:
     """Effectively once is exact from spouts that go back to a checkpoint, and from no others."""
-    text = CLASSES + """
+    text = (
+        CLASSES
+        + """
 from heronpy.api.state.stateful_component import StatefulComponent
 
 class Kept(Words, StatefulComponent):
@@ -161,8 +163,11 @@ class Third(Topology):
     kept = Kept.spec(par=1)
     count = Count.spec(par=1, inputs=[word, kept])
 """
+    )
     words = ("--dry-run", "--dry-run-format", "json")
-    warned = heron("submit", "local", write(tmp_path / "a.py", text.replace("MODE", "EFFECTIVELY_ONCE")), "Third", *words)
+    warned = heron(
+        "submit", "local", write(tmp_path / "a.py", text.replace("MODE", "EFFECTIVELY_ONCE")), "Third", *words
+    )
     assert warned.code == 0 and "spout 'word' is no StatefulComponent" in warned.err and "'kept'" not in warned.err
     silent = heron("submit", "local", write(tmp_path / "b.py", text.replace("MODE", "ATLEAST_ONCE")), "Third", *words)
     assert silent.code == 0 and "StatefulComponent" not in silent.err

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.cli.render import summary
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
 
@@ -35,13 +33,13 @@ def test_unknown_topology_is_exit_3_with_the_nearest_name(heron: Heron, wordy: F
 
 
 def test_status_names_who_is_down_and_who_holds_back(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.tasks[2].state = control.TASK_LOST
+    wordy.status.tasks[2].state = control_pb2.TASK_LOST
     wordy.status.tasks[2].error = "silent for 12 s\x1b[2J"
     wordy.status.culprits.add(
         task_id=2, component="count", instance_id="container_1_count_2", stmgr_id="stmgr-1", queued_bytes=2 << 20
     )
     executor = wordy.status.executors.add(container=1, pid=7, host="here")
-    executor.processes.add(name="stmgr-1", pid=8, state=control.PROC_RUNNING, restarts=2, exit_reason="killed")
+    executor.processes.add(name="stmgr-1", pid=8, state=control_pb2.PROC_RUNNING, restarts=2, exit_reason="killed")
     result = heron("status", "local", "wordy")
     assert result.code == 0
     for text in ("2 of 3 up", "container_1_count_3", "LOST", "container_1_count_2 is too slow", "2MB", "killed"):
@@ -54,7 +52,7 @@ def test_status_names_who_is_down_and_who_holds_back(heron: Heron, wordy: FakeTo
 
 
 def test_status_of_a_failed_topology_is_exit_1(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.lifecycle = control.LIFE_FAILED
+    wordy.status.lifecycle = control_pb2.LIFE_FAILED
     wordy.status.cause = "container_1_word_1 cannot start"
     result = heron("status", "local", "wordy")
     assert result.code == 1 and "container_1_word_1 cannot start" in result.err
@@ -85,24 +83,24 @@ def test_plans_in_every_form(heron: Heron, wordy: FakeTopology, which: str) -> N
 
 
 def test_metrics_are_summed_by_component(heron: Heron, wordy: FakeTopology) -> None:
-    reply = control.MetricsReply()
+    reply = control_pb2.MetricsReply()
     for task in (2, 3):
         report = reply.reports.add(process=f"container_1_count_{task}", component="count", task_id=task)
         report.samples.add(name="__execute-count", label="word/default", value=5 * task)
         report.samples.add(
             name="__execute-latency",
             label="word/default",
-            type=control.Sample.HISTOGRAM,
+            type=control_pb2.Sample.HISTOGRAM,
             sum=4e6,
             count=2,
-            buckets=[control.Bucket(le=1e6, count=1), control.Bucket(le=float("inf"), count=2)],
+            buckets=[control_pb2.Bucket(le=1e6, count=1), control_pb2.Bucket(le=float("inf"), count=2)],
         )
     wordy.answers["get_metrics"] = reply
     result = heron("metrics", "local", "wordy", "--component", "count", "--interval", "5m", "--all")
     assert result.code == 0
     assert "25" in result.out and "2ms (mean of 4)" in result.out
     request = wordy.asked[-1][1]
-    assert isinstance(request, control.GetMetrics)
+    assert isinstance(request, control_pb2.GetMetrics)
     assert (request.component, request.interval_s) == ("count", 300.0)
     by_instance = heron("metrics", "local", "wordy", "--by-instance", "--all").out
     assert "container_1_count_2" in by_instance and "container_1_count_3" in by_instance
@@ -113,14 +111,14 @@ def test_metrics_are_summed_by_component(heron: Heron, wordy: FakeTopology) -> N
 
 
 def test_metrics_are_few_unless_all_are_wanted(heron: Heron, wordy: FakeTopology) -> None:
-    reply = control.MetricsReply()
+    reply = control_pb2.MetricsReply()
     for task in (2, 3):
         report = reply.reports.add(process=f"container_1_count_{task}", component="count", task_id=task)
         for name, value in (("__execute-count", 1000.0 * task), ("__py-user-cpu-time-secs", 1.5),
                             ("__py-sys-cpu-time-secs", 0.5), ("__py-physical-memory-byte", 10 << 20),
                             ("__gateway-in-stream-queue-size", 7), ("__fail-count", 0)):  # fmt: skip
-            report.samples.add(name=name, type=control.Sample.GAUGE, value=value)
-        latency = report.samples.add(name="__execute-latency", type=control.Sample.HISTOGRAM, sum=2e6, count=2)
+            report.samples.add(name=name, type=control_pb2.Sample.GAUGE, value=value)
+        latency = report.samples.add(name="__execute-latency", type=control_pb2.Sample.HISTOGRAM, sum=2e6, count=2)
         latency.buckets.add(le=1e6, count=1)
         latency.buckets.add(le=5e6, count=2)
     reply.reports.add(process="stmgr-1").samples.add(name="__stmgr_garbage", value=0)
@@ -144,7 +142,7 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
             f'  File "/usr/lib/python3.11/json/decoder.py", line 5, in decode\nValueError: {message}'
         )
 
-    reply = control.ExceptionsReply()
+    reply = control_pb2.ExceptionsReply()
     for task, line, message, at in ((2, 17, "bad 1", 1e9), (3, 17, "bad 2", 1.1e9), (2, 30, "other", 1.2e9)):
         reply.exceptions.add(instance_id=f"container_1_count_{task}", component="count", type="ValueError", count=2,
                              message=message, traceback=trace(line, message), first_at=at, last_at=at)  # fmt: skip
@@ -166,12 +164,14 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
 
 
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
-    reply = control.MetricsReply()
+    reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
     report.samples.add(name="__execute-count", label="word/default", value=7)
-    report.samples.add(name="__pending", type=control.Sample.GAUGE, value=3)
+    report.samples.add(name="__pending", type=control_pb2.Sample.GAUGE, value=3)
     wordy.answers["get_metrics"] = reply
-    lines = [line.split() for line in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out.splitlines()]
+    lines = [
+        line.split() for line in heron("metrics", "local", "wordy", "--by-instance", "--name", "x").out.splitlines()
+    ]
     counts = {words[0]: words[1:4] for words in lines if "__execute-count" in words}
     assert counts == {
         "container_1_count_2": ["__execute-count", "word/default", "7"],
@@ -188,7 +188,7 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
 
 def test_exceptions_show_whole_tracebacks(heron: Heron, wordy: FakeTopology) -> None:
     text = "Traceback (most recent call last):\n  File 'x'\nValueError: no\x1b]0;title\x07"
-    reply = control.ExceptionsReply(discarded=3)
+    reply = control_pb2.ExceptionsReply(discarded=3)
     reply.exceptions.add(instance_id="container_1_count_2", type="ValueError", traceback=text, count=4, message="no")
     wordy.answers["get_exceptions"] = reply
     result = heron("exceptions", "local", "wordy")
@@ -248,11 +248,13 @@ def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
     from heronpy.statemgr import paths
 
     wordy.state.delete(paths.tmaster("wordy"))
-    wordy.answers["get_containers"] = control.ContainersReply()
+    wordy.answers["get_containers"] = control_pb2.ContainersReply()
     result = heron("status", "local", "wordy")
     assert result.code == 1 and "topology master of 'wordy' is not running" in result.err
-    given_up = control.ProcessRecord(name="executor-0", state=control.PROC_FAILED, exit_detail="its plan is damaged")
-    wordy.answers["get_containers"] = control.ContainersReply(containers=[given_up])
+    given_up = control_pb2.ProcessRecord(
+        name="executor-0", state=control_pb2.PROC_FAILED, exit_detail="its plan is damaged"
+    )
+    wordy.answers["get_containers"] = control_pb2.ContainersReply(containers=[given_up])
     assert "its plan is damaged" in heron("status", "local", "wordy").err
     wordy.state.delete(paths.scheduler("wordy"))
     assert "heron kill local wordy" in heron("status", "local", "wordy").err
@@ -262,7 +264,7 @@ def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
 def test_a_topology_that_is_being_submitted_is_starting_not_dead(heron: Heron, wordy: FakeTopology) -> None:
     wordy.state.delete(paths.tmaster("wordy"))
     wordy.state.delete(paths.physical_plan("wordy"))
-    wordy.answers["get_containers"] = control.ContainersReply()
+    wordy.answers["get_containers"] = control_pb2.ContainersReply()
 
     def shown() -> tuple[int, str, str, str]:
         plain, row = heron("status", "local", "wordy"), json.loads(heron("list", "local", "--json").out)[0]
@@ -280,7 +282,7 @@ def test_a_topology_that_is_being_submitted_is_starting_not_dead(heron: Heron, w
 
 
 def test_every_view_shows_the_cause_behind_the_state(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.lifecycle = control.LIFE_DEGRADED
+    wordy.status.lifecycle = control_pb2.LIFE_DEGRADED
     wordy.status.cause = "1 of 2 tasks of count is down, restart 7 of 10, next in 4 s"
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert f"DEGRADED: {wordy.status.cause}" in heron(*verb).out, verb
@@ -290,7 +292,7 @@ def test_every_view_shows_the_cause_behind_the_state(heron: Heron, wordy: FakeTo
 
 
 def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None:
-    wordy.status.lifecycle = control.LIFE_FINISHED
+    wordy.status.lifecycle = control_pb2.LIFE_FINISHED
     totals = wordy.status.totals
     totals.acked, totals.failed, totals.replayed = 1000, 7, 9
     assert "FINISHED WITH LOSSES" not in heron("status", "local", "wordy").out
@@ -310,21 +312,21 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
     from heronpy.cli.look.stateful import barrier_text
 
-    status, reply = control.StatusReply(), control.CheckpointsReply(pending=4, pending_s=0.5)
+    status, reply = control_pb2.StatusReply(), control_pb2.CheckpointsReply(pending=4, pending_s=0.5)
     status.tasks.add(component="slow", in_queue_tuples=300)
     status.tasks.add(component="slow", in_queue_tuples=500)
     status.tasks.add(component="fast", in_queue_tuples=7)
     assert barrier_text(reply, status) == ""
     reply.pending_s = 8.0
     assert "until slow has processed the 800 tuples before their barrier" in barrier_text(reply, status)
-    assert "heron.checkpoint.unaligned" in barrier_text(control.CheckpointsReply(aborted=3), status)
-    assert barrier_text(control.CheckpointsReply(aborted=3), control.StatusReply()) == ""
+    assert "heron.checkpoint.unaligned" in barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
+    assert barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
 
 
 def test_effectively_once_what_was_replayed_counts_once() -> None:
-    status = control.StatusReply()
+    status = control_pb2.StatusReply()
     status.plan.topology.topology_config.kvs.add(
-        key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=api.STRING_VALUE
+        key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=topology_pb2.STRING_VALUE
     )
     assert "replayed 0," in summary.totals_text(status)
     status.totals.restores = 2
@@ -352,7 +354,7 @@ def test_no_verb_talks_to_a_socket_that_somebody_else_could_have_put_there(
 ) -> None:
     found = wordy.state.get(paths.tmaster("wordy"))
     assert found is not None
-    folder = Path(plans.TmasterLocation.FromString(found[0]).endpoint.removeprefix("ipc://")).parent
+    folder = Path(plan_pb2.TmasterLocation.FromString(found[0]).endpoint.removeprefix("ipc://")).parent
     folder.chmod(0o755)
     try:
         result = heron(verb, "local", "wordy")

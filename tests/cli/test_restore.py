@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron, Result
 from tests.cli.test_checkpoints import SPOILERS, earlier, root
@@ -126,9 +126,7 @@ def test_when_all_are_damaged_nothing_starts_unless_empty_is_allowed(heron: Hero
     (folder / "chk-2" / "metadata").write_bytes(b"")
     refused = dry(heron, program(), "--restore", "latest")
     assert refused.code == 1 and "every checkpoint of 'wordy' is damaged" in refused.err
-    empty = dry(
-        heron, program(), "--restore", "latest", "--config-property", "heron.checkpoint.allow_empty=true"
-    )
+    empty = dry(heron, program(), "--restore", "latest", "--config-property", "heron.checkpoint.allow_empty=true")
     assert empty.code == 0 and json.loads(empty.out)["restore"] is None
     assert "it starts empty, as heron.checkpoint.allow_empty says" in empty.err
 
@@ -191,7 +189,7 @@ def test_the_log_is_there_before_the_scheduler_starts(
 
     folder = earlier(home, 7)
     runtime("running")
-    seen: list[ckpt.CheckpointLog] = []
+    seen: list[checkpoint_pb2.CheckpointLog] = []
     spawn = submission._spawn_scheduler
 
     def look(spec: Any, launch_file: str) -> Any:
@@ -199,11 +197,13 @@ def test_the_log_is_there_before_the_scheduler_starts(
         found = state.get(paths.checkpoints("wordy"))
         state.close()
         assert found is not None
-        seen.append(ckpt.CheckpointLog.FromString(found[0]))
+        seen.append(checkpoint_pb2.CheckpointLog.FromString(found[0]))
         return spawn(spec, launch_file)
 
     monkeypatch.setattr(submission, "_spawn_scheduler", look)
-    result = heron("submit", "local", program(extra='builder.add_bolt("more", Count, par=1, inputs=[word])'), "--restore", "7")
+    result = heron(
+        "submit", "local", program(extra='builder.add_bolt("more", Count, par=1, inputs=[word])'), "--restore", "7"
+    )
     assert result.code == 0, result
     assert f"of checkpoint 7, {folder}/chk-7" in result.out and "component 'more' is new and starts empty" in result.out
     [log] = seen
@@ -219,7 +219,9 @@ def test_the_log_is_there_before_the_scheduler_starts(
 def test_without_restore_there_is_no_log(heron: Heron, home: Path, program: Any, runtime: Any) -> None:
     """One that an earlier kill left behind is not taken over."""
     state = open_state("local", str(home / "state" / "local"))
-    state.create(paths.checkpoints("wordy"), ckpt.CheckpointLog(restore_from="/old/chk-1").SerializeToString())
+    state.create(
+        paths.checkpoints("wordy"), checkpoint_pb2.CheckpointLog(restore_from="/old/chk-1").SerializeToString()
+    )
     runtime("running")
     assert heron("submit", "local", program()).code == 0
     assert state.get(paths.checkpoints("wordy")) is None

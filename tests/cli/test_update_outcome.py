@@ -10,15 +10,14 @@ import pytest
 from heronpy.cli.change.update_outcome import Outcome, outcome_of
 from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import LostReplyError, RpcError
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, packing
 
 SCALE = ("update", "local", "wordy", "--component-parallelism", "count:3")
 
 
-def plan(version: int, *counts: int) -> plans.PackingPlan:
+def plan(version: int, *counts: int) -> plan_pb2.PackingPlan:
     found = packing()
     found.version = version
     for task in counts:
@@ -26,8 +25,8 @@ def plan(version: int, *counts: int) -> plans.PackingPlan:
     return found
 
 
-def intent(old: plans.PackingPlan, new: plans.PackingPlan) -> plans.UpdateIntent:
-    return plans.UpdateIntent(old_packing_plan=old, new_packing_plan=new)
+def intent(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.UpdateIntent:
+    return plan_pb2.UpdateIntent(old_packing_plan=old, new_packing_plan=new)
 
 
 OLD, NEW = plan(1), plan(1, 4)
@@ -49,7 +48,9 @@ OLD, NEW = plan(1), plan(1, 4)
         (plan(3), intent(plan(3), plan(5, 4)), Outcome.OVERTAKEN),
     ],
 )
-def test_the_stored_plans_tell(stored: plans.PackingPlan, found: plans.UpdateIntent | None, outcome: Outcome) -> None:
+def test_the_stored_plans_tell(
+    stored: plan_pb2.PackingPlan, found: plan_pb2.UpdateIntent | None, outcome: Outcome
+) -> None:
     assert outcome_of(OLD, NEW, stored, found) is outcome
 
 
@@ -59,7 +60,7 @@ def losing(monkeypatch: pytest.MonkeyPatch, error: Exception, meanwhile: Any = N
     original, turns = Session.ask, itertools.count()
 
     def ask(self: Session, name: str, body: Any, timeout_s: float = 5.0) -> Any:
-        if isinstance(body, control.UpdateTopology):
+        if isinstance(body, control_pb2.UpdateTopology):
             asked.append(body.expected_version)
             if next(turns) == 0:
                 if meanwhile is not None:
@@ -77,7 +78,7 @@ LOST = LostReplyError("the topology master of 'wordy' ended before it answered")
 def test_what_was_not_begun_is_asked_for_again(
     heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wordy.answers["update_topology"] = control.UpdateReply(added=[4], plan_version=4)
+    wordy.answers["update_topology"] = control_pb2.UpdateReply(added=[4], plan_version=4)
     asked = losing(monkeypatch, LOST)
     result = heron(*SCALE)
     assert result.code == 0 and "1 task added" in result.out and "looking for the outcome" in result.err
@@ -88,18 +89,18 @@ def test_what_was_not_begun_is_asked_for_again(
 def test_what_a_successor_finished_is_reported_as_done(
     heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def finished(body: control.UpdateTopology) -> None:
-        done = plans.PackingPlan()
+    def finished(body: control_pb2.UpdateTopology) -> None:
+        done = plan_pb2.PackingPlan()
         done.CopyFrom(body.packing_plan)
         done.version = 3
         wordy.state.set(paths.packing_plan("wordy"), done.SerializeToString())
 
-    def under_way(body: control.UpdateTopology) -> None:
+    def under_way(body: control_pb2.UpdateTopology) -> None:
         wordy.state.set(paths.update_intent("wordy"), intent(OLD, body.packing_plan).SerializeToString())
         looks = itertools.count()
         original = Session.packing_plan
 
-        def packing_plan(self: Session, name: str) -> plans.PackingPlan:
+        def packing_plan(self: Session, name: str) -> plan_pb2.PackingPlan:
             if next(looks) == 3:
                 finished(body)
                 wordy.state.delete(paths.update_intent("wordy"))
@@ -117,7 +118,7 @@ def test_what_a_successor_finished_is_reported_as_done(
 def test_what_was_rolled_back_fails_and_says_so(
     heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rolled_back(body: control.UpdateTopology) -> None:
+    def rolled_back(body: control_pb2.UpdateTopology) -> None:
         wordy.state.set(paths.packing_plan("wordy"), plan(3).SerializeToString())
 
     losing(monkeypatch, LOST, rolled_back)

@@ -37,9 +37,7 @@ def test_jitter_shortens_by_half_at_most() -> None:
     st.floats(1, 1e3),
     st.floats(0, 1),
 )
-def test_delays_stay_in_bounds(
-    attempt: int, initial: float, more: float, multiplier: float, jitter: float
-) -> None:
+def test_delays_stay_in_bounds(attempt: int, initial: float, more: float, multiplier: float, jitter: float) -> None:
     limit = initial + more
     delay = backoff_s(attempt, initial_s=initial, max_s=limit, multiplier=multiplier, jitter=jitter)
     assert 0 <= delay <= limit
@@ -69,9 +67,7 @@ def test_instance_names_read_back(container: int, component: str, task: int) -> 
     )
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "container_1_word", "box_1_w_2", "container_x_w_2", "container_1__2"]
-)
+@pytest.mark.parametrize("wrong", ["", "container_1_word", "box_1_w_2", "container_x_w_2", "container_1__2"])
 def test_wrong_instance_names(wrong: str) -> None:
     with pytest.raises(ValueError, match="not the name of an instance"):
         parse_instance_id(wrong)

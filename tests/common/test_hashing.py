@@ -307,9 +307,7 @@ leaves = st.one_of(
     st.times(timezones=st.sampled_from([None, UTC, EAST])),
     st.uuids(),
 )
-hashable = st.recursive(
-    leaves, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4), max_leaves=6
-)
+hashable = st.recursive(leaves, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4), max_leaves=6)
 nested = st.recursive(
     leaves,
     lambda inner: (
@@ -334,11 +332,7 @@ def variant(value: Any, draw: Any) -> Any:
         return collections.UserString(value)
     if kind is bytes:
         return bytearray(value)
-    if (
-        kind is dt.datetime
-        and value.tzinfo is not None
-        and dt.datetime.min.year + 1 < value.year < 9999
-    ):
+    if kind is dt.datetime and value.tzinfo is not None and dt.datetime.min.year + 1 < value.year < 9999:
         return value.astimezone(draw(st.sampled_from([UTC, EAST])))
     if kind is tuple:
         return tuple(variant(item, draw) for item in value)

@@ -105,9 +105,7 @@ def test_what_is_formatted_parses_back(when: float, level: str, message: str) ->
     assert parse_line(record.text) == record
 
 
-@pytest.mark.parametrize(
-    "text", ["", "text", "  | more", HEAD, "2026-99-21T00:10:21.123+0000 INFO p [x] "]
-)
+@pytest.mark.parametrize("text", ["", "text", "  | more", HEAD, "2026-99-21T00:10:21.123+0000 INFO p [x] "])
 def test_other_lines_begin_no_record(text: str) -> None:
     assert parse_line(text) is None
 
@@ -232,9 +230,7 @@ def test_a_log_that_somebody_removed_is_begun_anew(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_full_disk_costs_bytes_that_the_log_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_costs_bytes_that_the_log_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = RotatingLog(tmp_path / "p.log", max_bytes=1000, files_max=2)
     log.write(b"before\n")
     write = os.write
@@ -267,9 +263,7 @@ def test_a_full_disk_costs_bytes_that_the_log_counts(
     log.close()
 
 
-def test_a_forbidden_directory_costs_bytes_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forbidden_directory_costs_bytes_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = RotatingLog(tmp_path / "p.log", max_bytes=20, files_max=3)
     log.write(b"0123456789012345\n")
 
@@ -333,9 +327,7 @@ def test_filters(tmp_path: Path) -> None:
     assert records[5].text == f"{HEAD[:14]}11:22.123+0000 FATAL p [x] worst\n  | more"
 
 
-@pytest.mark.parametrize(
-    "name", ["", ".", "..", "../p", "/etc/passwd", "a/b", "a\\b", "p\0", "p\n", ".p", "x" * 201]
-)
+@pytest.mark.parametrize("name", ["", ".", "..", "../p", "/etc/passwd", "a/b", "a\\b", "p\0", "p\n", ".p", "x" * 201])
 def test_a_name_cannot_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="is not the name of a process"):
         list(read_logs(tmp_path, name))
@@ -359,9 +351,7 @@ class Follower:
         self.records: list[Record] = []
         self._changed = threading.Condition()
         self._stopping = False
-        self._reader = read_logs(
-            directory, "p", follow=True, stop=lambda: self._stopping, poll_s=0.002
-        )
+        self._reader = read_logs(directory, "p", follow=True, stop=lambda: self._stopping, poll_s=0.002)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -373,9 +363,9 @@ class Follower:
 
     def wait(self, message: str) -> None:
         with self._changed:
-            assert self._changed.wait_for(
-                lambda: self.records and self.records[-1].message == message, DEADLINE_S
-            ), self.records[-3:]
+            assert self._changed.wait_for(lambda: self.records and self.records[-1].message == message, DEADLINE_S), (
+                self.records[-3:]
+            )
 
     def stop(self) -> None:
         self._stopping = True

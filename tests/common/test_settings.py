@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from heronpy.common import settings
 from heronpy.common.errors import ConfigError
-from heronpy.common.setting_types import ORDERED, ROOMS, InstanceSettings, StmgrSettings, StmgrsSettings
+from heronpy.common.setting_types import ORDERED, ROOMS, InstanceSettings, StmgrSettings
 from heronpy.common.settings import Resolved, conf_text, describe, find_conf, resolve, settings_for
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -34,9 +34,7 @@ def conf(tmp_path: Path, name: str = "conf", **rooms: str) -> Path:
     return directory
 
 
-def resolved(
-    *overrides: str, topology: dict[str, Any] | None = None, **components: Any
-) -> Resolved:
+def resolved(*overrides: str, topology: dict[str, Any] | None = None, **components: Any) -> Resolved:
     return resolve("local", [], topology or {}, components, list(overrides))
 
 
@@ -64,9 +62,7 @@ def test_the_shipped_files_show_every_setting_and_change_none() -> None:
 
 
 def test_the_shipped_files_say_what_holds_when_uncommented(tmp_path: Path) -> None:
-    uncommented = {
-        room: re.sub(r"^# (?=[a-z_]+: )", "", conf_text(room), flags=re.MULTILINE) for room in ROOMS
-    }
+    uncommented = {room: re.sub(r"^# (?=[a-z_]+: )", "", conf_text(room), flags=re.MULTILINE) for room in ROOMS}
     uncommented = {
         room: "\n".join(line for line in text.splitlines() if re.match(r"[a-z_]+: ", line))
         for room, text in uncommented.items()
@@ -214,17 +210,13 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(key: str, near: str) 
         lambda: resolved(f"{key}=1"),
         lambda: resolved(word={key: 1}),
     ):
-        with pytest.raises(
-            ConfigError, match=re.escape(f"unknown key {key} (did you mean '{near}'?).")
-        ):
+        with pytest.raises(ConfigError, match=re.escape(f"unknown key {key} (did you mean '{near}'?).")):
             use()
 
 
 def test_an_unknown_key_in_a_file_names_the_line(tmp_path: Path) -> None:
     directory = conf(tmp_path, logging="level: INFO\nfile_max_byte: 1MB\n")
-    with pytest.raises(
-        ConfigError, match=r"logging\.yaml:2: .*did you mean 'heron.logging.file_max_b"
-    ):
+    with pytest.raises(ConfigError, match=r"logging\.yaml:2: .*did you mean 'heron.logging.file_max_b"):
         resolve("local", [directory], {}, {}, [])
 
 
@@ -247,9 +239,7 @@ def test_an_unknown_key_in_a_file_names_the_line(tmp_path: Path) -> None:
         ("#" * (1 << 20) + "##", r"stmgr\.yaml is larger than"),
     ],
 )
-def test_a_file_that_does_not_parse_is_one_sentence(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_file_that_does_not_parse_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         resolve("local", [conf(tmp_path, stmgr=text)], {}, {}, [])
     assert "\n" not in str(caught.value)
@@ -306,9 +296,7 @@ def test_the_configuration_directories(tmp_path: Path, monkeypatch: pytest.Monke
     first, second = conf(tmp_path, "a"), conf(tmp_path, "b")
     monkeypatch.setenv("HERON_CONF", str(first))
     assert find_conf(second) == [CONF, first, second]
-    with pytest.raises(
-        ConfigError, match=r"--config-path names .*missing, which is not a directory"
-    ):
+    with pytest.raises(ConfigError, match=r"--config-path names .*missing, which is not a directory"):
         find_conf(tmp_path / "missing")
     monkeypatch.setenv("HERON_CONF", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="HERON_CONF names"):
@@ -318,8 +306,6 @@ def test_the_configuration_directories(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_launch_file_of_another_release_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown setting heron\.stmgr\.old"):
         settings_for(Launch({"stmgr": {"old": 1}}), StmgrSettings)
-    with pytest.raises(ConfigError, match="Unknown room 'stmgrs'"):
-        settings_for(Launch(), StmgrsSettings)
 
 
 @given(

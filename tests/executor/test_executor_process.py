@@ -20,8 +20,7 @@ import pytest
 
 from heronpy.common import exit_codes
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support.topologies import Deployed, deploy, packing_plan
 from tests.support.waiting import alive, eventually, wait_for
@@ -59,18 +58,18 @@ class Master:
     """A topology master that only listens."""
 
     def __init__(self, deployed: Deployed, epoch: int = 1, fence: str = "") -> None:
-        self.registrations: list[control.RegisterExecutor] = []
-        self.beats: list[control.ExecutorHeartbeat] = []
-        self.batches: list[control.MetricsBatch] = []
+        self.registrations: list[control_pb2.RegisterExecutor] = []
+        self.beats: list[control_pb2.ExecutorHeartbeat] = []
+        self.batches: list[control_pb2.MetricsBatch] = []
         self.replies: list[str] = []
         self.peer = b""
         self._fence = fence
         self._deployed = deployed
         self._server = ControlServer([new_endpoint()], self._on_request)
-        location = plans.TmasterLocation(topology="word-count", endpoint=self._server.endpoints[0], epoch=epoch)
+        location = plan_pb2.TmasterLocation(topology="word-count", endpoint=self._server.endpoints[0], epoch=epoch)
         deployed.state.set(paths.tmaster("word-count"), location.SerializeToString())
 
-    def _on_request(self, peer: bytes, envelope: control.Envelope) -> control.Ok | None:
+    def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> control_pb2.Ok | None:
         field, body = body_of(envelope)
         self.peer = peer
         if field == "register_executor":
@@ -79,7 +78,7 @@ class Master:
 
                 raise FencedError(self._fence)
             self.registrations.append(body)
-            return control.Ok()
+            return control_pb2.Ok()
         kept = {
             "executor_heartbeat": self.beats,
             "metrics_batch": self.batches,
@@ -90,10 +89,10 @@ class Master:
             kept[field].append(body)
         return None
 
-    def send(self, body: control.RestartProcesses | control.DumpStacks) -> None:
+    def send(self, body: control_pb2.RestartProcesses | control_pb2.DumpStacks) -> None:
         assert self._server.send(self.peer, body)
 
-    def record(self, name: str) -> control.ProcessRecord | None:
+    def record(self, name: str) -> control_pb2.ProcessRecord | None:
         latest = self.beats[-1].processes if self.beats else []
         return next((record for record in latest if record.name == name), None)
 
@@ -120,7 +119,7 @@ def test_starts_registers_and_stops_cleanly(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
     async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control.PROC_RUNNING)
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
         registration = master.registrations[0]
         assert (registration.container, registration.epoch) == (1, 1)
         assert registration.metrics_port > 0
@@ -167,13 +166,13 @@ def test_budget_spent_fails_the_task_and_the_rest_goes_on(home: Path) -> None:
     deployed.behave(**{TASK: {"do": "raise"}})
 
     async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
         record = master.record(TASK)
         assert record is not None
         assert record.exit_reason == "user_exception"
         assert "ValueError: bad tuple" in record.exit_detail
         assert "3 times within 300 s" in record.exit_detail
-        assert master.state_of("container_1_count_2") == control.PROC_RUNNING
+        assert master.state_of("container_1_count_2") == control_pb2.PROC_RUNNING
         await eventually(lambda: sum(len(batch.exceptions) for batch in master.batches) == 3)
 
     with executor(deployed) as process:
@@ -188,11 +187,11 @@ def test_exceptions_have_a_budget_of_time_and_tell_how_it_stands(home: Path) -> 
     deployed.behave(**{TASK: {"do": "raise"}})
 
     async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control.PROC_BACKOFF)
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_BACKOFF)
         record = master.record(TASK)
         assert record is not None and record.restarts_charged >= 1 and not record.restart_budget
         assert record.failing_max_s == 2.0 > record.failing_s and 0 < record.next_restart_s <= 2.0
-        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
         record = master.record(TASK)
         assert record is not None and record.restarts > 1, "more often than other reasons may"
         assert "without a healthy run in between" in record.exit_detail and not record.next_restart_s
@@ -206,7 +205,7 @@ def test_startup_failure_is_never_restarted(home: Path) -> None:
     deployed.behave(**{TASK: {"do": "exit", "code": 3, "says": "no module named foo"}})
 
     async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control.PROC_FAILED)
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_FAILED)
         record = master.record(TASK)
         assert record is not None
         assert record.exit_reason == "startup_failure"
@@ -299,13 +298,13 @@ def test_restart_and_stacks_on_the_masters_request(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
     async def check(master: Master) -> None:
-        await eventually(lambda: master.state_of(TASK) == control.PROC_RUNNING)
-        master.send(control.DumpStacks(name=TASK))
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING)
+        master.send(control_pb2.DumpStacks(name=TASK))
         text = await eventually(lambda: master.replies[0] if master.replies else "")
         assert "most recent call first" in text
-        master.send(control.RestartProcesses(names=[TASK], reason="a user asked"))
+        master.send(control_pb2.RestartProcesses(names=[TASK], reason="a user asked"))
         await eventually(lambda: len(deployed.starts(TASK)) == 2)
-        master.send(control.RestartProcesses())
+        master.send(control_pb2.RestartProcesses())
         await eventually(lambda: len(deployed.starts("stmgr-1")) == 2)
 
     with executor(deployed):
@@ -316,13 +315,13 @@ def test_works_on_without_master_and_follows_the_new_one(home: Path) -> None:
     deployed = deploy(home, PLAN)
 
     async def check(first: Master) -> None:
-        await eventually(lambda: first.state_of(TASK) == control.PROC_RUNNING)
+        await eventually(lambda: first.state_of(TASK) == control_pb2.PROC_RUNNING)
         await eventually(lambda: deployed.starts(TASK))
         first.close()
         os.kill(deployed.starts(TASK)[0][0], signal.SIGKILL)
         await eventually(lambda: len(deployed.starts(TASK)) == 2)
         second = Master(deployed, epoch=2)
-        await eventually(lambda: second.state_of(TASK) == control.PROC_RUNNING)
+        await eventually(lambda: second.state_of(TASK) == control_pb2.PROC_RUNNING)
         second.close()
 
     with executor(deployed):

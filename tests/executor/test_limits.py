@@ -8,11 +8,11 @@ import pytest
 
 from heronpy.common.errors import ConfigError
 from heronpy.executor.limits import FILES_MAX, check_files, files_needed
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 
-def plan_of(tasks: int) -> plans.PackingPlan:
-    plan = plans.PackingPlan()
+def plan_of(tasks: int) -> plan_pb2.PackingPlan:
+    plan = plan_pb2.PackingPlan()
     for number in (1, 2):
         container = plan.containers.add(id=number)
         for task in range(tasks):
@@ -43,5 +43,7 @@ def test_the_soft_limit_is_lifted_to_the_hard_one(
 
 def test_a_hard_limit_below_that_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (64, 64))
-    with pytest.raises(ConfigError, match=r"container 2 may open 64 files per process, but stmgr-2 needs \d+; raise 'ulimit -n'"):
+    with pytest.raises(
+        ConfigError, match=r"container 2 may open 64 files per process, but stmgr-2 needs \d+; raise 'ulimit -n'"
+    ):
         check_files(plan_of(20), 2)

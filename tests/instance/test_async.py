@@ -13,9 +13,7 @@ import pytest
 
 import instance.task
 from heronpy.common.setting_types import InstanceSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, FAIL, LEAVE, LINK_HEADER, Frame
 from instance.async_loop import AsyncBoltTask
@@ -67,7 +65,7 @@ class Harness:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reliability: str = "ATMOST_ONCE") -> None:
         monkeypatch.setattr(instance.task, "UserCode", FakeUser)
         message = TopologyMessage().spout("src", outputs={"default": ["n"]})
-        message.bolt("calls", [("src", "default", pb.SHUFFLE, [])], outputs={})
+        message.bolt("calls", [("src", "default", topology_pb2.SHUFFLE, [])], outputs={})
         plan = plan_pb2.PhysicalPlan(version=1, topology=message.message)
         plan.instances.add(task_id=1, component="src", container=1)
         plan.instances.add(task_id=2, component="calls", container=1)
@@ -80,7 +78,7 @@ class Harness:
         task.link = DataLink(2, b"t:2:1", "ipc://x", 1 << 26, self.control.wake_fd)
         self.sockets: list[FakeSocket] = []
         task.link._context = SimpleNamespace(socket=self.socket)  # type: ignore[assignment]
-        task.registered(control.RegisterInstanceReply(link_epoch=9))
+        task.registered(control_pb2.RegisterInstanceReply(link_epoch=9))
         task.build(plan)
         task.bind_emit()
         self.calls: Calls = task.user.object
@@ -112,11 +110,11 @@ class Harness:
             main = asyncio.ensure_future(self.task._main())
             try:
                 await script()
-                self.order("stop_task", control.StopTask(reason="test"))
+                self.order("stop_task", control_pb2.StopTask(reason="test"))
             finally:
                 await asyncio.wait_for(main, 10)
 
-        self.task.state = control.TASK_RUNNING
+        self.task.state = control_pb2.TASK_RUNNING
         self.task._tick_s = getattr(self, "tick_s", None)
         asyncio.run(both())
         self.task.leave()
@@ -276,7 +274,7 @@ def test_a_new_stream_manager_in_the_middle(harnesses: Callable[..., Harness]) -
         h.come(1, 2)
         h.come(3)
         await eventually(lambda: len(h.calls.started) == 3)
-        h.order("registered", control.RegisterInstanceReply(link_epoch=20))
+        h.order("registered", control_pb2.RegisterInstanceReply(link_epoch=20))
         await eventually(lambda: h.task.link.epoch == 20)
         h.seq = 0
         h.come(4)

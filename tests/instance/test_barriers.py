@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire import codec
 from heronpy.wire.frames import BARRIER, DATA, Frame
@@ -295,10 +294,10 @@ def test_a_cut_holds_exactly_what_was_sent_before_it(seed: int, bytes_max: int) 
                 marks[source] = world.numbers[source]
                 world.barrier(source, checkpoint, unaligned)
             elif event == "trigger" and unaligned:
-                world.note("trigger_checkpoint", control.TriggerCheckpoint(checkpoint=checkpoint, unaligned=True))
+                world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=checkpoint, unaligned=True))
             elif event == "abort" and rng.random() < 0.3:
                 gone.add(checkpoint)
-                world.note("checkpoint_aborted", control.CheckpointAborted(checkpoint=checkpoint, reason="test"))
+                world.note("checkpoint_aborted", control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="test"))
                 checkpoint += 1
             elif event == "abandon" and rng.random() < 0.3:
                 # The message of it is lost: the next barrier says it.
@@ -316,7 +315,7 @@ def test_a_cut_holds_exactly_what_was_sent_before_it(seed: int, bytes_max: int) 
                 # The topology master begins the next checkpoint when this one is over.
                 world.settle()
                 checkpoint += 1
-        world.note("checkpoint_aborted", control.CheckpointAborted(checkpoint=checkpoint, reason="the end"))
+        world.note("checkpoint_aborted", control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="the end"))
         world.settle()
         world.check_calm()
         assert by_source(world.component.seen, sources) == first(world.numbers)
@@ -446,7 +445,7 @@ def test_an_unaligned_cut_takes_what_an_older_alignment_held_back_with_it() -> N
     world.settle()
     assert world.component.seen == []
     world.data(1)
-    world.note("trigger_checkpoint", control.TriggerCheckpoint(checkpoint=2, unaligned=True))
+    world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=2, unaligned=True))
     world.step()
     for source in (1, 2):
         world.barrier(source, 2, unaligned=True)
@@ -461,7 +460,7 @@ def test_restored_frames_come_first_and_owe_no_credit() -> None:
     world.data(1)
     assert world.progress.in_tuples == 4
     world.step()
-    world.note("trigger_checkpoint", control.TriggerCheckpoint(checkpoint=1, unaligned=True))
+    world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=1, unaligned=True))
     world.step()
     world.barrier(1, 1, unaligned=True)
     world.settle()
@@ -507,7 +506,7 @@ def test_a_pre_save_that_raises_declines_the_checkpoint_and_the_task_goes_on() -
         world.barrier(1, checkpoint)
         world.settle()
         assert world.answers()[checkpoint].HasField("snapshot")
-    done = control.CheckpointComplete
+    done = control_pb2.CheckpointComplete
     world.note("checkpoint_complete", done(checkpoint=1))
     world.note("checkpoint_complete", done(checkpoint=2))
     world.note("checkpoint_complete", done(checkpoint=2))

@@ -14,8 +14,7 @@ import pytest
 import zmq
 
 from heronpy.net.rpc import body_of, parse, wrap
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from instance.control import ControlThread
 from tests.support.waiting import wait_for
 
@@ -27,9 +26,9 @@ class Peer:
         self.sock = context.socket(kind)
         self.sock.setsockopt(zmq.LINGER, 0)
         self.sock.bind(endpoint)
-        self.got: list[tuple[bytes, control.Envelope]] = []
+        self.got: list[tuple[bytes, control_pb2.Envelope]] = []
 
-    def read(self) -> list[control.Envelope]:
+    def read(self) -> list[control_pb2.Envelope]:
         while self.sock.poll(0):
             *identity, data = self.sock.recv_multipart()
             envelope = parse(data)
@@ -46,12 +45,14 @@ class Peer:
 
     def reply(self, body: Any, **envelope: Any) -> None:
         request = [e for e in self.read() if body_of(e)[0] == "register_instance"][-1]
-        answer = wrap(body, request.request_id, True) if body is not None else control.Envelope(
-            request_id=request.request_id, reply=True, **envelope
+        answer = (
+            wrap(body, request.request_id, True)
+            if body is not None
+            else control_pb2.Envelope(request_id=request.request_id, reply=True, **envelope)
         )
         self.send(answer)
 
-    def send(self, envelope: control.Envelope) -> None:
+    def send(self, envelope: control_pb2.Envelope) -> None:
         self.sock.send_multipart([self.got[0][0], envelope.SerializeToString()])
 
     def close(self) -> None:
@@ -69,21 +70,21 @@ class World:
         self.broken = False
         self.plans: list[Any] = []
         self.thread = ControlThread(
-            register=control.RegisterInstance(task_id=3, epoch=7, component="word"),
+            register=control_pb2.RegisterInstance(task_id=3, epoch=7, component="word"),
             stmgr_endpoint=self.endpoint,
             metrics_endpoint=f"ipc://{folder}/metrics",
             status=self.status,
-            report=lambda: control.MetricsReport(process="word_3"),
+            report=lambda: control_pb2.MetricsReport(process="word_3"),
             heartbeat_s=0.02,
             metrics_s=0.02,
             silence_max_s=0.2,
             on_plan=self.plans.append,
         )
 
-    def status(self) -> control.TaskStatus:
+    def status(self) -> control_pb2.TaskStatus:
         if self.broken:
             raise ValueError("a bug")
-        return control.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s)
+        return control_pb2.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s)
 
     def message(self, kind: str) -> Any:
         """The next message for the loop, which must be of this kind."""
@@ -114,7 +115,7 @@ def world() -> Iterator[World]:
 
 def registered(world: World, link_epoch: int = 5) -> None:
     world.stmgr.when("register_instance")
-    world.stmgr.reply(control.RegisterInstanceReply(link_epoch=link_epoch))
+    world.stmgr.reply(control_pb2.RegisterInstanceReply(link_epoch=link_epoch))
     assert world.message("registered").link_epoch == link_epoch
 
 
@@ -128,8 +129,8 @@ def test_it_registers_once_and_then_sends_heartbeats_and_metrics(world: World) -
 def test_a_registration_without_an_answer_is_repeated_and_only_the_last_answer_counts(world: World) -> None:
     world.stmgr.when("register_instance", 2)
     first = next(e for e in world.stmgr.read() if body_of(e)[0] == "register_instance")
-    world.stmgr.send(wrap(control.RegisterInstanceReply(link_epoch=4), first.request_id, True))
-    world.stmgr.reply(control.RegisterInstanceReply(link_epoch=5))
+    world.stmgr.send(wrap(control_pb2.RegisterInstanceReply(link_epoch=4), first.request_id, True))
+    world.stmgr.reply(control_pb2.RegisterInstanceReply(link_epoch=5))
     assert world.message("registered").link_epoch == 5
     assert not world.thread.inbox
 
@@ -145,18 +146,18 @@ def test_a_loop_that_stays_in_user_code_is_interrupted(world: World) -> None:
 
 def test_plans_are_seen_at_once_whatever_the_loop_does(world: World) -> None:
     registered(world)
-    world.stmgr.send(wrap(control.NewPlan(plan=plan_pb2.PhysicalPlan(version=9))))
+    world.stmgr.send(wrap(control_pb2.NewPlan(plan=plan_pb2.PhysicalPlan(version=9))))
     assert world.message("new_plan").plan.version == 9
     assert [plan.version for plan in world.plans] == [9]
 
 
 def test_a_refusal_and_orders_reach_the_loop(world: World) -> None:
     world.stmgr.when("register_instance")
-    world.stmgr.reply(None, error="task 3 epoch 7 is stale", refusal=control.REFUSAL_FENCED)
+    world.stmgr.reply(None, error="task 3 epoch 7 is stale", refusal=control_pb2.REFUSAL_FENCED)
     assert "stale" in world.message("refused")
-    world.stmgr.send(wrap(control.StopTask(task_id=3, reason="enough")))
+    world.stmgr.send(wrap(control_pb2.StopTask(task_id=3, reason="enough")))
     assert world.message("stop_task").reason == "enough"
-    world.stmgr.send(wrap(control.FinishTask(task_id=3)))
+    world.stmgr.send(wrap(control_pb2.FinishTask(task_id=3)))
     world.message("finish_task")
 
 
@@ -167,7 +168,7 @@ def test_it_registers_with_a_new_stream_manager(world: World) -> None:
     registered(world, link_epoch=6)
     # And with one that says it does not know this task.
     count = len(world.stmgr.when("register_instance"))
-    world.stmgr.send(wrap(control.RegisterAgain()))
+    world.stmgr.send(wrap(control_pb2.RegisterAgain()))
     world.stmgr.when("register_instance", count + 1)
 
 
@@ -183,7 +184,7 @@ def test_calm_tasks_speak_rarely_and_any_news_ends_the_calm(world: World) -> Non
 def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:
     registered(world)
     world.emitted = 99
-    world.thread.publish(control.ExceptionReport(message="the end"))
+    world.thread.publish(control_pb2.ExceptionReport(message="the end"))
     world.thread.stop(5.0)
     wait_for(lambda: world.stmgr.when("instance_status")[-1].status.emitted == 99, 10, "the last status")
     assert world.executor.when("exception_report")[0].message == "the end"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import control_pb2, topology_pb2
 from heronpy.wire.frames import DATA, Frame
 from instance import strangers
 from tests.plan.builders import TopologyMessage
@@ -82,11 +81,11 @@ class Book:
         self.stored: list[int] = []
 
 
-def chain() -> pb.Topology:
+def chain() -> topology_pb2.Topology:
     message = TopologyMessage()
     message.spout("spout", outputs={"default": ["n", "value"]})
-    message.bolt("pass", [("spout", "default", pb.SHUFFLE, [])], outputs={"default": ["n", "value"]})
-    message.bolt("store", [("pass", "default", pb.FIELDS, ["n"])], outputs={})
+    message.bolt("pass", [("spout", "default", topology_pb2.SHUFFLE, [])], outputs={"default": ["n", "value"]})
+    message.bolt("store", [("pass", "default", topology_pb2.FIELDS, ["n"])], outputs={})
     return message.message
 
 
@@ -236,4 +235,4 @@ def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned(monk
     assert passing.metrics.counters["__malformed-frames", ""] == 4
     passing.control.interrupt()
     plane.turn(2)
-    assert not passing.in_queue.waiting and passing.state == control.TASK_RUNNING
+    assert not passing.in_queue.waiting and passing.state == control_pb2.TASK_RUNNING

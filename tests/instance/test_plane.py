@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 from tests.plan.builders import TopologyMessage
 from tests.support.plane import Plane, UserObject
 
@@ -57,7 +57,7 @@ class Book:
         for bolt in self.plane.topology.bolts:
             for source in bolt.inputs:
                 if (source.stream.component_name, source.stream.id) == (component, stream):
-                    total += tasks[bolt.comp.name] if source.gtype == pb.ALL else 1
+                    total += tasks[bolt.comp.name] if source.gtype == topology_pb2.ALL else 1
         return total
 
     def new_tuple(self, task: int, component: str, stream: str, ids: set[str]) -> list[Any]:
@@ -179,7 +179,9 @@ class WordBolt(UserObject):
         self.settle_kept()
 
 
-def random_topology(rng: random.Random) -> tuple[pb.Topology, dict[int, tuple[str, int]], dict[str, list[str]]]:
+def random_topology(
+    rng: random.Random,
+) -> tuple[topology_pb2.Topology, dict[int, tuple[str, int]], dict[str, list[str]]]:
     """A DAG with several streams, groupings and parallelisms, over one or two containers."""
     message = TopologyMessage()
     streams: dict[str, list[str]] = {}
@@ -198,7 +200,14 @@ def random_topology(rng: random.Random) -> tuple[pb.Topology, dict[int, tuple[st
         inputs: list[Any] = []
         for source in rng.sample(names, k=min(len(names), rng.randint(1, 2))):
             for stream in streams[source] if rng.random() < 0.6 else streams[source][:1]:
-                kind, fields = rng.choice([(pb.SHUFFLE, []), (pb.FIELDS, ["uid"]), (pb.ALL, []), (pb.LOWEST, [])])
+                kind, fields = rng.choice(
+                    [
+                        (topology_pb2.SHUFFLE, []),
+                        (topology_pb2.FIELDS, ["uid"]),
+                        (topology_pb2.ALL, []),
+                        (topology_pb2.LOWEST, []),
+                    ]
+                )
                 inputs.append((source, stream, kind, fields))
         message.bolt(f"bolt{number}", inputs, outputs=declare(f"bolt{number}"))
     tasks: dict[int, tuple[str, int]] = {}
@@ -240,7 +249,10 @@ def finish(plane: Plane) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_tuple_ends_acked_or_failed_exactly_once(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    config = {"topology.max.spout.pending": random.Random(seed).choice([3, 20, 100]), "topology.message.timeout.secs": 1e9}
+    config = {
+        "topology.max.spout.pending": random.Random(seed).choice([3, 20, 100]),
+        "topology.message.timeout.secs": 1e9,
+    }
     plane, book = make_plane(monkeypatch, seed, 60, reliability="ATLEAST_ONCE", config=config)
     plane.steps(400)
     finish(plane)

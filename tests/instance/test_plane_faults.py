@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 from tests.plan.builders import TopologyMessage
 from tests.support.plane import Plane, UserObject
 
@@ -78,17 +78,19 @@ class PassBolt(UserObject):
         self.ack(tup)
 
 
-def chain(containers: int) -> tuple[pb.Topology, dict[int, tuple[str, int]]]:
+def chain(containers: int) -> tuple[topology_pb2.Topology, dict[int, tuple[str, int]]]:
     message = TopologyMessage()
     message.spout("spout", outputs={"default": ["n"]})
-    message.bolt("split", [("spout", "default", pb.SHUFFLE, [])], outputs={"default": ["n"]})
-    message.bolt("count", [("split", "default", pb.FIELDS, ["n"])], outputs={})
-    message.bolt("sink", [("split", "default", pb.ALL, [])], outputs={})
+    message.bolt("split", [("spout", "default", topology_pb2.SHUFFLE, [])], outputs={"default": ["n"]})
+    message.bolt("count", [("split", "default", topology_pb2.FIELDS, ["n"])], outputs={})
+    message.bolt("sink", [("split", "default", topology_pb2.ALL, [])], outputs={})
     names = ["spout", "spout", "split", "split", "count", "count", "sink", "sink"]
     return message.message, {i + 1: (name, 1 + i % containers) for i, name in enumerate(names)}
 
 
-def make(monkeypatch: pytest.MonkeyPatch, seed: int, total: int, **options: Any) -> tuple[Plane, dict[int, Source], Counter[int]]:
+def make(
+    monkeypatch: pytest.MonkeyPatch, seed: int, total: int, **options: Any
+) -> tuple[Plane, dict[int, Source], Counter[int]]:
     topology, tasks = chain(options.pop("containers", 2))
     sources = {1: Source(list(range(total))), 2: Source(list(range(total, 2 * total)))}
     seen: Counter[int] = Counter()
@@ -246,7 +248,7 @@ def test_a_zombie_stream_manager_is_refused_and_counted(monkeypatch: pytest.Monk
 def test_rescale_under_load_keeps_order_and_loses_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     message = TopologyMessage()
     message.spout("spout", outputs={"default": ["src", "seq"]})
-    message.bolt("sink", [("spout", "default", pb.SHUFFLE, [])], outputs={})
+    message.bolt("sink", [("spout", "default", topology_pb2.SHUFFLE, [])], outputs={})
     last: dict[tuple[int, int], int] = {}
     seen: Counter[tuple[int, int]] = Counter()
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import control_pb2, topology_pb2
 from tests.plan.builders import TopologyMessage
 from tests.support.plane import Plane, UserObject
 
@@ -29,7 +28,7 @@ class Counter(UserObject):
 @pytest.fixture
 def plane(monkeypatch: pytest.MonkeyPatch) -> Any:
     message = TopologyMessage().spout("count", outputs={"default": ["n"]})
-    message.bolt("sink", [("count", "default", pb.SHUFFLE, [])], outputs={})
+    message.bolt("sink", [("count", "default", topology_pb2.SHUFFLE, [])], outputs={})
     made = Plane(
         monkeypatch, message.message, {1: ("count", 1), 2: ("sink", 1)}, {"count": Counter, "sink": UserObject}
     )
@@ -49,7 +48,7 @@ def test_a_message_ends_it(plane: Plane, kind: str) -> None:
     """A source that became slow would hold up checkpoints, stops and plans for thousands of calls."""
     task = plane.tasks[1]
     task.control.drain_wake()
-    task.user.object.fifth = lambda: task.control.deliver(kind, control.StopTask())
+    task.user.object.fifth = lambda: task.control.deliver(kind, control_pb2.StopTask())
     task._call_user(100)
     assert task.user.object.calls == 5
 

@@ -25,7 +25,11 @@ def result(checks: list[tuple[str, bool, str]], runs: int = 1, noisy: bool = Fal
     ("made", "verdict", "said"),
     [
         (result([("counts", True, "exact: 7 of 7 words")]), "PASSED", "1 of 1 checks hold; exact: 7 of 7 words"),
-        (result([("counts", True, "x"), ("culprit", False, "nobody")]), "FAILED", "1 of 2 checks hold; not: culprit; x"),
+        (
+            result([("counts", True, "x"), ("culprit", False, "nobody")]),
+            "FAILED",
+            "1 of 2 checks hold; not: culprit; x",
+        ),
         (result([("counts", True, "x")], 3, True), "PASSED", "3 of 3 checks hold in 3 runs; on a noisy machine"),
     ],
 )

@@ -17,7 +17,7 @@ from heronpy.loadtest import calibration, control_plane, page, profiles, results
 from heronpy.loadtest.calibration import Calibration
 from heronpy.loadtest.cluster import Cluster, LoadTestError, cluster, submitted
 from heronpy.loadtest.run import run_once, run_profile
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.waiting import wait_for
 
 #: Heartbeats decide how soon a topology knows that it has finished.
@@ -187,7 +187,7 @@ def test_profile_of_a_running_task(
     if program == "inside":
         monkeypatch.setattr(profile, "_py_spy", lambda: None)
     with submitted(where, profiles.program_of(load), spec) as topology:
-        wait_for(lambda: topology.ask(control.GetStatus()).executors, what="the executors")
+        wait_for(lambda: topology.ask(control_pb2.GetStatus()).executors, what="the executors")
         words = ["profile", "local", "busy", "1", "--duration", "1", "--out", str(tmp_path)]
         code = main(words)
         out = capsys.readouterr()

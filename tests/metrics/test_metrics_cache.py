@@ -6,19 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.metrics.cache import STEPS_MAX, MetricsCache
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
-COUNTER, GAUGE, HISTOGRAM = control.Sample.COUNTER, control.Sample.GAUGE, control.Sample.HISTOGRAM
+COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 
-def report(value: float, epoch: int = 1, process: str = "p", kind: int = COUNTER, name: str = "n") -> control.MetricsReport:
-    made = control.MetricsReport(process=process, component="word", epoch=epoch)
+def report(
+    value: float, epoch: int = 1, process: str = "p", kind: int = COUNTER, name: str = "n"
+) -> control_pb2.MetricsReport:
+    made = control_pb2.MetricsReport(process=process, component="word", epoch=epoch)
     made.samples.add(name=name, type=kind, value=value)  # type: ignore[arg-type]
     return made
 
 
 def value(cache: MetricsCache, now: float, interval_s: float = 0) -> float:
-    reply = cache.query(control.GetMetrics(interval_s=interval_s), now)
+    reply = cache.query(control_pb2.GetMetrics(interval_s=interval_s), now)
     return reply.reports[0].samples[0].value
 
 
@@ -55,12 +57,12 @@ def test_gauge_is_the_newest_value() -> None:
 def test_histogram_grows_bucket_by_bucket() -> None:
     cache = MetricsCache(3600, 10)
     for now, (low, count) in {0: (1, 2), 20: (4, 10)}.items():
-        made = control.MetricsReport(process="p")
+        made = control_pb2.MetricsReport(process="p")
         sample = made.samples.add(name="h", type=HISTOGRAM, sum=count * 2.0, count=count)
         sample.buckets.add(le=1.0, count=low)
         sample.buckets.add(le=float("inf"), count=count)
         cache.add(made, now)
-    sample = cache.query(control.GetMetrics(interval_s=15), 20).reports[0].samples[0]
+    sample = cache.query(control_pb2.GetMetrics(interval_s=15), 20).reports[0].samples[0]
     assert (sample.sum, sample.count) == (16, 8)
     assert [(bucket.le, bucket.count) for bucket in sample.buckets] == [(1.0, 3), (float("inf"), 8)]
 
@@ -69,9 +71,9 @@ def test_selects_by_component_process_and_name() -> None:
     cache = MetricsCache(3600, 10)
     cache.add(report(1, process="a"), 0)
     cache.add(report(2, process="b", name="m"), 0)
-    assert [r.process for r in cache.query(control.GetMetrics(instances=["b"]), 0).reports] == ["b"]
-    assert cache.query(control.GetMetrics(component="other"), 0).reports == []
-    reply = cache.query(control.GetMetrics(names=["m"]), 0)
+    assert [r.process for r in cache.query(control_pb2.GetMetrics(instances=["b"]), 0).reports] == ["b"]
+    assert cache.query(control_pb2.GetMetrics(component="other"), 0).reports == []
+    reply = cache.query(control_pb2.GetMetrics(names=["m"]), 0)
     assert [len(r.samples) for r in reply.reports] == [0, 1]
 
 
@@ -83,7 +85,7 @@ def test_selects_one_counter_of_a_group_by_its_label() -> None:
     made.samples.add(name="__auto__", label="files", type=COUNTER, value=2)
     cache.add(made, 0)
     for name, found in (("__auto__", [1, 2]), ("__auto__/files", [2]), ("files", [])):
-        reply = cache.query(control.GetMetrics(names=[name]), 0)
+        reply = cache.query(control_pb2.GetMetrics(names=[name]), 0)
         assert sorted(sample.value for sample in reply.reports[0].samples) == found
 
 

@@ -6,28 +6,28 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from heronpy.metrics.names import METRICS, find
 from heronpy.metrics.prometheus import SERIES_MAX, exposition
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
-COUNTER, GAUGE, HISTOGRAM = control.Sample.COUNTER, control.Sample.GAUGE, control.Sample.HISTOGRAM
+COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
 
 
-def report(*samples: control.Sample, task: int = 3) -> control.MetricsReport:
-    made = control.MetricsReport(process=f"container_1_word_{task}", task_id=task, component="word", container=1)
+def report(*samples: control_pb2.Sample, task: int = 3) -> control_pb2.MetricsReport:
+    made = control_pb2.MetricsReport(process=f"container_1_word_{task}", task_id=task, component="word", container=1)
     made.samples.extend(samples)
     return made
 
 
 def test_page_parses_and_places_every_series() -> None:
-    histogram = control.Sample(name="__execute-latency", label="word/default", type=HISTOGRAM, sum=30, count=3)
+    histogram = control_pb2.Sample(name="__execute-latency", label="word/default", type=HISTOGRAM, sum=30, count=3)
     histogram.buckets.add(le=10, count=2)
     histogram.buckets.add(le=float("inf"), count=3)
     page = exposition(
         'a"b\\c\n',
         [
-            report(control.Sample(name="__emit-count", label="default", type=COUNTER, value=5), histogram),
-            report(control.Sample(name="__emit-count", label="default", type=COUNTER, value=6), task=4),
-            report(control.Sample(name="my gauge", label="k\n", type=GAUGE, value=1.5)),
-            report(control.Sample(name="__connection_buffer_by_instanceid/x/bytes", type=GAUGE, value=1)),
+            report(control_pb2.Sample(name="__emit-count", label="default", type=COUNTER, value=5), histogram),
+            report(control_pb2.Sample(name="__emit-count", label="default", type=COUNTER, value=6), task=4),
+            report(control_pb2.Sample(name="my gauge", label="k\n", type=GAUGE, value=1.5)),
+            report(control_pb2.Sample(name="__connection_buffer_by_instanceid/x/bytes", type=GAUGE, value=1)),
         ],
     )
     families = {family.name: family for family in text_string_to_metric_families(page)}
@@ -51,8 +51,8 @@ def test_one_name_has_one_type_and_one_head() -> None:
     page = exposition(
         "t",
         [
-            report(control.Sample(name="x", type=GAUGE, value=1)),
-            report(control.Sample(name="x", type=HISTOGRAM, sum=1, count=1), task=4),
+            report(control_pb2.Sample(name="x", type=GAUGE, value=1)),
+            report(control_pb2.Sample(name="x", type=HISTOGRAM, sum=1, count=1), task=4),
         ],
     )
     assert page.count("# TYPE heron_user_x ") == 1
@@ -60,7 +60,7 @@ def test_one_name_has_one_type_and_one_head() -> None:
 
 
 def test_series_are_bounded() -> None:
-    samples = [control.Sample(name="x", label=str(i), type=GAUGE) for i in range(SERIES_MAX + 7)]
+    samples = [control_pb2.Sample(name="x", label=str(i), type=GAUGE) for i in range(SERIES_MAX + 7)]
     page = exposition("t", [report(*samples)])
     assert page.count("heron_user_x{") == SERIES_MAX
     assert 'heron_executor_series_discarded{topology="t"} 7.0' in page
@@ -70,7 +70,7 @@ def test_names_do_not_collide_on_the_page() -> None:
     page_names: dict[str, str] = {}
     for name, metric in METRICS.items():
         kind = {"counter": COUNTER, "gauge": GAUGE, "histogram": HISTOGRAM}[metric.kind.value]
-        page = exposition("t", [report(control.Sample(name=name, type=kind))])
+        page = exposition("t", [report(control_pb2.Sample(name=name, type=kind))])
         shown = page.split()[2]
         assert page_names.setdefault(shown, name) == name
         assert metric.help.endswith(".")

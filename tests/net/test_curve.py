@@ -23,10 +23,10 @@ from heronpy.net.gate import PEERS_MAX, Gate
 from heronpy.net.private import check_private, make_private, read_private
 from heronpy.net.rpc import ControlClient, ControlServer, RpcClient
 from heronpy.net.transport import Transport
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.waiting import eventually
 
-QUESTION = control.GetContainers()
+QUESTION = control_pb2.GetContainers()
 
 
 def some_keys(domain: str = "wc-1") -> Keys:
@@ -190,9 +190,9 @@ class World:
             self.gate.watch(self.server.sock)
         self.endpoint = self.server.endpoints[0]
 
-    def answer(self, identity: bytes, envelope: control.Envelope) -> control.ContainersReply:
+    def answer(self, identity: bytes, envelope: control_pb2.Envelope) -> control_pb2.ContainersReply:
         self.asked.append(envelope.WhichOneof("body") or "")
-        return control.ContainersReply()
+        return control_pb2.ContainersReply()
 
     def client(self, keys: Keys) -> ControlClient:
         return ControlClient(self.endpoint, lambda _: None, context=self.outside, keys=keys)
@@ -403,9 +403,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("shift", "heard"), [(0, True), (1, False)])
-def test_the_kernel_names_who_connects(
-    home: Path, monkeypatch: pytest.MonkeyPatch, shift: int, heard: bool
-) -> None:
+def test_the_kernel_names_who_connects(home: Path, monkeypatch: pytest.MonkeyPatch, shift: int, heard: bool) -> None:
     """Were the folder ever open, another user would still be refused (SO_PEERCRED)."""
     own = os.getuid()
     monkeypatch.setattr(transport, "check_private", lambda _: None)

@@ -21,7 +21,7 @@ from heronpy.net.gate import Gate
 from heronpy.net.porch import GREETED_BYTES, PATIENCE_S, SAID_MAX_BYTES, STRANGERS_MAX, Porch, Verdict, judge
 from heronpy.net.rpc import ControlClient, ControlServer
 from heronpy.net.zsock import configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.command import REPO
 from tests.support.waiting import eventually
 
@@ -59,7 +59,7 @@ class Guarded:
     def __init__(self, message_max_bytes: int = zsock.CONTROL_MESSAGE_MAX_BYTES) -> None:
         self.keys = Keys("wc-1", Pair(*zmq.curve_keypair()), Pair(*zmq.curve_keypair()))
         self.gate = Gate(self.keys)
-        self.server = ControlServer(["tcp://127.0.0.1:*"], lambda *_: control.Ok(), keys=self.keys)
+        self.server = ControlServer(["tcp://127.0.0.1:*"], lambda *_: control_pb2.Ok(), keys=self.keys)
         self.gate.watch(self.server.sock)
         self.data = configure(zmq.Context.instance().socket(zmq.ROUTER), hwm=0, message_max_bytes=message_max_bytes)
         self.data_port = port_of(transport.bind(self.data, "tcp://127.0.0.1:*", self.keys))
@@ -77,7 +77,7 @@ class Guarded:
     async def serves(self) -> None:
         """A friend who comes now is served."""
         client = ControlClient(self.server.endpoints[0], lambda _: None, keys=self.keys)
-        await client.call(control.Ok(), 20)
+        await client.call(control_pb2.Ok(), 20)
         client.close()
 
     @property
@@ -145,7 +145,7 @@ def test_a_thousand_idle_connections_keep_nobody_out() -> None:
 FULL = """
 import asyncio, contextlib, os, resource, subprocess, sys, zmq
 from heronpy.net.rpc import ControlClient
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.net.test_porch import IDLE, Guarded
 
 async def main():
@@ -183,11 +183,11 @@ def test_friends_leave_the_porch_at_once() -> None:
         async with Guarded() as guarded:
             clients = [ControlClient(guarded.server.endpoints[0], lambda _: None, keys=guarded.keys) for _ in range(20)]
             for client in clients:
-                await client.call(control.Ok(), 20)
+                await client.call(control_pb2.Ok(), 20)
             await eventually(lambda: guarded.strangers == 0, what="an empty porch")
             await asyncio.sleep(PATIENCE_S + 0.2)
             for client in clients:
-                await client.call(control.Ok(), 20)
+                await client.call(control_pb2.Ok(), 20)
                 client.close()
             assert (guarded.gate.admitted, guarded.gate.refused) == (20, 0)
 
@@ -213,7 +213,7 @@ def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
     """Over ipc nobody else can connect; a program of one's own that says nothing does not hold a descriptor either."""
 
     async def scene() -> None:
-        server = ControlServer([f"ipc://{home}/s"], lambda *_: control.Ok())
+        server = ControlServer([f"ipc://{home}/s"], lambda *_: control_pb2.Ok())
         before = psutil.Process().num_fds()
         with contextlib.ExitStack() as stack:
             for _ in range(50):
@@ -223,7 +223,7 @@ def test_idle_connections_of_the_same_user_go_too(home: Path) -> None:
             # 50 are this end of them.
             await eventually(lambda: psutil.Process().num_fds() <= before + 50 + 5, what="their descriptors")
             client = ControlClient(f"ipc://{home}/s", lambda _: None)
-            await client.call(control.Ok(), 20)
+            await client.call(control_pb2.Ok(), 20)
             client.close()
         server.close()
 

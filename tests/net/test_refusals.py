@@ -27,7 +27,7 @@ from heronpy.common.errors import (
 )
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import ControlClient, ControlServer, RpcClient, body_of
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.proto.plan_pb2 import TmasterLocation
 from heronpy.statemgr import paths
 from heronpy.statemgr.memory import MemoryStateManager
@@ -71,7 +71,7 @@ def reworded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 class Master:
     """A topology master that answers each registration with the next of `answers`, and the last of them for ever."""
 
-    def __init__(self, *answers: HeronError | control.Ok) -> None:
+    def __init__(self, *answers: HeronError | control_pb2.Ok) -> None:
         self.answers = list(answers)
         self.registrations = 0
         self.beats = 0
@@ -81,7 +81,7 @@ class Master:
         self.server = ControlServer([new_endpoint()], self._on_request)
         self.endpoint = self.server.endpoints[0]
 
-    def _on_request(self, peer: bytes, envelope: control.Envelope) -> Any:
+    def _on_request(self, peer: bytes, envelope: control_pb2.Envelope) -> Any:
         field = body_of(envelope)[0]
         self.peer = peer
         if field == "data_lost":
@@ -107,7 +107,7 @@ class Follower:
         self.link = MasterFollower(
             "wc",
             b"stmgr-1",
-            control.RegisterStmgr,
+            control_pb2.RegisterStmgr,
             lambda envelope: self.messages.append(body_of(envelope)[0]),
             self.replies.append,
         )
@@ -140,18 +140,18 @@ def test_each_kind_of_error_is_raised_as_its_kind() -> None:
     async def main() -> None:
         waiting = [error for error, _ in KINDS]
 
-        def refuse(peer: bytes, envelope: control.Envelope) -> None:
+        def refuse(peer: bytes, envelope: control_pb2.Envelope) -> None:
             raise waiting.pop(0)
 
         server = ControlServer([new_endpoint()], refuse)
         client = ControlClient(server.endpoints[0], lambda _: None)
         for error, expected in KINDS:
             with pytest.raises(RpcError) as caught:
-                await client.call(control.Ok())
+                await client.call(control_pb2.Ok())
             assert type(caught.value) is expected, error
         waiting.append(REPLACED)
         with RpcClient(server.endpoints[0]) as blocking, pytest.raises(FencedRpcError):
-            await asyncio.to_thread(blocking.call, control.Ok())
+            await asyncio.to_thread(blocking.call, control_pb2.Ok())
         client.close()
         server.close()
 
@@ -170,15 +170,15 @@ def test_each_class_that_a_peer_raises_tells_what_to_do_next() -> None:
 
 def test_the_machine_refuses_with_types() -> None:
     world = World()
-    world.until(lambda: world.status().lifecycle == control.LIFE_RUNNING)
+    world.until(lambda: world.status().lifecycle == control_pb2.LIFE_RUNNING)
     sim = world.sims[1]
-    old = control.RegisterStmgr(stmgr=sim.record())
+    old = control_pb2.RegisterStmgr(stmgr=sim.record())
     sim.epoch += 1
     sim.register()
     assert isinstance(world.ask(events.StmgrRegistered, b"zombie", old).error, ReplacedError)
     stranger = sim.record()
     stranger.id, stranger.container = "stmgr-9", 9
-    reply = world.ask(events.StmgrRegistered, b"s9", control.RegisterStmgr(stmgr=stranger))
+    reply = world.ask(events.StmgrRegistered, b"s9", control_pb2.RegisterStmgr(stmgr=stranger))
     assert isinstance(reply.error, TopologyError)
     world.sims[2].tasks[2].stuck = True
     world.request(events.StateRequested, False)
@@ -189,7 +189,7 @@ def test_the_machine_refuses_with_types() -> None:
 @pytest.mark.parametrize("error", [error for error, expected in KINDS if expected is not FencedRpcError])
 def test_whoever_is_refused_for_another_reason_registers_again(error: HeronError) -> None:
     async def main() -> None:
-        master = Master(error, error, control.Ok())
+        master = Master(error, error, control_pb2.Ok())
         async with following(master) as follower:
             await follower.registered()
             assert master.registrations == 3
@@ -210,23 +210,23 @@ def test_only_who_is_fenced_ends() -> None:
 
 def test_it_follows_a_new_master_and_registers_again_when_asked() -> None:
     async def main() -> None:
-        old, new = Master(control.Ok()), Master(control.Ok())
+        old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
         async with following(old, new) as follower:
             await follower.registered()
-            assert old.server.send(old.peer, control.RegisterAgain())
+            assert old.server.send(old.peer, control_pb2.RegisterAgain())
             await eventually(lambda: old.registrations == 2 and follower.link.registered)
-            assert old.server.send(old.peer, control.NewPlan())
+            assert old.server.send(old.peer, control_pb2.NewPlan())
             await eventually(lambda: follower.messages == ["new_plan"])
             follower.locate(new, epoch=3)
             await eventually(lambda: new.registrations == 1 and follower.link.registered)
-            assert follower.link.send(control.StmgrHeartbeat())
+            assert follower.link.send(control_pb2.StmgrHeartbeat())
             await eventually(lambda: new.beats == 1)
             follower.locate(old, epoch=2)  # it was asleep, and puts itself back
-            follower.link.send(control.StmgrHeartbeat())
+            follower.link.send(control_pb2.StmgrHeartbeat())
             await eventually(lambda: new.beats == 2)
             follower.state.delete(paths.tmaster("wc"))
             await eventually(lambda: not follower.link.registered)
-            assert not follower.link.send(control.StmgrHeartbeat()), "nobody is there"
+            assert not follower.link.send(control_pb2.StmgrHeartbeat()), "nobody is there"
             assert len(follower.replies) == 3 and old.beats == 0
 
     asyncio.run(main())
@@ -236,10 +236,10 @@ def test_whoever_waits_for_the_answer_of_a_master_that_is_replaced_hears_of_it()
     """A report to the master would otherwise be neither answered nor sent again."""
 
     async def main() -> None:
-        old, new = Master(control.Ok()), Master(control.Ok())
+        old, new = Master(control_pb2.Ok()), Master(control_pb2.Ok())
         async with following(old, new) as follower:
             await follower.registered()
-            report = asyncio.ensure_future(follower.link.call(control.DataLost(task_id=1)))
+            report = asyncio.ensure_future(follower.link.call(control_pb2.DataLost(task_id=1)))
             await eventually(lambda: old.asked)
             follower.locate(new, epoch=2)
             with pytest.raises(LostReplyError):
@@ -250,7 +250,7 @@ def test_whoever_waits_for_the_answer_of_a_master_that_is_replaced_hears_of_it()
 
 def test_a_state_manager_that_is_away_changes_nothing() -> None:
     async def main() -> None:
-        master = Master(control.Ok())
+        master = Master(control_pb2.Ok())
         async with following(master) as follower:
             await follower.registered()
 
@@ -263,7 +263,7 @@ def test_a_state_manager_that_is_away_changes_nothing() -> None:
             follower.state.get = away  # type: ignore[method-assign,assignment]
             follower.locate(master, epoch=2)
             await eventually(lambda: looks)
-            assert follower.link.send(control.StmgrHeartbeat())
+            assert follower.link.send(control_pb2.StmgrHeartbeat())
             await eventually(lambda: master.beats == 1)
 
     asyncio.run(main())

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.net.rpc import parse, seal, wrap
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 
-def message(text: str) -> control.Envelope:
-    return wrap(control.Ok(text=text), request_id=7)
+def message(text: str) -> control_pb2.Envelope:
+    return wrap(control_pb2.Ok(text=text), request_id=7)
 
 
 @given(st.text(max_size=200))

@@ -9,14 +9,14 @@ import pytest
 
 from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.net.rpc import RpcClient
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.wires import new_endpoint
 
 SERVER = """
 import asyncio, sys
 from heronpy.common.errors import RpcError
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 async def answer(identity, envelope):
     text = body_of(envelope)[1].text
@@ -40,12 +40,12 @@ def test_answers_refusals_and_deadlines() -> None:
         assert server.stdout is not None
         endpoint = server.stdout.readline().strip()
         with RpcClient(endpoint, peer="the master") as client:
-            assert client.call(control.Ok(text="hello")).text == "hello"
+            assert client.call(control_pb2.Ok(text="hello")).text == "hello"
             with pytest.raises(RpcError, match="no"):
-                client.call(control.Ok(text="refuse"))
+                client.call(control_pb2.Ok(text="refuse"))
             with pytest.raises(DeadlineError, match=r"the master did not answer within 0\.1 s"):
-                client.call(control.Ok(text="silence"), 0.1)
-            assert client.call(control.Ok(text="again")).text == "again"
+                client.call(control_pb2.Ok(text="silence"), 0.1)
+            assert client.call(control_pb2.Ok(text="again")).text == "again"
         server.kill()
 
 
@@ -55,4 +55,4 @@ def test_somebody_who_waits_hears_of_the_end() -> None:
         assert server.stdout is not None
         with RpcClient(server.stdout.readline().strip(), peer="the master") as client:
             with pytest.raises(DeadlineError, match="the master ended before it answered"):
-                client.call(control.Ok(text="silence"), 3600.0)
+                client.call(control_pb2.Ok(text="silence"), 3600.0)

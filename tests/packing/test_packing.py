@@ -44,9 +44,7 @@ def test_every_instance_is_placed_once(algorithm: str, par: dict[str, int], data
     packing_plan.validate(plan, topology)
     by_component = packing_plan.tasks_by_component(plan)
     # Task ids start at 1 and follow the order of the components, spouts first.
-    assert [task for name in par for task in by_component[name]] == list(
-        range(1, sum(par.values()) + 1)
-    )
+    assert [task for name in par for task in by_component[name]] == list(range(1, sum(par.values()) + 1))
     for task in packing_plan.tasks(plan):
         assert by_component[task.component][task.component_index] == task.task_id
     assert packing_plan.container_ids(plan) == list(range(1, len(plan.containers) + 1))
@@ -62,9 +60,7 @@ def test_every_instance_is_placed_once(algorithm: str, par: dict[str, int], data
 @pytest.mark.parametrize("algorithm", ["round_robin", "balanced", "resource_compliant_round_robin"])
 @settings(max_examples=80, deadline=None)
 @given(par=parallelisms, data=st.data())
-def test_without_limits_counts_and_types_are_even(
-    algorithm: str, par: dict[str, int], data: Any
-) -> None:
+def test_without_limits_counts_and_types_are_even(algorithm: str, par: dict[str, int], data: Any) -> None:
     containers = data.draw(st.integers(1, sum(par.values())))
     quality = quality_of(pack(chain(par), conf(algorithm), containers))
     assert quality.tasks == sum(par.values())
@@ -132,16 +128,12 @@ def test_instances_without_a_size_have_the_default_under_a_limit() -> None:
     topology = chain({"a": 6}, **{RAM_LIMIT: "4GB"})
     plan = pack(topology, conf("resource_compliant_round_robin", container_padding_percent=0.0))
     assert sorted(len(c.instances) for c in plan.containers) == [2, 4]
-    with pytest.raises(
-        TopologyError, match=r"Instance 4 of component 'a' \(1GB ram\) fits in none"
-    ):
+    with pytest.raises(TopologyError, match=r"Instance 4 of component 'a' \(1GB ram\) fits in none"):
         pack(topology, conf(container_padding_percent=0.0))
 
 
 def test_a_requested_amount_is_shared_out() -> None:
-    topology = chain(
-        {"a": 1, "b": 2}, **{RAM_MAP: "a:1GB"}, topology__container__ram__requested="4GB"
-    )
+    topology = chain({"a": 1, "b": 2}, **{RAM_MAP: "a:1GB"}, topology__container__ram__requested="4GB")
     plan = pack(topology, conf(container_padding_percent=0.0))
     amounts = [item.resource.ram_bytes for item in plan.containers[0].instances]
     assert amounts == [GB, 3 * GB // 2, 3 * GB // 2]
@@ -233,9 +225,7 @@ def test_mistakes_are_named(config: dict[str, Any], message: str) -> None:
 
 
 def test_names_and_numbers_are_checked() -> None:
-    with pytest.raises(
-        ConfigError, match=r"no packing algorithm 'balance'.*did you mean 'balanced'"
-    ):
+    with pytest.raises(ConfigError, match=r"no packing algorithm 'balance'.*did you mean 'balanced'"):
         get_algorithm("balance")
     with pytest.raises(ConfigError, match="number of containers is 0"):
         pack(chain({"a": 1}), conf(), containers=0)

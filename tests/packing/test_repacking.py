@@ -37,9 +37,7 @@ def total(par: dict[str, int]) -> int:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=80, deadline=None)
 @given(first=parallelisms, steps=st.lists(parallelisms, min_size=1, max_size=4), data=st.data())
-def test_a_life_of_updates(
-    algorithm: str, first: dict[str, int], steps: list[dict[str, int]], data: Any
-) -> None:
+def test_a_life_of_updates(algorithm: str, first: dict[str, int], steps: list[dict[str, int]], data: Any) -> None:
     limit = {RAM_LIMIT: "20GB"} if algorithm in ALGORITHMS and algorithm not in FIXED else {}
     containers = data.draw(st.integers(1, total(first)))
     plan = pack(chain(first, topology__stmgrs=containers, **limit), conf(algorithm))
@@ -121,9 +119,7 @@ def _level_bound(old: Any, after: int) -> int:
 )
 def test_balanced_moves_as_few_as_any_plan(kinds: int, containers: int, data: Any) -> None:
     """Against all even plans, from any placement."""
-    start = [
-        [data.draw(st.integers(0, 3), label="n") for _ in range(containers)] for _ in range(kinds)
-    ]
+    start = [[data.draw(st.integers(0, 3), label="n") for _ in range(containers)] for _ in range(kinds)]
     wanted = [data.draw(st.integers(1, 5), label="want") for _ in range(kinds)]
     if sum(wanted) < containers:
         return
@@ -134,9 +130,7 @@ def test_balanced_moves_as_few_as_any_plan(kinds: int, containers: int, data: An
         container = old.containers.add(id=c + 1)
         for k in range(kinds):
             for _ in range(start[k][c]):
-                container.instances.add(
-                    component=f"c{k}", task_id=next(ids), component_index=next(used)
-                )
+                container.instances.add(component=f"c{k}", task_id=next(ids), component_index=next(used))
     topology = chain({f"c{k}": wanted[k] for k in range(kinds)})
     new = repack(old, topology, conf("balanced"), containers)
     quality = quality_of(new)
@@ -238,9 +232,7 @@ def test_extras_are_even(containers: int, kinds: int, data: Any) -> None:
     wanted = [data.draw(st.integers(0, containers - 1)) for _ in range(kinds)]
     some = st.sets(st.integers(0, containers - 1))
     free = [data.draw(some) for _ in range(kinds)]
-    chosen = choose_extras(
-        containers, wanted, free, upstream=[[] for _ in wanted], weights=[0.0] * kinds
-    )
+    chosen = choose_extras(containers, wanted, free, upstream=[[] for _ in wanted], weights=[0.0] * kinds)
     assert [len(found) for found in chosen] == wanted
     sums = [sum(c in found for found in chosen) for c in range(containers)]
     assert max(sums) - min(sums) <= 1

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 
 
 def put(config: Any, values: Mapping[str, Any]) -> None:
     """Write settings as the API does: text, or bytes for a serialized value."""
     for key, value in values.items():
         if isinstance(value, bytes):
-            config.kvs.add(key=key, serialized_value=value, type=pb.PYTHON_SERIALIZED_VALUE)
+            config.kvs.add(key=key, serialized_value=value, type=topology_pb2.PYTHON_SERIALIZED_VALUE)
         else:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            config.kvs.add(key=key, value=text, type=pb.STRING_VALUE)
+            config.kvs.add(key=key, value=text, type=topology_pb2.STRING_VALUE)
 
 
 class TopologyMessage:
     """Builds a Topology message; nothing is checked."""
 
     def __init__(self, name: str = "topo", **config: Any) -> None:
-        self.message = pb.Topology(id=f"{name}-id", name=name, state=pb.RUNNING)
+        self.message = topology_pb2.Topology(id=f"{name}-id", name=name, state=topology_pb2.RUNNING)
         put(self.message.topology_config, {key.replace("__", "."): v for key, v in config.items()})
 
     def config(self, **values: Any) -> TopologyMessage:
@@ -54,13 +54,13 @@ class TopologyMessage:
         self._component(part, name, par, outputs, direct, config)
         for item in inputs:
             source, stream, grouping, fields = (
-                (item, "default", pb.SHUFFLE, []) if isinstance(item, str) else item
+                (item, "default", topology_pb2.SHUFFLE, []) if isinstance(item, str) else item
             )
             added = part.inputs.add(gtype=grouping)
             added.stream.component_name = source
             added.stream.id = stream
             for field in fields:
-                added.grouping_fields.keys.add(key=field, type=pb.OBJECT)
+                added.grouping_fields.keys.add(key=field, type=topology_pb2.OBJECT)
         return self
 
     def _component(
@@ -82,10 +82,10 @@ class TopologyMessage:
             output.stream.component_name = name
             output.stream.id = stream
             for field in fields:
-                output.schema.keys.add(key=field, type=pb.OBJECT)
+                output.schema.keys.add(key=field, type=topology_pb2.OBJECT)
 
 
-def chain(parallelism: Mapping[str, int], **config: Any) -> pb.Topology:
+def chain(parallelism: Mapping[str, int], **config: Any) -> topology_pb2.Topology:
     """The first component is a spout, every other a bolt after the one before."""
     topology = TopologyMessage(**config)
     previous = None

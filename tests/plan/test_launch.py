@@ -51,9 +51,7 @@ def test_a_specification_survives_the_file(tmp_path: Path) -> None:
     assert str(SPEC.log_dir).endswith("word_count/log-files")
 
 
-def test_a_failed_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "launch.json"
     SPEC.save(path)
 

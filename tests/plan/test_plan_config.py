@@ -17,7 +17,7 @@ from heronpy.plan.component_config import (
     parallelism_of,
     reliability_mode,
 )
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 from tests.plan.builders import TopologyMessage
 
 
@@ -61,7 +61,7 @@ def test_serialized_values_are_loaded_only_on_request() -> None:
     assert isinstance(config_of(topology)["hooks"], SerializedValue)
     assert config_of(topology, load=True)["hooks"] == [1, 2]
     assert component_config(topology, "s", load=True)["hooks"] == [1, 2]
-    topology.topology_config.kvs[0].type = pb.JAVA_SERIALIZED_VALUE
+    topology.topology_config.kvs[0].type = topology_pb2.JAVA_SERIALIZED_VALUE
     assert isinstance(config_of(topology, load=True)["hooks"], SerializedValue)
     broken = TopologyMessage(hooks=b"\x80nothing").spout("s").message
     with pytest.raises(ConfigError, match="'hooks' cannot be loaded"):

@@ -22,7 +22,7 @@ from heronpy.plan.grouping import (
     field_indices,
     make_chooser,
 )
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 
 tasks = st.lists(st.integers(1, 1000), min_size=1, max_size=20, unique=True)
 
@@ -112,19 +112,19 @@ def test_field_indices() -> None:
 @pytest.mark.parametrize(
     ("kind", "chooser"),
     [
-        (pb.SHUFFLE, Shuffle),
-        (pb.NONE, Shuffle),
-        (pb.ALL, All),
-        (pb.LOWEST, Lowest),
-        (pb.FIELDS, Fields),
-        (pb.DIRECT, Direct),
-        (pb.CUSTOM, Custom),
+        (topology_pb2.SHUFFLE, Shuffle),
+        (topology_pb2.NONE, Shuffle),
+        (topology_pb2.ALL, All),
+        (topology_pb2.LOWEST, Lowest),
+        (topology_pb2.FIELDS, Fields),
+        (topology_pb2.DIRECT, Direct),
+        (topology_pb2.CUSTOM, Custom),
     ],
 )
 def test_make_chooser(kind: int, chooser: type) -> None:
-    message = pb.InputStream(gtype=kind)
-    if kind == pb.FIELDS:
-        message.grouping_fields.keys.add(key="b", type=pb.OBJECT)
+    message = topology_pb2.InputStream(gtype=kind)
+    if kind == topology_pb2.FIELDS:
+        message.grouping_fields.keys.add(key="b", type=topology_pb2.OBJECT)
     made = make_chooser(message, ["a", "b"], [1, 2], custom=Chooses([1]))
     assert type(made) is chooser
     assert made.tasks == [1, 2]
@@ -133,6 +133,6 @@ def test_make_chooser(kind: int, chooser: type) -> None:
 
 
 def test_make_chooser_prefers_local_tasks_where_told() -> None:
-    message = pb.InputStream(gtype=pb.SHUFFLE, prefer_local=True)
+    message = topology_pb2.InputStream(gtype=topology_pb2.SHUFFLE, prefer_local=True)
     made = make_chooser(message, ["a"], [1, 2, 3], local_tasks=[3])
     assert made.targets(()) == [3]

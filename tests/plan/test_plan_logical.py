@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heronpy.common.errors import TopologyError
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import problems, validate, warnings
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import topology_pb2
 from tests.plan.builders import TopologyMessage, chain
 
 MODE = "topology__reliability__mode"
@@ -27,8 +27,8 @@ def word_count() -> TopologyMessage:
     return (
         TopologyMessage()
         .spout("word", 2, {"default": ["word"], "errors": ["text"]})
-        .bolt("count", [("word", "default", pb.FIELDS, ["word"])], 3)
-        .bolt("log", [("word", "errors", pb.ALL, []), "count"], outputs={})
+        .bolt("count", [("word", "default", topology_pb2.FIELDS, ["word"])], 3)
+        .bolt("log", [("word", "errors", topology_pb2.ALL, []), "count"], outputs={})
     )
 
 
@@ -41,7 +41,7 @@ def test_a_good_topology_is_read() -> None:
     assert plan.task_count == 6
     assert plan.output_streams("word") == ["default", "errors"]
     assert [name for name, _ in plan.consumers("word", "default")] == ["count"]
-    assert plan.consumers("word", "errors")[0][1].gtype == pb.ALL
+    assert plan.consumers("word", "errors")[0][1].gtype == topology_pb2.ALL
     assert plan.upstream("log") == ["word", "count"]
     assert plan.downstream("word") == ["count", "log"]
     assert plan.topological_order() == ["word", "count", "log"]
@@ -61,19 +61,19 @@ BAD: list[tuple[str, TopologyMessage, list[str]]] = [
     ),
     (
         "unknown stream",
-        TopologyMessage().spout("s").bolt("b", [("s", "defualt", pb.SHUFFLE, [])]),
+        TopologyMessage().spout("s").bolt("b", [("s", "defualt", topology_pb2.SHUFFLE, [])]),
         ["'b'", "'defualt'", "did you mean 'default'"],
     ),
     (
         "missing field",
         TopologyMessage()
         .spout("s", outputs={"default": ["word", "count"]})
-        .bolt("b", [("s", "default", pb.FIELDS, ["wrod"])]),
+        .bolt("b", [("s", "default", topology_pb2.FIELDS, ["wrod"])]),
         ["'b'", "no field 'wrod'", "did you mean 'word'", "'word', 'count'"],
     ),
     (
         "no grouping field",
-        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.FIELDS, [])]),
+        TopologyMessage().spout("s").bolt("b", [("s", "default", topology_pb2.FIELDS, [])]),
         ["names no field"],
     ),
     (
@@ -93,12 +93,12 @@ BAD: list[tuple[str, TopologyMessage, list[str]]] = [
     ),
     (
         "direct grouping on a common stream",
-        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.DIRECT, [])]),
+        TopologyMessage().spout("s").bolt("b", [("s", "default", topology_pb2.DIRECT, [])]),
         ["not direct", "direct=True"],
     ),
     (
         "custom grouping without object",
-        TopologyMessage().spout("s").bolt("b", [("s", "default", pb.CUSTOM, [])]),
+        TopologyMessage().spout("s").bolt("b", [("s", "default", topology_pb2.CUSTOM, [])]),
         ["no grouping object"],
     ),
     ("slash", TopologyMessage().spout("a/b"), ["'a/b'", "slash"]),
@@ -176,9 +176,7 @@ def test_every_problem_is_reported() -> None:
 
 
 def loop(**config: Any) -> TopologyMessage:
-    return (
-        TopologyMessage(**config).spout("s").bolt("a", ["s", "c"]).bolt("b", ["a"]).bolt("c", ["b"])
-    )
+    return TopologyMessage(**config).spout("s").bolt("a", ["s", "c"]).bolt("b", ["a"]).bolt("c", ["b"])
 
 
 def test_a_cycle_is_refused_where_barriers_cannot_pass() -> None:

@@ -10,8 +10,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.ids import instance_id
 from heronpy.plan import packing_plan, plan_diff
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import plan_pb2
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import plan_pb2, topology_pb2
 from tests.plan.builders import TopologyMessage
 
 
@@ -29,13 +28,11 @@ def packing(containers: dict[int, list[tuple[str, int, int]]], next_task_id: int
 TOPOLOGY = (
     TopologyMessage(a=1)
     .spout("word", 2, {"words": ["word"], "errors": ["text", "code"]})
-    .bolt("count", [("word", "words", pb.FIELDS, ["word"])], 2)
-    .bolt("log", [("word", "errors", pb.ALL, []), ("word", "words", pb.SHUFFLE, [])], b=2)
+    .bolt("count", [("word", "words", topology_pb2.FIELDS, ["word"])], 2)
+    .bolt("log", [("word", "errors", topology_pb2.ALL, []), ("word", "words", topology_pb2.SHUFFLE, [])], b=2)
     .message
 )
-PACKING = packing(
-    {2: [("log", 5, 0), ("word", 2, 1)], 1: [("word", 1, 0), ("count", 4, 1), ("count", 3, 0)]}
-)
+PACKING = packing({2: [("log", 5, 0), ("word", 2, 1)], 1: [("word", 1, 0), ("count", 4, 1), ("count", 3, 0)]})
 STMGRS = [plan_pb2.StmgrRecord(id=f"stmgr-{c}", container=c, epoch=7) for c in (3, 2, 1)]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from heronpy.common.errors import StateError
 from heronpy.procs.plan_watch import PlanWatch
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 from tests.support.waiting import eventually
 
 
@@ -16,7 +16,7 @@ class Source:
     """A state manager with one node, which may be away."""
 
     def __init__(self, version: int) -> None:
-        self.plan = plans.PackingPlan(id="p", version=version)
+        self.plan = plan_pb2.PackingPlan(id="p", version=version)
         self.away = False
         self.callbacks: list[Callable[[str], None]] = []
 
@@ -35,7 +35,7 @@ class Source:
         self.callbacks.clear()
 
     def change(self, version: int) -> None:
-        self.plan = plans.PackingPlan(id="p", version=version)
+        self.plan = plan_pb2.PackingPlan(id="p", version=version)
         for callback in self.callbacks:
             callback("p")
 

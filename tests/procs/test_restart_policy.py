@@ -80,7 +80,9 @@ def test_a_crash_loop_always_comes_to_its_end(first_s: float, most_s: float, bud
 def test_a_pause_of_a_second_doubles_up_to_a_minute() -> None:
     """F11."""
     history, limits = RestartHistory(), RestartLimits(backoff_s=1.0)
-    pauses = [decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, 70.0 * step).pause_s for step in range(10)]
+    pauses = [
+        decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, 70.0 * step).pause_s for step in range(10)
+    ]
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]
     last = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, 700.0)
     assert not last.restart and last.cause == "ended 11 times in 700 s without a healthy run in between"

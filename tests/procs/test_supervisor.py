@@ -263,9 +263,7 @@ def stories(draw: st.DrawFn) -> list[tuple[str, int, int, float]]:
     return draw(
         st.lists(
             st.tuples(
-                st.sampled_from(
-                    ["spawn", "fail", "exit", "report", "restart", "desire", "tick", "tick", "stop"]
-                ),
+                st.sampled_from(["spawn", "fail", "exit", "report", "restart", "desire", "tick", "tick", "stop"]),
                 st.integers(0, 3),
                 st.sampled_from([0, 9, 11, 15, 1 << 8, 3 << 8, 4 << 8, 5 << 8, 7 << 8]),
                 st.sampled_from([0.0, 0.1, 1.0, 3.0, 30.0]),

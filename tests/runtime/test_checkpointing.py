@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, metric
 from tests.support.waiting import alive, wait_for
@@ -34,13 +34,15 @@ def submit(heron: Heron, out: Path, *words: object, **settings: object) -> None:
     heron.submit(PROGRAM, NAME, "--out", out, *words, *properties)
 
 
-def master(heron: Heron) -> control.CheckpointsReply:
+def master(heron: Heron) -> control_pb2.CheckpointsReply:
     """What the topology master counts of its checkpoints."""
-    found: control.CheckpointsReply = ask_master(heron, NAME, control.GetCheckpoints())
+    found: control_pb2.CheckpointsReply = ask_master(heron, NAME, control_pb2.GetCheckpoints())
     return found
 
 
-def when(heron: Heron, condition: Callable[[control.CheckpointsReply], bool], what: str) -> control.CheckpointsReply:
+def when(
+    heron: Heron, condition: Callable[[control_pb2.CheckpointsReply], bool], what: str
+) -> control_pb2.CheckpointsReply:
     return wait_for(lambda: now if condition(now := master(heron)) else None, 60, what)
 
 
@@ -197,4 +199,4 @@ def test_a_task_that_was_replaced_while_it_stood_still_does_no_harm(heron: Heron
 
 def refused(heron: Heron) -> int:
     """Frames of replaced processes that the stream manager refused."""
-    return metric(ask_master(heron, NAME, control.GetMetrics()), "__stmgr_stale_frames")
+    return metric(ask_master(heron, NAME, control_pb2.GetMetrics()), "__stmgr_stale_frames")

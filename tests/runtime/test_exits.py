@@ -66,7 +66,9 @@ def test_a_leak_ends_only_its_own_task(heron: Heron, out: Path, limit: str) -> N
     seen = (out / "seen").stat().st_size
     wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "the neighbour going on")
     assert {name: heron.pid("exits", name) for name in neighbours} == neighbours
-    [told] = [e for e in heron("exceptions", "local", "exits", "--json").json()["exceptions"] if e["type"] == "OutOfMemory"]
+    [told] = [
+        e for e in heron("exceptions", "local", "exits", "--json").json()["exceptions"] if e["type"] == "OutOfMemory"
+    ]
     assert told["instance_id"] == VICTIM and told["count"] >= 2 and "its resident memory peaked at" in told["message"]
     [line] = [line for line in page(heron, 1).splitlines() if "process_out_of_memory_total" in line and VICTIM in line]
     assert float(line.rsplit(" ", 1)[1]) >= 2
@@ -136,7 +138,14 @@ def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Pa
 
 def test_a_crash_loop_has_growing_pauses_and_an_end(heron: Heron, out: Path) -> None:
     """F11: a process that says nothing; its cause is in status and exceptions."""
-    submit(heron, out, "exit", executor__restart_budget=4, executor__restart_backoff_s=0.1, executor__restart_backoff_max_s=0.4)
+    submit(
+        heron,
+        out,
+        "exit",
+        executor__restart_budget=4,
+        executor__restart_backoff_s=0.1,
+        executor__restart_backoff_max_s=0.4,
+    )
     heron.when_state("exits", "FAILED")
     assert "exit code 42" in heron("status", "local", "exits").out
     shown = heron("exceptions", "local", "exits").ok().out

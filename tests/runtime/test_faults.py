@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, metric, totals, when_totals
 from tests.support.waiting import wait_for
@@ -166,11 +166,13 @@ def test_a_stopped_task_that_comes_back_is_a_zombie(heron: Heron, out: Path) -> 
 def successor_of(heron: Heron, launch: Path, task: int, epoch: int) -> subprocess.Popen[bytes]:
     """Another process for a task, as a replaced container would start it."""
     argv = [sys.executable, "-m", "instance", "--launch", str(launch), "--container", "1"]
-    return subprocess.Popen([*argv, "--task", str(task), "--epoch", str(epoch)], env=heron.env, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        [*argv, "--task", str(task), "--epoch", str(epoch)], env=heron.env, stdout=subprocess.DEVNULL
+    )
 
 
 def fenced(heron: Heron, name: str) -> int:
-    return metric(ask_master(heron, name, control.GetMetrics()), "__stmgr_fenced_tasks")
+    return metric(ask_master(heron, name, control_pb2.GetMetrics()), "__stmgr_fenced_tasks")
 
 
 def test_a_stream_manager_that_stops_and_goes_on_loses_nothing(heron: Heron, out: Path) -> None:
@@ -182,7 +184,7 @@ def test_a_stream_manager_that_stops_and_goes_on_loses_nothing(heron: Heron, out
     os.kill(pid, signal.SIGSTOP)
     try:
         # Its peer gives the connection up, and says so.
-        wait_for(lambda: metric(ask_master(heron, "faults", control.GetMetrics()), "__stmgr_lost_links") > 0, 30)
+        wait_for(lambda: metric(ask_master(heron, "faults", control_pb2.GetMetrics()), "__stmgr_lost_links") > 0, 30)
     finally:
         os.kill(pid, signal.SIGCONT)
     everything = finish(heron, out)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.support.command import Heron
@@ -44,7 +43,9 @@ def test_damaged_state_is_one_clear_error_and_no_crash_loop(heron: Heron, out: P
         "the scheduler knowing why the master ended",
     ).refused(1, "state node pplans/exits holds no PhysicalPlan")
     assert "kill and submit again" in refused
-    heron("plan", "local", "exits", "physical").refused(1, "the physical plan of 'exits' in the state manager is damaged")
+    heron("plan", "local", "exits", "physical").refused(
+        1, "the physical plan of 'exits' in the state manager is damaged"
+    )
     assert heron.log_text("exits", "tmaster").count("holds no PhysicalPlan") == 1
     seen = (out / "seen").stat().st_size
     wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "tuples flowing on")
@@ -53,7 +54,10 @@ def test_damaged_state_is_one_clear_error_and_no_crash_loop(heron: Heron, out: P
 
 def test_what_a_newer_release_has_added_is_kept(heron: Heron, state: StateManager) -> None:
     """Unknown fields go through a topology master that reads, changes and writes the node."""
-    found = {path: state.get(path) for path in (paths.topology("exits"), paths.packing_plan("exits"), paths.physical_plan("exits"))}
+    found = {
+        path: state.get(path)
+        for path in (paths.topology("exits"), paths.packing_plan("exits"), paths.physical_plan("exits"))
+    }
     for path, node in found.items():
         assert node is not None
         state.set(path, node[0] + LATER_FIELD)
@@ -64,14 +68,14 @@ def test_what_a_newer_release_has_added_is_kept(heron: Heron, state: StateManage
     heron("deactivate", "local", "exits").ok()
     topology = state.get(paths.topology("exits"))
     assert topology is not None
-    assert api.Topology.FromString(topology[0]).state == api.PAUSED
+    assert topology_pb2.Topology.FromString(topology[0]).state == topology_pb2.PAUSED
     assert LATER_FIELD in topology[0]
     plan = state.get(paths.physical_plan("exits"))
     assert plan is not None
-    assert LATER_FIELD in plans.PhysicalPlan.FromString(plan[0]).topology.SerializeToString()
+    assert LATER_FIELD in plan_pb2.PhysicalPlan.FromString(plan[0]).topology.SerializeToString()
     heron("activate", "local", "exits").ok()
 
 
 def _master(state: StateManager) -> int:
     found = state.get(paths.tmaster("exits"))
-    return plans.TmasterLocation.FromString(found[0]).pid if found else 0
+    return plan_pb2.TmasterLocation.FromString(found[0]).pid if found else 0

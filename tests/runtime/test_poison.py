@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, inside, metric
 from tests.support.waiting import wait_for
@@ -86,7 +86,7 @@ def check_shown(heron: Heron, out: Path, poison: dict[int, str]) -> None:
     emitted = [json.loads(line) for line in (out / "letters").read_text().splitlines()]
     assert {payload[0] for payload, _, _, _ in emitted} == set(poison)
     assert {times for _, _, _, times in emitted} <= {3, 4}
-    assert metric(ask_master(heron, "poison", control.GetMetrics(component="work")), "__dead-letters") >= 1
+    assert metric(ask_master(heron, "poison", control_pb2.GetMetrics(component="work")), "__dead-letters") >= 1
     shown = heron("dead-letters", "local", "poison", "--component", "work", "-n", 1).ok().out
     assert "failed 3 times" in shown and "tuple of source/default: [" in shown
     raised = heron("exceptions", "local", "poison").ok().out
@@ -121,7 +121,9 @@ def test_effectively_once_every_kind_becomes_one_dead_letter(heron: Heron, out: 
     ("mode", "asynchronous"),
     [("ATMOST_ONCE", False), ("ATLEAST_ONCE", False), ("ATLEAST_ONCE", True), ("EFFECTIVELY_ONCE", False)],
 )
-def test_a_value_that_cannot_be_decoded_is_one_dead_letter(heron: Heron, out: Path, mode: str, asynchronous: bool) -> None:
+def test_a_value_that_cannot_be_decoded_is_one_dead_letter(
+    heron: Heron, out: Path, mode: str, asynchronous: bool
+) -> None:
     """Its neighbours in the frame arrive, each once; it is not sent again; it is counted."""
     poison = {20: "undecodable", 21: "undecodable", 150: "undecodable"}
     submit(heron, out, poison, "--mode", mode, *(["--asynchronous"] if asynchronous else []))
@@ -130,7 +132,10 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(heron: Heron, out: Pa
     found = letters(heron)
     pickles = [base64.b64decode(letter["payload"][0]["base64"]) for letter in found]
     assert sorted(data[-6] for data in pickles) == sorted(poison), "the bytes that came are kept"
-    assert all("does not come back" in letter["traceback"] and "could not be decoded" in letter["traceback"] for letter in found)
+    assert all(
+        "does not come back" in letter["traceback"] and "could not be decoded" in letter["traceback"]
+        for letter in found
+    )
     for letter in found:  # begins with the user's own frame
         files = [line.strip() for line in letter["traceback"].splitlines() if line.startswith("  File ")]
         assert "poison.py" in files[0] and "another exception" not in letter["traceback"], letter["traceback"]
@@ -138,7 +143,7 @@ def test_a_value_that_cannot_be_decoded_is_one_dead_letter(heron: Heron, out: Pa
     assert work.executed == COUNT, "what is given up as a dead letter counts as executed"
     assert (work.dead_letters, work.lost_tuples) == (len(poison), 0)
     wait_for(
-        lambda: metric(ask_master(heron, "poison", control.GetMetrics(component="work")), "__malformed-tuples")
+        lambda: metric(ask_master(heron, "poison", control_pb2.GetMetrics(component="work")), "__malformed-tuples")
         == len(poison), 10, "the metric",
     )  # fmt: skip
     if mode == "ATLEAST_ONCE":

@@ -88,7 +88,6 @@ def seconds_of(cause: str) -> int:
     return int(found[1]) if found else 0
 
 
-
 @pytest.mark.parametrize(
     ("mode", "kind"), [("ATLEAST_ONCE", "sync"), ("EFFECTIVELY_ONCE", "sync"), ("ATLEAST_ONCE", "async")]
 )

@@ -62,7 +62,9 @@ def finished_exactly(heron: Heron, out: Path, *letters: str) -> None:
     (out / "stop").touch()
     heron.when_state("counted", "FINISHED", 120.0)
     for letter in letters:
-        rows = [json.loads(line) for file in (out / letter).glob("part-*.jsonl") for line in file.read_text().splitlines()]
+        rows = [
+            json.loads(line) for file in (out / letter).glob("part-*.jsonl") for line in file.read_text().splitlines()
+        ]
         total = int((out / f"total.source-{letter}").read_text())
         assert total > 0 and len(rows) == min(KEYS, total), "a key is missing, or there twice"
         assert {r["key"]: r["count"] for r in rows} == Counter(f"k{n % KEYS}" for n in range(total))
@@ -142,7 +144,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_without_any_it_does_not_start_e
 
     heron.when("counted", restored, "the one before")
     [damaged] = [row for row in known(heron)["checkpoints"] if row["damaged"]]
-    assert damaged["checkpoint"] == second["checkpoint"] and f"chk-{second['checkpoint']}/metadata" in str(damaged["damage"])
+    assert damaged["checkpoint"] == second["checkpoint"] and f"chk-{second['checkpoint']}/metadata" in str(
+        damaged["damage"]
+    )
     moves(out, "a")
     flip(Path(first["location"]) / "metadata")
     os.kill(heron.pid("counted", victim), signal.SIGKILL)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.loadtest.cluster import Cluster
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.verify.run import Run, verify_run
 from heronpy.verify.scenarios import Scenario
 from heronpy.verify.stream import InputSpec
@@ -22,9 +22,9 @@ PATIENCE_S = 60.0
 def facts(world: World) -> dict[str, Any]:
     """What a change of the topology master leaves alone."""
 
-    def running() -> control.StatusReply | None:
+    def running() -> control_pb2.StatusReply | None:
         status = world.topology.status()
-        return status if status is not None and status.lifecycle == control.LIFE_RUNNING else None
+        return status if status is not None and status.lifecycle == control_pb2.LIFE_RUNNING else None
 
     status = world.until(running, PATIENCE_S, "a running topology")
     return {

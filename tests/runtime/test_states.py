@@ -88,12 +88,17 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
     [totals, last] = shown.splitlines()[-2:]
     assert re.fullmatch("  tuples: acked [0-9,]+, failed 0, replayed 0, dead letters 0, lost at least [0-9,]+", totals)
     assert last.startswith("Topology 'lossy' FINISHED WITH LOSSES: a")  # at least so many, or an unknown number
-    assert complained.startswith("error: topology 'lossy' gave up tuples (0 dead letters, at least ") and "its results are not complete" in complained
+    assert (
+        complained.startswith("error: topology 'lossy' gave up tuples (0 dead letters, at least ")
+        and "its results are not complete" in complained
+    )
 
 
 def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     """At most once a tuple that raised is given up at once: exactly one is missing, and nothing died."""
-    run = heron.start("submit", "local", PROGRAM, "letter", "--out", out, "--mode", "ATMOST_ONCE", "--poison", 50, "--wait")
+    run = heron.start(
+        "submit", "local", PROGRAM, "letter", "--out", out, "--mode", "ATMOST_ONCE", "--poison", 50, "--wait"
+    )
     when_stored(out, 100)
     (out / "end").touch()
     shown, complained = run.communicate(timeout=PATIENCE_S)

@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, inside
 from tests.support.waiting import alive, wait_for
@@ -47,7 +47,7 @@ def test_an_executor_that_was_replaced_is_a_zombie(heron: Heron, out: Path) -> N
     os.kill(zombie, signal.SIGSTOP)
     try:
         # As the scheduler of another machine would start it.
-        newer = control.RegisterExecutor(container=1, epoch=epoch + 1, pid=1, host="another")
+        newer = control_pb2.RegisterExecutor(container=1, epoch=epoch + 1, pid=1, host="another")
         ask_master(heron, "exits", newer)
     finally:
         with suppress(ProcessLookupError):

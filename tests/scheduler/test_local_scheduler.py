@@ -17,8 +17,7 @@ import pytest
 from heronpy.common import exit_codes
 from heronpy.common.errors import RpcError
 from heronpy.net.rpc import RpcClient
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support.topologies import Deployed, deploy, packing_plan
 from tests.support.waiting import alive, wait_for
@@ -46,7 +45,7 @@ def scheduler(deployed: Deployed) -> Iterator[subprocess.Popen[bytes]]:
 @contextmanager
 def client(deployed: Deployed) -> Iterator[RpcClient]:
     found = wait_for(lambda: deployed.state.get(paths.scheduler(NAME)), what="the scheduler's location")
-    made = RpcClient(plans.SchedulerLocation.FromString(found[0]).endpoint)
+    made = RpcClient(plan_pb2.SchedulerLocation.FromString(found[0]).endpoint)
     try:
         yield made
     finally:
@@ -71,7 +70,7 @@ def test_kill_leaves_nothing(home: Path) -> None:
         wait_for((deployed.working_dir / "escaped").exists)
         pids = [*below(process), int((deployed.working_dir / "escaped").read_text())]
         began = time.monotonic()
-        reply = rpc.call(control.KillTopology(), timeout_s=10)
+        reply = rpc.call(control_pb2.KillTopology(), timeout_s=10)
         took = time.monotonic() - began
         assert "killed" in reply.text
         assert not any(alive(pid) for pid in pids)
@@ -95,8 +94,8 @@ def test_kill_9_of_the_scheduler_starts_everything_anew(home: Path) -> None:
         assert process.poll() is None
         assert "the scheduler ended by signal SIGKILL; it is started again" in deployed.log("scheduler")
         with client(deployed) as rpc:
-            assert len(rpc.call(control.GetContainers()).containers) == 3
-            rpc.call(control.KillTopology(), timeout_s=10)
+            assert len(rpc.call(control_pb2.GetContainers()).containers) == 3
+            rpc.call(control_pb2.KillTopology(), timeout_s=10)
         assert process.wait(2) == exit_codes.OK
 
 
@@ -117,12 +116,12 @@ def test_killed_executor_is_replaced_with_a_higher_epoch(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed), client(deployed) as rpc:
         wait_for(lambda: everybody_runs(deployed))
-        records = {r.name: r for r in rpc.call(control.GetContainers()).containers}
+        records = {r.name: r for r in rpc.call(control_pb2.GetContainers()).containers}
         assert set(records) == {"executor-0", "executor-1", "executor-2"}
         before = records["executor-1"]
         os.kill(before.pid, signal.SIGKILL)
         wait_for(lambda: len(deployed.starts("container_1_word_1")) == 2, 3.0)
-        after = {r.name: r for r in rpc.call(control.GetContainers()).containers}["executor-1"]
+        after = {r.name: r for r in rpc.call(control_pb2.GetContainers()).containers}["executor-1"]
         assert after.epoch > before.epoch
         assert (after.restarts, after.exit_reason) == (1, "killed")
         assert deployed.starts("container_1_word_1")[1][1] == (after.epoch << 16) | 1
@@ -144,15 +143,15 @@ def test_restart_container_waits_for_the_new_one(home: Path) -> None:
     deployed = deploy(home, PLAN)
     with scheduler(deployed), client(deployed) as rpc:
         wait_for(lambda: everybody_runs(deployed))
-        pid = next(r.pid for r in rpc.call(control.GetContainers()).containers if r.name == "executor-2")
-        reply = rpc.call(control.RestartContainer(container=2), timeout_s=10)
+        pid = next(r.pid for r in rpc.call(control_pb2.GetContainers()).containers if r.name == "executor-2")
+        reply = rpc.call(control_pb2.RestartContainer(container=2), timeout_s=10)
         assert reply.text == "restarted executor-2"
         assert not alive(pid)
         wait_for(lambda: len(deployed.starts("container_2_count_2")) == 2)
-        rpc.call(control.RestartContainer(container=-1), timeout_s=10)
+        rpc.call(control_pb2.RestartContainer(container=-1), timeout_s=10)
         wait_for(lambda: len(deployed.starts("tmaster")) == 2)
         with pytest.raises(RpcError, match="no container 7; its containers are 0, 1, 2"):
-            rpc.call(control.RestartContainer(container=7))
+            rpc.call(control_pb2.RestartContainer(container=7))
 
 
 def test_follows_the_packing_plan(home: Path) -> None:
@@ -163,7 +162,7 @@ def test_follows_the_packing_plan(home: Path) -> None:
         deployed.publish(packing_plan({1: [("word", 1)], 3: [("count", 3)]}, version=2))
         wait_for(lambda: deployed.starts("container_3_count_3"))
         wait_for(lambda: not alive(removed))
-        names = lambda: {r.name for r in rpc.call(control.GetContainers()).containers}  # noqa: E731
+        names = lambda: {r.name for r in rpc.call(control_pb2.GetContainers()).containers}  # noqa: E731
         wait_for(lambda: names() == {"executor-0", "executor-1", "executor-3"})
         assert len(deployed.starts("container_1_word_1")) == 1
 
@@ -178,7 +177,7 @@ def test_second_scheduler_is_refused(home: Path) -> None:
         assert second.returncode == exit_codes.FENCED
         assert "Another scheduler runs topology 'word-count'" in deployed.log("scheduler")
         assert first.poll() is None
-        assert rpc.call(control.GetContainers()) is not None
+        assert rpc.call(control_pb2.GetContainers()) is not None
 
 
 def test_failed_container_is_reported_with_its_cause(home: Path) -> None:
@@ -190,10 +189,10 @@ def test_failed_container_is_reported_with_its_cause(home: Path) -> None:
     deployed.behave(**{"stmgr-1": {"do": "exit", "code": 1, "says": "no route"}})
     with scheduler(deployed), client(deployed) as rpc:
 
-        def failed() -> control.ProcessRecord | None:
-            records = {r.name: r for r in rpc.call(control.GetContainers()).containers}
+        def failed() -> control_pb2.ProcessRecord | None:
+            records = {r.name: r for r in rpc.call(control_pb2.GetContainers()).containers}
             found = records.get("executor-1")
-            return found if found is not None and found.state == control.PROC_FAILED else None
+            return found if found is not None and found.state == control_pb2.PROC_FAILED else None
 
         record = wait_for(failed)
         assert "stmgr-1 has failed for good" in record.exit_detail

@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import (
     ACK,
@@ -60,12 +60,12 @@ _VALUES: dict[int, Any] = {
 def envelopes(without: frozenset[str] = frozenset()) -> list[bytes]:
     """One of each kind of control message, full and empty, as request and one-way."""
     found = []
-    for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields:
+    for field in control_pb2.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields:
         if field.name in without:
             continue
         for request_id in (0, 7):
             for full in (False, True):
-                envelope = control.Envelope(request_id=request_id)
+                envelope = control_pb2.Envelope(request_id=request_id)
                 body = getattr(envelope, field.name)
                 body.SetInParent()
                 if full:

@@ -57,7 +57,10 @@ def mutated(data: bytes, others: Sequence[bytes], dice: random.Random) -> bytes:
 
 
 def cases(
-    seeds: Sequence[bytes], name: str, share: float = 1, disfigure: Callable[[bytes, random.Random], bytes] | None = None
+    seeds: Sequence[bytes],
+    name: str,
+    share: float = 1,
+    disfigure: Callable[[bytes, random.Random], bytes] | None = None,
 ) -> Iterator[bytes]:
     """Mutations of the seeds, a few of them untouched; memory must not grow with their number.
 

@@ -17,7 +17,11 @@ from typing import Any
 
 import zmq
 
-NOISE = (b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48), bytes(4096))
+NOISE = (
+    b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48),
+    bytes(4096),
+)
 PATIENCE_MS = 3000
 
 

@@ -25,8 +25,7 @@ from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.net import curve
 from heronpy.net.rpc import ControlServer, parse
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoints import CheckpointStore, check_trusted, open_location
@@ -85,7 +84,7 @@ def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
             decode_hint(data)
             parse(data)
         for text in ("exception_report", "metrics_report"):
-            envelope = control.Envelope()
+            envelope = control_pb2.Envelope()
             getattr(envelope, text).process = bomb.decode("latin-1")
             inbox._receive([envelope.SerializeToString()])
         queued.append(switch.tasks[2].link.queued_tuples)
@@ -154,8 +153,8 @@ def test_in_the_state_of_a_topology_that_forbids_pickle(bomb: bytes, mark: Path,
     """And in metadata of another user no topology trusts it."""
     store, settings = CheckpointStore(tmp_path / "wc-1", fsync=False), CheckpointSettings()
     state = codec.encode([0, codec.Ext(codec.PICKLE_EXTENSION, bomb)])
-    task = ckpt.TaskSnapshot(task_id=1, component="count", stateful=True, state_inline=state)
-    metadata = ckpt.Metadata(
+    task = checkpoint_pb2.TaskSnapshot(task_id=1, component="count", stateful=True, state_inline=state)
+    metadata = checkpoint_pb2.Metadata(
         version=1, checkpoint=1, topology="wc", topology_id="wc-1", parallelism={"count": 1},
         key_groups=settings.key_groups, tasks=[task],
     )  # fmt: skip

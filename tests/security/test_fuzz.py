@@ -24,10 +24,7 @@ from heronpy.executor.metrics_inbox import EXCEPTIONS_MAX, MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage
 from heronpy.net.rpc import ControlServer
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import frame_pb2
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.scheduler.local import LocalScheduler
 from heronpy.wire import codec
 from heronpy.wire.frames import (
@@ -55,7 +52,7 @@ from tests.tmaster.test_tmaster_shell import cluster
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
 pytestmark = pytest.mark.usefixtures("nothing_is_unpickled")
-ODD_ENVELOPES = partial(disfigured, kind=control.Envelope)
+ODD_ENVELOPES = partial(disfigured, kind=control_pb2.Envelope)
 
 
 class Surprises(logging.Handler):
@@ -137,7 +134,11 @@ def test_frames_at_a_task(monkeypatch: pytest.MonkeyPatch, reliability: str) -> 
     """Whatever its stream manager sends, a task goes on and returns the credit of all of it."""
     message = TopologyMessage()
     message.spout("spout", outputs={"default": ["n"], "other": ["a", "b"]})
-    message.bolt("bolt", [("spout", "default", pb.SHUFFLE, []), ("spout", "other", pb.SHUFFLE, [])], outputs={})
+    message.bolt(
+        "bolt",
+        [("spout", "default", topology_pb2.SHUFFLE, []), ("spout", "other", topology_pb2.SHUFFLE, [])],
+        outputs={},
+    )
     settings = replace(INSTANCE, allow_pickle=False)
     tasks = {1: ("spout", 1), 2: ("bolt", 1)}
     logging.getLogger("heron.instance").setLevel(logging.CRITICAL)
@@ -267,7 +268,7 @@ def test_control_messages_at_a_stream_manager(no_surprise: None, home: Path) -> 
         fed = Fed(manager._on_control, f"ipc://{home}/c")
         manager._control = fed.server
         topology = make_topology({"word": 2}, {"count": 2})
-        record = plans.StmgrRecord(id="stmgr-1", container=1, epoch=1)
+        record = plan_pb2.StmgrRecord(id="stmgr-1", container=1, epoch=1)
         plan = build_physical_plan(topology, make_packing(topology, 1), [record], 1, 1)
         manager.feed(PlanReceived(plan))
         await fed.feed(envelopes(), "stmgr")
@@ -322,7 +323,9 @@ def test_hints_at_the_spark_gateway() -> None:
 
 
 def test_requests_at_the_metrics_page() -> None:
-    page = MetricsPage("127.0.0.1", 0, {"/metrics": lambda: ("text/plain", "some"), "/health": lambda: ("text/plain", "")})
+    page = MetricsPage(
+        "127.0.0.1", 0, {"/metrics": lambda: ("text/plain", "some"), "/health": lambda: ("text/plain", "")}
+    )
     seeds = [
         b"GET /metrics HTTP/1.1\r\nHost: localhost:9\r\n\r\n",
         b"GET /health?x=1 HTTP/1.0\r\n\r\n",
@@ -335,8 +338,8 @@ def test_requests_at_the_metrics_page() -> None:
 
 def test_the_handlers_were_really_asked() -> None:
     """The seeds reach every handler: an Envelope of each kind parses."""
-    kinds = {control.Envelope.FromString(data).WhichOneof("body") for data in envelopes()}
-    assert kinds == {field.name for field in control.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields}
+    kinds = {control_pb2.Envelope.FromString(data).WhichOneof("body") for data in envelopes()}
+    assert kinds == {field.name for field in control_pb2.Envelope.DESCRIPTOR.oneofs_by_name["body"].fields}
 
 
 @pytest.mark.parametrize("kind", [DATA, ACK, FAIL, REGISTER])

@@ -25,8 +25,7 @@ from heronpy.connectors.spark.handover import Manifest
 from heronpy.net import curve
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import znode
 from heronpy.statemgr.localfs import LocalStateManager
 from heronpy.storage.checkpoint_files import DamagedFileError, encode_metadata
@@ -76,7 +75,12 @@ def test_settings(tmp_path: Path) -> None:
     folder = tmp_path / "local"
     folder.mkdir()
     file = folder / "security.yaml"
-    seeds = [b"curve: on\nbind_host: 127.0.0.1\n", b"curve: [auto, {a: *b}]\n", b"&a [*a, *a]", b"!!python/object/apply:os.system [x]"]
+    seeds = [
+        b"curve: on\nbind_host: 127.0.0.1\n",
+        b"curve: [auto, {a: *b}]\n",
+        b"&a [*a, *a]",
+        b"!!python/object/apply:os.system [x]",
+    ]
     assert feed(file, seeds, "settings", lambda: resolve("local", [tmp_path], {}, {}, []), ConfigError)
 
 
@@ -120,11 +124,11 @@ def test_packing_and_physical_plans() -> None:
 
     topology = make_topology({"word": 2}, {"count": 2})
     packing = make_packing(topology, 2)
-    records = [plans.StmgrRecord(id=f"stmgr-{n}", container=n, epoch=1) for n in (1, 2)]
+    records = [plan_pb2.StmgrRecord(id=f"stmgr-{n}", container=n, epoch=1) for n in (1, 2)]
     built = 0
-    for data in cases([packing.SerializeToString()], "packing", 5, partial(disfigured, kind=plans.PackingPlan)):
+    for data in cases([packing.SerializeToString()], "packing", 5, partial(disfigured, kind=plan_pb2.PackingPlan)):
         try:
-            build_physical_plan(topology, plans.PackingPlan.FromString(data), records, 1, 1)
+            build_physical_plan(topology, plan_pb2.PackingPlan.FromString(data), records, 1, 1)
             built += 1
         except (DecodeError, HeronError):
             pass
@@ -146,7 +150,7 @@ def checkpoint_of(folder: Path) -> tuple[CheckpointStore, CheckpointSettings, st
     capture = task.capture(1)
     snapshot = capture.persist()
     task.write_channel(1, snapshot, [b"frame"], 1)
-    metadata = ckpt.Metadata(
+    metadata = checkpoint_pb2.Metadata(
         version=1, checkpoint=1, topology="wc", topology_id=folder.name, parallelism={"count": 1},
         key_groups=settings.key_groups, tasks=[snapshot],
     )  # fmt: skip
@@ -170,15 +174,15 @@ def test_checkpoint_metadata(tmp_path: Path) -> None:
     _, metadata = open_location_of(file, whole, location)
     odd = random.Random(3)
     for _ in range(FILES):
-        data = disfigured(metadata.SerializeToString(), odd, ckpt.Metadata)
-        file.write_bytes(b"".join(encode_metadata(ckpt.Metadata.FromString(data))))
+        data = disfigured(metadata.SerializeToString(), odd, checkpoint_pb2.Metadata)
+        file.write_bytes(b"".join(encode_metadata(checkpoint_pb2.Metadata.FromString(data))))
         try:
             new_task(store, settings).restore(location, 2)
         except HeronError:
             pass
 
 
-def open_location_of(file: Path, data: bytes, location: str) -> tuple[CheckpointStore, ckpt.Metadata]:
+def open_location_of(file: Path, data: bytes, location: str) -> tuple[CheckpointStore, checkpoint_pb2.Metadata]:
     file.write_bytes(data)
     return open_location(location)
 
@@ -298,4 +302,6 @@ def test_log_lines() -> None:
 
 def test_the_cases_are_the_same_each_time() -> None:
     first = list(cases([b"seed", b"other"], "same"))
-    assert first == list(cases([b"seed", b"other"], "same")) and first != list(cases([b"seed", b"other"], "not the same"))
+    assert first == list(cases([b"seed", b"other"], "same")) and first != list(
+        cases([b"seed", b"other"], "not the same")
+    )

@@ -38,7 +38,14 @@ def test_a_name_leads_nowhere(heron: Heron, verb: str) -> None:
     (outside / "log-files").mkdir(parents=True)
     (outside / "log-files" / "tmaster.log").write_text("private\n")
     words = verb.split()
-    for name in ["../../../../x", "../../../x", "/" + "x", "..%2fx", f"../{'../' * 8}{str(outside)[1:]}", "\x1b[31mx\u2028"]:
+    for name in [
+        "../../../../x",
+        "../../../x",
+        "/" + "x",
+        "..%2fx",
+        f"../{'../' * 8}{str(outside)[1:]}",
+        "\x1b[31mx\u2028",
+    ]:
         result = heron(*words, "local", name)
         assert result.code in (2, 3), result
         assert "private" not in result.out and not TERMINAL.search(result.out + result.err), result

@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from heronpy.net.rpc import seal, wrap
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
 from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
@@ -78,16 +78,18 @@ def messages(mark: Path) -> list[list[bytes]]:
         data = Frame(kind=DATA, source_task=1, dest_task=task, count=1, payload=bomb).SerializeToString()
         found.append([LINK_HEADER.pack(65537 << 24 | 1, number, data), data])
     orders = [
-        control.GetStatus(),
-        control.SetState(active=False),
-        control.KillTopology(),
-        control.RuntimeConfig(settings=["words:x:1"]),
-        control.StopTask(reason="go"),
+        control_pb2.GetStatus(),
+        control_pb2.SetState(active=False),
+        control_pb2.KillTopology(),
+        control_pb2.RuntimeConfig(settings=["words:x:1"]),
+        control_pb2.StopTask(reason="go"),
     ]
     return found + [[seal(wrap(order, number))] for number, order in enumerate(orders, 1)]
 
 
-def attack(places: list[str], who: list[bytes], what: list[list[bytes]], paths: list[Path], uid: int) -> list[list[str]]:
+def attack(
+    places: list[str], who: list[bytes], what: list[list[bytes]], paths: list[Path], uid: int
+) -> list[list[str]]:
     asked = {
         "uid": uid,
         "places": places,
@@ -96,7 +98,9 @@ def attack(places: list[str], who: list[bytes], what: list[list[bytes]], paths: 
         "paths": [str(path) for path in paths],
     }
     program = str(REPO / "tests" / "security" / "neighbour.py")
-    done = subprocess.run([sys.executable, program], input=json.dumps(asked), capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, program], input=json.dumps(asked), capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     found: list[list[str]] = json.loads(done.stdout)
     return found
@@ -153,7 +157,7 @@ def test_nothing_of_a_default_topology_opens_to_another_user(default: Heron, mar
 def test_the_attack_itself_works_on_who_lets_it_in(default: Heron, mark: Path) -> None:
     """From the same user, whom the sockets are for: the topology master answers, so the refusals above mean something."""
     master = next(path for path in sockets_of(default) if path.name.startswith("tmaster"))
-    question = [[seal(wrap(control.GetStatus(), 1))]]
+    question = [[seal(wrap(control_pb2.GetStatus(), 1))]]
     found = attack([f"ipc://{master}"], [b"cli"], question, [master.parent], 0)
     outcomes = {how: outcome for _, how, outcome in found}
     assert outcomes["link as " + b"cli".hex()].startswith("answered"), found

@@ -21,7 +21,7 @@ from heronpy.cli.change.takedown import belongs
 from heronpy.cli.cluster.target import unix_user
 from heronpy.common.errors import ConfigError, HeronError, PackageError
 from heronpy.common.folders import check_root, make_folders, make_output, read_own
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError, check_trusted, open_location
 from heronpy.storage.package_manifest import check_entry
 from heronpy.storage.packages import PackageStore
@@ -71,7 +71,8 @@ def test_folders_with_parents_are_made_in_one_place_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "problem"), [(0o700, ""), (0o755, ""), (0o770, "chmod go-w"), (0o707, "chmod go-w"), (0o1777, "chmod go-w")]
+    ("mode", "problem"),
+    [(0o700, ""), (0o755, ""), (0o770, "chmod go-w"), (0o707, "chmod go-w"), (0o1777, "chmod go-w")],
 )
 def test_a_root_that_others_may_write_is_refused_with_the_command_that_helps(
     tmp_path: Path, mode: int, problem: str
@@ -223,7 +224,12 @@ def test_a_package_that_a_stranger_swapped_is_not_taken(tmp_path: Path, program:
     store = PackageStore(tmp_path / "packages")
     entry = store.add(program).dir
     for folder in (entry.parent, *entry.parents):
-        if folder.stat().st_uid == 0 and folder != Path("/") and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
+        if (
+            folder.stat().st_uid == 0
+            and folder != Path("/")
+            and folder.is_relative_to("/tmp")
+            and folder != Path("/tmp")
+        ):
             folder.chmod(folder.stat().st_mode | 0o055)
     swap = "import os, sys; e = sys.argv[1]; os.rename(e, e + '.old'); os.mkdir(e, 0o700); open(e + '/main.py', 'w').write('EVIL = 1')"
     with pytest.raises(AssertionError, match="PermissionError"):
@@ -247,8 +253,8 @@ def test_a_package_that_a_stranger_swapped_is_not_taken(tmp_path: Path, program:
 # ---- checkpoint metadata --------------------------------------------------------------------------------
 
 
-def metadata_of(topology: str) -> ckpt.Metadata:
-    return ckpt.Metadata(version=1, checkpoint=1, topology=topology, topology_id=f"{topology}-1")
+def metadata_of(topology: str) -> checkpoint_pb2.Metadata:
+    return checkpoint_pb2.Metadata(version=1, checkpoint=1, topology=topology, topology_id=f"{topology}-1")
 
 
 @pytest.fixture
@@ -261,13 +267,13 @@ def location(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "which", [lambda at: at / "metadata", lambda at: at, lambda at: at.parent, lambda at: at.parent.parent]
 )
-def test_metadata_that_others_may_replace_is_not_read(
-    location: Path, which: Callable[[Path], Path], mode: int
-) -> None:
+def test_metadata_that_others_may_replace_is_not_read(location: Path, which: Callable[[Path], Path], mode: int) -> None:
     path = which(location)
     path.chmod(path.stat().st_mode | mode)
     for look in (check_trusted, open_location):
-        with pytest.raises(DamagedFileError, match="can be changed by other users, so it is not restored; run: chmod go-w"):
+        with pytest.raises(
+            DamagedFileError, match="can be changed by other users, so it is not restored; run: chmod go-w"
+        ):
             look(str(location))
     path.chmod(path.stat().st_mode & ~mode)
     assert open_location(str(location))[1].topology == "wc"

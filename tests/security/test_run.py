@@ -22,7 +22,7 @@ from heronpy.net import curve
 from heronpy.net.curve import Keys, Pair
 from heronpy.net.rpc import wrap
 from heronpy.net.zsock import configure
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
 from tests.security.messages import envelopes, frames
 from tests.security.mutate import CASES, SEED, mutated
@@ -132,7 +132,7 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
 
     with knocking(f"tcp://{host}:{port}", keys) as (sock, monitor):
         with contextlib.suppress(zmq.Again):  # who was thrown out already has nobody to send to
-            sock.send(wrap(control.GetStatus(), 1).SerializeToString(), zmq.DONTWAIT)
+            sock.send(wrap(control_pb2.GetStatus(), 1).SerializeToString(), zmq.DONTWAIT)
             sock.send_multipart([LINK_HEADER.pack(1, 1), Frame(kind=LINK_OPEN).SerializeToString()], zmq.DONTWAIT)
         if monitor.poll(20_000):
             event = parse_monitor_message(monitor.recv_multipart())["event"]
@@ -203,7 +203,13 @@ def test_nothing_of_a_run_tells_a_secret(encrypted: Heron) -> None:
     encrypted.when_logged("wc", "stmgr-1.*killed", "executor-1")
     encrypted.when_state("wc", "RUNNING")
     said = b""
-    for verb in ("status local wc", "config show local", "config show local --topology wc", "logs local wc", "metrics local wc"):
+    for verb in (
+        "status local wc",
+        "config show local",
+        "config show local --topology wc",
+        "logs local wc",
+        "metrics local wc",
+    ):
         result = encrypted(*verb.split(), *(() if "logs" in verb else ("--json",))).ok()
         said += (result.out + result.err).encode()
     for process in encrypted.processes():
@@ -253,7 +259,7 @@ def test_mutated_messages_at_the_sockets_of_real_processes(heron: Heron) -> None
                 with contextlib.suppress(zmq.Again):
                     sock.send_multipart(parts, zmq.DONTWAIT)
             # All of it has been read once this, the last, is answered; the data socket answers nobody.
-            sock.send(wrap(control.GetStatus(), 77).SerializeToString())
+            sock.send(wrap(control_pb2.GetStatus(), 77).SerializeToString())
             if path.name.startswith("tmaster"):
                 assert answered(sock, 77)
     # One changed bit makes an order of a question; that of a pause is taken back.
@@ -283,7 +289,7 @@ def raw_connection(place: int | Path) -> socket.socket:
 
 def answered(sock: zmq.Socket[bytes], request_id: int) -> bool:
     while sock.poll(20_000):
-        envelope = control.Envelope.FromString(sock.recv())
+        envelope = control_pb2.Envelope.FromString(sock.recv())
         if envelope.reply and envelope.request_id == request_id:
             return True
     return False

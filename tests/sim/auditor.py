@@ -17,8 +17,7 @@ from heronpy.ckpt.snapshot import TaskState
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, StmgrSettings
 from heronpy.common.settings import settings_for
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import plan_pb2
+from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.checkpoints import open_location
 from heronpy.storage.stores import OneStore
@@ -47,7 +46,7 @@ class Auditor:
         #: How often tasks went back to a checkpoint.
         self.rewinds = 0
         self._plan = plan_pb2.PhysicalPlan()
-        self._log = ckpt.CheckpointLog()
+        self._log = checkpoint_pb2.CheckpointLog()
         self._checkpoint = settings_for(cluster.launch, CheckpointSettings)
         self._instance = settings_for(cluster.launch, InstanceSettings)
         self._stmgr = settings_for(cluster.launch, StmgrSettings)
@@ -74,7 +73,7 @@ class Auditor:
         if path == paths.physical_plan(TOPOLOGY):
             self._on_plan(plan_pb2.PhysicalPlan.FromString(node.data))
         elif path == paths.checkpoints(TOPOLOGY):
-            self._on_log(ckpt.CheckpointLog.FromString(node.data))
+            self._on_log(checkpoint_pb2.CheckpointLog.FromString(node.data))
 
     def _on_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         before, self._plan = self._plan, plan
@@ -89,7 +88,7 @@ class Auditor:
         self.stats["plans"] += 1
         self.rewinds = max((region.attempt - 1 for region in plan.regions), default=0)
 
-    def _on_log(self, log: ckpt.CheckpointLog) -> None:
+    def _on_log(self, log: checkpoint_pb2.CheckpointLog) -> None:
         before, self._log = self._log, log
         if log.next_checkpoint < before.next_checkpoint or log.next_attempt < before.next_attempt:
             self.world.wrong("the numbers of checkpoints or attempts fell")
@@ -107,7 +106,7 @@ class Auditor:
 
     # ---- checkpoints --------------------------------------------------------------------------
 
-    def audit(self, record: ckpt.CheckpointRecord) -> dict[int, int]:
+    def audit(self, record: checkpoint_pb2.CheckpointRecord) -> dict[int, int]:
         """Whether a complete checkpoint is a consistent cut; returns the positions of its sources."""
         try:
             return self._audit(record)
@@ -116,7 +115,7 @@ class Auditor:
                 self.world.wrong(f"complete checkpoint {record.checkpoint} cannot be read: {error}")
             return {}
 
-    def _audit(self, record: ckpt.CheckpointRecord) -> dict[int, int]:
+    def _audit(self, record: checkpoint_pb2.CheckpointRecord) -> dict[int, int]:
         store, metadata = open_location(record.location)
         self.stats["audits"] += 1
         positions: dict[int, int] = {}

@@ -44,8 +44,7 @@ from heronpy.procs.supervision import (
     Tick,
 )
 from heronpy.procs.supervisor import Supervisor
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.stores import StoreChoice
 from heronpy.tmaster.archive import Archive
@@ -88,7 +87,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
     def install_signals(task: Any) -> None:
         process = current_process()
         process.program = task
-        stop = instance.lifecycle.control.StopTask(reason="SIGTERM")
+        stop = control_pb2.StopTask(reason="SIGTERM")
         process.on_sigterm = lambda: task.control.deliver("stop_task", stop)
 
     def open_state(launch: Any) -> Any:
@@ -99,7 +98,10 @@ def replacements() -> list[tuple[Any, str, Any]]:
         (stmgr.endpoints, "bind", bind),
         # The containers are on hosts of their own, whose network fails.
         (stmgr.endpoints, "endpoint_of", lambda launch, name: NETWORK),
-        *((room, "connect", connect) for room in (heronpy.net.rpc, stmgr.shell, stmgr.peers, instance.link, instance.control)),
+        *(
+            (room, "connect", connect)
+            for room in (heronpy.net.rpc, stmgr.shell, stmgr.peers, instance.link, instance.control)
+        ),
         (heronpy.tmaster.archive, "ThreadPoolExecutor", Executor),
         (instance.control.ControlThread, "start", start),
         (instance.control.ControlThread, "join", lambda control, timeout=None: _join(control.sim_thread, timeout)),
@@ -198,7 +200,7 @@ class Cluster:
     def life(self) -> int:
         """How the topology is, as the topology master says."""
         machine = self.master()
-        return int(machine._life) if machine is not None else int(control.LIFE_STARTING)
+        return int(machine._life) if machine is not None else int(control_pb2.LIFE_STARTING)
 
     # ---- mains --------------------------------------------------------------------------------
 

@@ -248,7 +248,9 @@ class Network:
             self.world.later(self.rng.uniform(SILENCE_MIN_S, SILENCE_MAX_S), self._give_up, connection, end)
 
     def _give_up(self, connection: Connection, end: SimSocket) -> None:
-        silent = self.walled(*connection.hosts) or connection.client.process.stopped or connection.server.process.stopped
+        silent = (
+            self.walled(*connection.hosts) or connection.client.process.stopped or connection.server.process.stopped
+        )
         if silent and connection.is_open(end) and not end.process.stopped:
             for lane in (connection.to_server, connection.to_client):
                 lane.cut(0)
@@ -267,7 +269,10 @@ class Network:
             for c in self.connections
             if c.tcp
             and c.alive
-            and ((c.client.process in some and c.server.process in others) or (c.client.process in others and c.server.process in some))
+            and (
+                (c.client.process in some and c.server.process in others)
+                or (c.client.process in others and c.server.process in some)
+            )
         ]
         broken = self.rng.sample(mine, min(count, len(mine)))
         for connection in broken:

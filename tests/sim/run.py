@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.api import global_metrics
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.sim.auditor import Auditor
 from tests.sim.cluster import Cluster, replacements
 from tests.sim.kernel import START_S, World
@@ -175,12 +175,12 @@ def _run(cluster: Cluster, auditor: Auditor, faults: Faults) -> None:
     faults.end()
     if world.violations:
         return
-    ended = (control.LIFE_FINISHED, control.LIFE_FAILED)
+    ended = (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED)
     if not world.run(world.now + HEALED_S, lambda: cluster.life() in ended) and not world.violations:
         world.wrong(f"not finished {HEALED_S:g} s after the last fault: {describe(cluster)}")
     if world.violations:
         return
-    if cluster.life() == control.LIFE_FAILED:
+    if cluster.life() == control_pb2.LIFE_FAILED:
         auditor.failed(cluster.master().status(world.now).cause)
     else:
         auditor.at_end()
@@ -191,11 +191,11 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     found: dict[str, Any] = {"network": cluster.network.describe()}
     machine = cluster.master()
     if machine is not None:
-        found["tmaster"] = machine.status(cluster.world.now).cause or control.Lifecycle.Name(machine.lifecycle)
+        found["tmaster"] = machine.status(cluster.world.now).cause or control_pb2.Lifecycle.Name(machine.lifecycle)
     for process in cluster.processes("instance"):
         task = process.program
         if task is not None:
-            state = control.TaskState.Name(task.state)
+            state = control_pb2.TaskState.Name(task.state)
             found[process.name] = (state, task.plan_version, task.progress.in_tuples, task.progress.out_tuples)
     return found
 

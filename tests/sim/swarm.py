@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from tests.sim.auditor import Auditor
 from tests.sim.cluster import Cluster
 from tests.sim.kernel import START_S, Process
@@ -149,7 +149,7 @@ class Faults:
         }
 
     def _strike(self, kind: str, strike: Callable[[], str]) -> None:
-        if self.cluster.life() == control.LIFE_FINISHED:
+        if self.cluster.life() == control_pb2.LIFE_FINISHED:
             return
         self.auditor.stats[f"fault_{kind}"] += 1
         text = strike()

@@ -18,10 +18,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import components_of, topology_pb2
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.sim.auditor import Auditor
 from tests.sim.cluster import TOPOLOGY, Cluster
@@ -59,7 +56,7 @@ class Verbs:
         """Another number of tasks of a component, of containers, or both."""
         store, rng = self.cluster.state.store, self.rng
         topology = topology_pb2.Topology.FromString(store.nodes[paths.topology(TOPOLOGY)].data)
-        old = plans.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)
+        old = plan_pb2.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)
         component, count = rng.choice(("relay", "count", "count", "sink")), rng.randint(1, 3)
         containers = rng.choice((None, None, 1, 2, 3))
         for part in components_of(topology):
@@ -73,7 +70,7 @@ class Verbs:
             self.cluster.world.trace.note("verb", f"{component} {count} in {containers}: {error}")
             return
         self._ask(
-            control.UpdateTopology(
+            control_pb2.UpdateTopology(
                 topology=topology,
                 packing_plan=new,
                 expected_version=old.version,
@@ -83,7 +80,7 @@ class Verbs:
         )
 
     def _save(self) -> None:
-        self._ask(control.TakeCheckpoint(savepoint=self.rng.random() < 0.7), "")
+        self._ask(control_pb2.TakeCheckpoint(savepoint=self.rng.random() < 0.7), "")
 
     def _rewind(self) -> None:
         """Back to the newest checkpoint, or to one before it: what was made visible since is taken back."""
@@ -93,20 +90,20 @@ class Verbs:
             return
         if number:
             self.cluster.outside.rewound.add(number)
-        self._ask(control.RestoreCheckpoint(checkpoint=number), str(number))
+        self._ask(control_pb2.RestoreCheckpoint(checkpoint=number), str(number))
 
     def _fits(self, number: int) -> bool:
         """What `heron checkpoints restore` looks at first."""
         nodes = self.cluster.state.store.nodes
-        packing = plans.PackingPlan.FromString(nodes[paths.packing_plan(TOPOLOGY)].data)
+        packing = plan_pb2.PackingPlan.FromString(nodes[paths.packing_plan(TOPOLOGY)].data)
         groups = settings_for(self.cluster.launch, CheckpointSettings).key_groups
-        log = ckpt.CheckpointLog.FromString(nodes[paths.checkpoints(TOPOLOGY)].data)
+        log = checkpoint_pb2.CheckpointLog.FromString(nodes[paths.checkpoints(TOPOLOGY)].data)
         records = [record for record in log.complete if record.checkpoint == number]
         return not any(catalogue.misfits(record.location, packing, groups) for record in records)
 
     def _pause(self) -> None:
         self._pauses += 1
-        self._ask(control.SetState(active=False), "inactive")
+        self._ask(control_pb2.SetState(active=False), "inactive")
         self.cluster.world.later(self.rng.uniform(0.1, PAUSE_S), self._resume, self._pauses)
 
     def _resume(self, pause: int) -> None:
@@ -116,13 +113,13 @@ class Verbs:
             self._ended = max(self._ended, pause)
 
         if self._ended < pause:
-            self._ask(control.SetState(active=True), "active", heard)
+            self._ask(control_pb2.SetState(active=True), "active", heard)
             self.cluster.world.later(AGAIN_S, self._resume, pause)
 
     # ---- asking -------------------------------------------------------------------------------
 
     def _ask(self, body: Message, text: str, then: Callable[[Message], None] = lambda answer: None) -> None:
-        field = next(f.name for f in control.Envelope.DESCRIPTOR.fields if f.message_type is body.DESCRIPTOR)
+        field = next(f.name for f in control_pb2.Envelope.DESCRIPTOR.fields if f.message_type is body.DESCRIPTOR)
         world = self.cluster.world
         masters = [p for p in self.cluster.masters() if getattr(p.program, "machine", None) is not None]
         self.auditor.stats[f"verb_{field}"] += 1
@@ -130,13 +127,13 @@ class Verbs:
             world.trace.note("verb", f"{field} {text}: nobody to ask")
             return
         master = max(masters, key=lambda process: process.program._store.epoch)
-        envelope = control.Envelope(**{field: body})
+        envelope = control_pb2.Envelope(**{field: body})
         world.trace.note("verb", f"{field} {text}: {master}")
         with world.acting(master):
             master.loop.call_soon(self._deliver, master, field, envelope, then)
 
     def _deliver(
-        self, master: Process, field: str, envelope: control.Envelope, then: Callable[[Message], None]
+        self, master: Process, field: str, envelope: control_pb2.Envelope, then: Callable[[Message], None]
     ) -> None:
         try:
             answer: Any = master.program._on_request(b"somebody", envelope)

@@ -62,9 +62,7 @@ def test_owner_that_is_gone_hears_nothing() -> None:
 
 @given(
     copies=st.integers(0, 4),
-    steps=st.lists(
-        st.tuples(st.sampled_from(["ack", "fail", "anchor"]), st.integers(0, 20)), max_size=40
-    ),
+    steps=st.lists(st.tuples(st.sampled_from(["ack", "fail", "anchor"]), st.integers(0, 20)), max_size=40),
 )
 def test_agrees_with_a_model(copies: int, steps: list[tuple[str, int]]) -> None:
     tracker = AckTracker()

@@ -219,7 +219,9 @@ sequences = st.one_of(rows, rows.map(tuple), rows.map(deque), st.builds(Pair, va
 def emits(draw: Any, tasks: int) -> Emit:
     stream = draw(st.sampled_from([*WIDTHS, "default", "odd"]))
     right = st.lists(values, min_size=WIDTHS.get(stream, 1), max_size=WIDTHS.get(stream, 1))
-    direct = draw(st.one_of(st.none(), st.integers(1, tasks + 1))) if stream != "default" or draw(st.booleans()) else None
+    direct = (
+        draw(st.one_of(st.none(), st.integers(1, tasks + 1))) if stream != "default" or draw(st.booleans()) else None
+    )
     return Emit(draw(st.one_of(right, right, sequences)), stream, direct, draw(st.booleans()))
 
 

@@ -157,9 +157,7 @@ def test_user_exception_keeps_its_traceback() -> None:
         def process(self, tup: Any) -> None:
             raise KeyError("gone")
 
-    with pytest.raises(
-        SimulationError, match=r"bolt\[0\] \(task 2\) failed in process: KeyErr"
-    ) as e:
+    with pytest.raises(SimulationError, match=r"bolt\[0\] \(task 2\) failed in process: KeyErr") as e:
         Simulator(line([1], BrokenBolt)).run()
     assert isinstance(e.value.__cause__, KeyError)
     assert e.value.__cause__.__traceback__ is not None

@@ -27,7 +27,9 @@ def test_properties_are_private_and_arrive_as_they_are(tmp_path: Path) -> None:
 
 def test_what_it_says_is_logged_with_its_level(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "jvm")
-    jvm = start("echo out; echo '26/11/22 02:48:22 ERROR Context: bad' >&2; echo '	at x.Y' >&2; echo plain; printf cut")
+    jvm = start(
+        "echo out; echo '26/11/22 02:48:22 ERROR Context: bad' >&2; echo '	at x.Y' >&2; echo plain; printf cut"
+    )
     jvm.process.wait(10)
     jvm.end()
     said = {record.getMessage(): record.levelno for record in caplog.records}

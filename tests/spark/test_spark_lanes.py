@@ -62,8 +62,13 @@ def test_every_batch_is_given_once_and_in_order_of_its_task_among_those_known(it
             elif waiting:
                 lanes.add(waiting.pop())
             continue
-        lower = [t for t in lanes if t.component == taken.component
-                 and parse_stem(t.stem)[0] == parse_stem(taken.stem)[0] and parse_stem(t.stem) < parse_stem(taken.stem)]
+        lower = [
+            t
+            for t in lanes
+            if t.component == taken.component
+            and parse_stem(t.stem)[0] == parse_stem(taken.stem)[0]
+            and parse_stem(t.stem) < parse_stem(taken.stem)
+        ]
         assert not lower
         if taken not in retried:
             retried.add(taken)

@@ -111,7 +111,7 @@ def test_java_versions():
 def fake_java(folder, version):
     (folder / "bin").mkdir(parents=True)
     java = folder / "bin" / "java"
-    java.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\n')
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
     java.chmod(0o755)
 
 

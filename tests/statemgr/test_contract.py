@@ -116,9 +116,7 @@ def test_children_are_the_names_one_level_below(state: StateManager) -> None:
     assert state.children("") == ["epochs", "single"]
 
 
-@pytest.mark.parametrize(
-    "name", ["a.node", ".hidden", "50%", "%2F", "%252F", "a b", "größe", "x~", "-", "%2E"]
-)
+@pytest.mark.parametrize("name", ["a.node", ".hidden", "50%", "%2F", "%252F", "a b", "größe", "x~", "-", "%2E"])
 def test_odd_names_stay_apart(state: StateManager, name: str) -> None:
     state.create(paths.topology(name), b"1")
     state.create(f"{name}/below", b"2")

@@ -79,9 +79,7 @@ def test_watchers_hear_when_the_owner_of_an_ephemeral_is_killed(
     assert not list((tmp_path / "state/.owners").iterdir())
 
 
-def test_a_forked_child_does_not_keep_the_parents_ephemerals_alive(
-    state: LocalStateManager, tmp_path: Path
-) -> None:
+def test_a_forked_child_does_not_keep_the_parents_ephemerals_alive(state: LocalStateManager, tmp_path: Path) -> None:
     code = """
 state.create('tmasters/a', b'x', ephemeral=True)
 state.watch('tmasters/b', print)
@@ -110,9 +108,7 @@ with state.lock('locks/a'):
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_write_that_is_killed_leaves_the_old_or_the_new_value(
-    state: LocalStateManager, tmp_path: Path
-) -> None:
+def test_a_write_that_is_killed_leaves_the_old_or_the_new_value(state: LocalStateManager, tmp_path: Path) -> None:
     code = """
 print('ready', flush=True)
 for number in range(1_000_000):
@@ -150,9 +146,7 @@ def test_a_lock_ends_with_a_killed_holder(state: LocalStateManager, tmp_path: Pa
     assert not list((tmp_path / "state/.locks").iterdir())
 
 
-def test_a_stopped_writer_is_an_error_that_names_the_lock(
-    state: LocalStateManager, tmp_path: Path
-) -> None:
+def test_a_stopped_writer_is_an_error_that_names_the_lock(state: LocalStateManager, tmp_path: Path) -> None:
     code = "with state._writing():\n    print('ready', flush=True)\n    signal.pause()"
     process = start(code, tmp_path / "state")
     with pytest.raises(StateError, match=r"\.lock has been locked"), state._writing(timeout_s=0.05):
@@ -164,9 +158,7 @@ def test_a_stopped_writer_is_an_error_that_names_the_lock(
 @pytest.mark.parametrize(
     "damage", [b"", b"garbage", b"heronstate1 1 4 00000000 -\ndata", b"heronstate1 1 9", b"x" * 999]
 )
-def test_a_damaged_file_is_an_error_that_names_it(
-    state: LocalStateManager, tmp_path: Path, damage: bytes
-) -> None:
+def test_a_damaged_file_is_an_error_that_names_it(state: LocalStateManager, tmp_path: Path, damage: bytes) -> None:
     state.create("topologies/a", b"data")
     file = tmp_path / "state/topologies/a.node"
     heard = threading.Event()
@@ -191,9 +183,7 @@ def test_a_bit_flip_is_noticed(state: LocalStateManager, tmp_path: Path) -> None
         state.get("topologies/a")
 
 
-def test_an_owner_that_leads_elsewhere_is_not_followed(
-    state: LocalStateManager, tmp_path: Path
-) -> None:
+def test_an_owner_that_leads_elsewhere_is_not_followed(state: LocalStateManager, tmp_path: Path) -> None:
     state.create("topologies/a", b"")
     file = tmp_path / "state/topologies/a.node"
     file.write_bytes(b"heronstate1 1 0 00000000 ../../x.owner\n")

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.support.command import REPO, Heron
@@ -93,7 +93,7 @@ def pids(heron: Heron, state: StateManager) -> dict[str, int]:
     """Process to pid, of all but the topology master."""
     scheduler = state.get(paths.scheduler("numbers"))
     assert scheduler is not None
-    found = {"scheduler": plans.SchedulerLocation.FromString(scheduler[0]).pid}
+    found = {"scheduler": plan_pb2.SchedulerLocation.FromString(scheduler[0]).pid}
     for container in heron.status("numbers")["containers"]:
         found[f"executor-{container['container']}"] = container["pid"]
         found.update({item["name"]: item["pid"] for item in container["processes"]})
@@ -101,9 +101,9 @@ def pids(heron: Heron, state: StateManager) -> dict[str, int]:
     return found
 
 
-def location(state: StateManager) -> plans.TmasterLocation | None:
+def location(state: StateManager) -> plan_pb2.TmasterLocation | None:
     found = state.get(paths.tmaster("numbers"))
-    return plans.TmasterLocation.FromString(found[0]) if found else None
+    return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
 
 
 def connections(pid: int, port: int) -> int:

@@ -57,7 +57,9 @@ def test_ring_equals_model(seed: int) -> None:
                 for _ in range(rng.choice((1, 2))):
                     message = Frame(count=20, roots=pack64(roots), values=pack64(values))
                     assert roots_in(acker.ack(message)) == model.ack(list(zip(roots, values, strict=True)))
-            pairs = list(zip(range(frame.root_base, frame.root_base + frame.count), edges_of(frame).tolist(), strict=True))
+            pairs = list(
+                zip(range(frame.root_base, frame.root_base + frame.count), edges_of(frame).tolist(), strict=True)
+            )
             assert roots_in(acker.ack(frame)) == model.ack(pairs)
         elif choice < 0.85 and model.trees:
             first = rng.choice(list(model.trees))

@@ -9,24 +9,23 @@ import pytest
 
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import instance_id
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.memory import MemoryStateManager
 from stmgr import admission
 from stmgr.admission import Admission
 
 
-def asks(task: int, component: str = "count", container: int = 1) -> control.RegisterInstance:
-    return control.RegisterInstance(
+def asks(task: int, component: str = "count", container: int = 1) -> control_pb2.RegisterInstance:
+    return control_pb2.RegisterInstance(
         task_id=task, component=component, instance_id=instance_id(container, component, task), epoch=1
     )
 
 
-def shown(*places: tuple[int, int]) -> plan.PhysicalPlan:
+def shown(*places: tuple[int, int]) -> plan_pb2.PhysicalPlan:
     """(task, container) of each count."""
-    return plan.PhysicalPlan(
-        instances=[plan.InstanceRecord(task_id=t, container=c, component="count") for t, c in places]
+    return plan_pb2.PhysicalPlan(
+        instances=[plan_pb2.InstanceRecord(task_id=t, container=c, component="count") for t, c in places]
     )
 
 
@@ -39,12 +38,12 @@ def test_a_task_of_the_plan_is_admitted() -> None:
     ("message", "why"),
     [
         (asks(0), "container_1_count_0 is no task of container 1"),
-        (control.RegisterInstance(), "task 0 is no task of container 1"),
+        (control_pb2.RegisterInstance(), "task 0 is no task of container 1"),
         (asks(3, container=2), "container_2_count_3 is no task of container 1"),
         (asks(3, "word"), "task 3 is of count and not of word"),
     ],
 )
-def test_who_can_be_no_task_of_this_container_is_refused(message: control.RegisterInstance, why: str) -> None:
+def test_who_can_be_no_task_of_this_container_is_refused(message: control_pb2.RegisterInstance, why: str) -> None:
     door = Admission("wc", 1)
     with pytest.raises(RpcError, match=why):
         door.by_plan(message, shown((3, 1)))
@@ -57,14 +56,14 @@ async def answered(packed: Awaitable[bool]) -> bool:
 
 @pytest.mark.parametrize("current", [None, shown(), shown((3, 2))])
 def test_the_packing_plan_decides_about_tasks_that_the_plan_has_not_here(
-    current: plan.PhysicalPlan | None, monkeypatch: pytest.MonkeyPatch
+    current: plan_pb2.PhysicalPlan | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first plan, added by an update, moved here."""
     monkeypatch.setattr(admission, "LOOK_AGAIN_S", 0.0)
     door, state = Admission("wc", 1), MemoryStateManager()
     assert not door.by_plan(asks(3), current)
     asyncio.run(answered(door.by_packing(asks(3), state)))
-    packing = plan.PackingPlan()
+    packing = plan_pb2.PackingPlan()
     packing.containers.add(id=1).instances.add(task_id=3, component="count")
     packing.containers.add(id=2).instances.add(task_id=4, component="count")
     state.create(paths.packing_plan("wc"), packing.SerializeToString())

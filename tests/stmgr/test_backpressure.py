@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.wire.frames import CREDIT, DATA, Frame
 from stmgr.backpressure import REST_S, Backpressure
 from stmgr.links import Link, Source, Waiting
@@ -20,8 +20,8 @@ def top() -> tuple[int, int]:
     return 5, MB
 
 
-def announcement(on: bool = True, epoch: int = 1) -> control.Backpressure:
-    return control.Backpressure(stmgr_id="stmgr-2", epoch=epoch, on=on, lease_s=3.0)
+def announcement(on: bool = True, epoch: int = 1) -> control_pb2.Backpressure:
+    return control_pb2.Backpressure(stmgr_id="stmgr-2", epoch=epoch, on=on, lease_s=3.0)
 
 
 def test_an_episode_begins_above_high_and_ends_at_low() -> None:
@@ -59,7 +59,7 @@ def test_an_old_incarnation_and_an_overlong_lease_are_not_believed() -> None:
     p.heard(announcement(epoch=2), 0.0)
     p.heard(announcement(on=False, epoch=1), 0.1)
     assert p.remote
-    p.heard(control.Backpressure(stmgr_id="stmgr-2", epoch=2, on=True, lease_s=1e9), 1.0)
+    p.heard(control_pb2.Backpressure(stmgr_id="stmgr-2", epoch=2, on=True, lease_s=1e9), 1.0)
     p.expire(4.0)
     assert not p.remote
     p.heard(announcement(), 5.0)

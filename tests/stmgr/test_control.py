@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from heronpy.common.errors import FencedError
 from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import StmgrSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from stmgr import events
 from stmgr.backpressure import Backpressure
 from stmgr.control import DEBOUNCE_S, LINES_PER_S, RESEND_PLAN_S, Control
@@ -68,14 +67,14 @@ class World:
 
 
 def registration(task: int = 3, epoch: int = 1, request: int = 1) -> events.TaskRegistered:
-    message = control.RegisterInstance(
+    message = control_pb2.RegisterInstance(
         task_id=task, epoch=epoch, component="word", instance_id=instance_id(1, "word", task), pid=7
     )
     return events.TaskRegistered(request, f"t:{task}:{epoch}".encode(), message)
 
 
 def report(task: int = 3, epoch: int = 1, **fields: int) -> events.TaskReported:
-    status = control.TaskStatus(task_id=task, epoch=epoch, **fields)
+    status = control_pb2.TaskStatus(task_id=task, epoch=epoch, **fields)
     return events.TaskReported(f"t:{task}:{epoch}".encode(), status)
 
 
@@ -91,7 +90,7 @@ def plan(version: int, tasks: dict[int, int], peers: dict[int, int] | None = Non
 
 
 def announcement(on: bool, lease_s: float) -> events.PressureHeard:
-    return events.PressureHeard(control.Backpressure(stmgr_id="stmgr-2", epoch=1, on=on, lease_s=lease_s))
+    return events.PressureHeard(control_pb2.Backpressure(stmgr_id="stmgr-2", epoch=1, on=on, lease_s=lease_s))
 
 
 # ---- whatever comes ---------------------------------------------------------------------------
@@ -101,7 +100,7 @@ EVENTS = st.one_of(
     st.builds(report, TASKS, st.integers(1, 3), emitted=st.integers(0, 2), plan_version=st.integers(0, 5)),
     st.builds(plan, st.integers(1, 5), st.dictionaries(TASKS, st.integers(1, 2)), st.dictionaries(st.just(2), TASKS)),
     st.builds(announcement, st.booleans(), st.one_of(st.floats(), st.floats(0.01, 3.0))),
-    st.builds(events.TasksOrdered, st.builds(control.FinishTasks, task_ids=st.lists(TASKS))),
+    st.builds(events.TasksOrdered, st.builds(control_pb2.FinishTasks, task_ids=st.lists(TASKS))),
     st.sampled_from([Signal.REGISTERED, Signal.CREDIT_OWED, Signal.PRESSURE_CHANGED, Signal.TICK]),
 )
 STEPS = st.lists(st.tuples(st.sampled_from([0.0, 0.0005, 0.02, 0.3, 2.0]), st.one_of(EVENTS, st.integers(0, 3 * MB))))
@@ -183,7 +182,7 @@ def test_an_older_incarnation_is_refused_with_its_error() -> None:
 
 def test_who_is_not_known_is_asked_to_register() -> None:
     (asked,) = World().feed(report())
-    assert asked == Tell(b"t:3:1", control.RegisterAgain())
+    assert asked == Tell(b"t:3:1", control_pb2.RegisterAgain())
 
 
 def test_a_task_with_an_older_plan_is_told_again_after_a_pause() -> None:
@@ -232,9 +231,9 @@ def test_orders_go_to_the_tasks_that_are_here() -> None:
     world.feed(plan(1, {3: 1, 4: 1}))
     for task in (3, 4):
         world.feed(registration(task))
-    ordered = world.feed(events.TasksOrdered(control.FinishTasks(task_ids=[4, 9])))
-    assert ordered == [Tell(b"t:4:1", control.FinishTask(task_id=4))]
-    done = control.CheckpointComplete(checkpoint=2)
+    ordered = world.feed(events.TasksOrdered(control_pb2.FinishTasks(task_ids=[4, 9])))
+    assert ordered == [Tell(b"t:4:1", control_pb2.FinishTask(task_id=4))]
+    done = control_pb2.CheckpointComplete(checkpoint=2)
     assert world.feed(events.TasksOrdered(done)) == [Tell(b"t:3:1", done), Tell(b"t:4:1", done)]
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.errors import FencedError
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from stmgr.sessions import Sessions
 
 
 def register(sessions: Sessions, epoch: int, now: float = 0.0) -> None:
     identity = f"t:3:{epoch}".encode()
-    sessions.register(identity, control.RegisterInstance(task_id=3, epoch=epoch, component="word"), now)
+    sessions.register(identity, control_pb2.RegisterInstance(task_id=3, epoch=epoch, component="word"), now)
 
 
-def status(epoch: int, state: control.TaskState = control.TASK_RUNNING) -> control.TaskStatus:
-    return control.TaskStatus(task_id=3, epoch=epoch, state=state)
+def status(epoch: int, state: control_pb2.TaskState = control_pb2.TASK_RUNNING) -> control_pb2.TaskStatus:
+    return control_pb2.TaskStatus(task_id=3, epoch=epoch, state=state)
 
 
 def test_an_older_incarnation_is_refused_and_counted() -> None:
@@ -36,7 +36,7 @@ def test_a_silent_task_is_lost_once_and_comes_back() -> None:
     register(sessions, 1)
     assert sessions.expire(10.0) == []
     assert sessions.expire(10.1) == [3] and sessions.expire(20.0) == []
-    assert sessions.by_task[3].status.state == control.TASK_LOST
+    assert sessions.by_task[3].status.state == control_pb2.TASK_LOST
     assert sessions.heard(b"t:3:1", status(1), 21.0) == (True, True)
     assert sessions.expire(22.0) == []
 
@@ -52,10 +52,10 @@ def test_after_a_pause_of_its_own_nobody_is_lost() -> None:
 
 def test_the_last_words_of_a_replaced_process_are_told_once() -> None:
     sessions = Sessions(lost_s=10.0)
-    sessions.register(b"one", control.RegisterInstance(task_id=3, epoch=1), 0.0)
-    sessions.heard(b"one", control.TaskStatus(task_id=3, epoch=1, executed=7), 1.0)
-    sessions.register(b"two", control.RegisterInstance(task_id=3, epoch=2), 1.1)
+    sessions.register(b"one", control_pb2.RegisterInstance(task_id=3, epoch=1), 0.0)
+    sessions.heard(b"one", control_pb2.TaskStatus(task_id=3, epoch=1, executed=7), 1.0)
+    sessions.register(b"two", control_pb2.RegisterInstance(task_id=3, epoch=2), 1.1)
     assert [(status.epoch, status.executed) for status in sessions.take_ended()] == [(1, 7)]
     assert not sessions.take_ended()
-    sessions.register(b"two", control.RegisterInstance(task_id=3, epoch=2), 1.2)
+    sessions.register(b"two", control_pb2.RegisterInstance(task_id=3, epoch=2), 1.2)
     assert not sessions.take_ended(), "the same process, once more"

@@ -21,7 +21,9 @@ def peered() -> World:
 def answer(world: World, **totals: int) -> None:
     """A CREDIT of the peer."""
     frame = Frame(kind=CREDIT, **{"granted_bytes": 1 << 30, **totals}).SerializeToString()
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, world.switch.peers["stmgr-2"].link.replies + 1, frame), frame)
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(50, world.switch.peers["stmgr-2"].link.replies + 1, frame), frame
+    )
 
 
 def successor(world: World) -> None:

@@ -15,8 +15,7 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, ReplacedError, RpcError, TopologyError
 from heronpy.common.folders import make_folders
 from heronpy.net.rpc import ControlServer, body_of
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.support.topologies import deploy, packing_plan
 from tests.support.waiting import eventually
@@ -28,11 +27,11 @@ def test_it_goes_on_registering_until_it_is_fenced(home: Path, other: HeronError
     """An update may just be about to put its container into the plan."""
     deployed = deploy(home, packing_plan({1: [("word", 1)]}))
     make_folders(deployed.launch.sockets_dir)
-    registrations: list[control.RegisterStmgr] = []
-    beats: list[control.StmgrHeartbeat] = []
+    registrations: list[control_pb2.RegisterStmgr] = []
+    beats: list[control_pb2.StmgrHeartbeat] = []
     fenced = False
 
-    def answer(peer: bytes, envelope: control.Envelope) -> Any:
+    def answer(peer: bytes, envelope: control_pb2.Envelope) -> Any:
         field, body = body_of(envelope)
         if field == "stmgr_heartbeat":
             beats.append(body)
@@ -42,12 +41,12 @@ def test_it_goes_on_registering_until_it_is_fenced(home: Path, other: HeronError
             raise ReplacedError("stmgr-1", 1, 2)
         if len(registrations) < 3:
             raise other
-        return control.RegisterStmgrReply()
+        return control_pb2.RegisterStmgrReply()
 
     async def main() -> None:
         nonlocal fenced
         server = ControlServer([new_endpoint()], answer)
-        location = plans.TmasterLocation(topology="word-count", endpoint=server.endpoints[0], epoch=1)
+        location = plan_pb2.TmasterLocation(topology="word-count", endpoint=server.endpoints[0], epoch=1)
         deployed.state.set(paths.tmaster("word-count"), location.SerializeToString())
         words = ["--launch", deployed.launch_file, "--container", "1", "--epoch", "1"]
         process = subprocess.Popen([sys.executable, "-m", "stmgr", *words])

@@ -83,7 +83,9 @@ class World:
         self.switch.receive([identity, header, frame.SerializeToString()])
 
     def grant(self, identity: bytes, granted: int, frames: int = 0) -> None:
-        self.receive(identity, Frame(kind=CREDIT, granted_bytes=granted, granted_tuples=1 << 40, consumed_frames=frames))
+        self.receive(
+            identity, Frame(kind=CREDIT, granted_bytes=granted, granted_tuples=1 << 40, consumed_frames=frames)
+        )
 
     def of(self, identity: bytes, kind: Any) -> list[Frame]:
         return [frame for frame in self.sent.get(identity, []) if frame.kind == kind]
@@ -101,7 +103,9 @@ def test_frames_are_forwarded_to_tasks_and_peers() -> None:
     world = World()
     spout, bolt = world.register(SPOUT), world.register(BOLT)
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString())
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
+    )
     world.receive(spout, data(BOLT, 3))
     world.receive(spout, data(FAR, 4))
     assert [frame.count for frame in world.of(bolt, DATA)] == [3]
@@ -148,7 +152,9 @@ def test_a_successor_gets_no_credit_of_its_predecessor() -> None:
     world.grant(bolt, 1 << 30)
     world.switch.settle_credit()
     assert all(frame.consumed_tuples == 0 for frame in world.of(new, CREDIT))
-    assert max(frame.granted_bytes for frame in world.of(new, CREDIT)) == world.switch.settings.instance_out_window_bytes
+    assert (
+        max(frame.granted_bytes for frame in world.of(new, CREDIT)) == world.switch.settings.instance_out_window_bytes
+    )
 
 
 def test_zombies_and_old_links_are_refused_and_counted() -> None:
@@ -179,7 +185,9 @@ def test_a_peer_of_an_earlier_incarnation_is_fenced() -> None:
 
 def test_peers_get_no_credit_before_the_first_plan() -> None:
     sent: list[Frame] = []
-    switch = Switch(StmgrSettings(), lambda identity, header, frame: not sent.append(Frame.FromString(frame)), lambda: 0.0)
+    switch = Switch(
+        StmgrSettings(), lambda identity, header, frame: not sent.append(Frame.FromString(frame)), lambda: 0.0
+    )
     switch.add_peer("stmgr-2", 1, lambda header, frame: True)
     switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(7, 1), Frame(kind=LINK_OPEN).SerializeToString()])
     assert not sent
@@ -203,7 +211,9 @@ def test_a_peer_that_the_plan_does_not_have_yet_waits_for_it() -> None:
     assert not world.switch.discarded
 
 
-@pytest.mark.parametrize("identity", [b"s:stmgr-9:1", b"s:stmgr-2:7", b"t:2:1", b"t:99:1", b"anybody", b"\x00\x01\x02\x03\x04"])
+@pytest.mark.parametrize(
+    "identity", [b"s:stmgr-9:1", b"s:stmgr-2:7", b"t:2:1", b"t:99:1", b"anybody", b"\x00\x01\x02\x03\x04"]
+)
 def test_nobody_else_gets_anything_in(identity: bytes) -> None:
     world = World()
     spout, bolt = world.register(SPOUT), world.register(BOLT)
@@ -251,7 +261,9 @@ def test_a_credit_claims_no_more_than_what_was_sent() -> None:
     world.switch.open_peer("stmgr-2", 50)
     link = world.switch.peers["stmgr-2"].link
     world.receive(spout, data(FAR))
-    huge = Frame(kind=CREDIT, granted_bytes=1 << 60, settled_tuples=1 << 60, consumed_tuples=1 << 60, consumed_frames=1 << 60)
+    huge = Frame(
+        kind=CREDIT, granted_bytes=1 << 60, settled_tuples=1 << 60, consumed_tuples=1 << 60, consumed_frames=1 << 60
+    )
     body = huge.SerializeToString()
     assert world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), body)
     assert link.granted_bytes <= GRANT_MAX_BYTES + link.sent_bytes
@@ -409,7 +421,9 @@ def test_a_probe_is_answered_with_the_present_credit() -> None:
 def test_a_removed_task_is_forwarded_to_or_counted() -> None:
     world = World()
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString())
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=1000).SerializeToString()
+    )
     gone: list[int] = []
     world.switch.on_removed = gone.append
     spout = world.register(SPOUT)
@@ -440,7 +454,9 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
     world = World()
     spout = world.register(SPOUT)
     world.switch.open_peer("stmgr-2", 50)
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(50, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
+    )
     world.receive(spout, tracked(FAR, 1, 5))
     world.switch.close_peer("stmgr-2")
     assert world.switch.discarded == {"peer lost": 5}
@@ -449,7 +465,11 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
     assert world.switch.queued()[1] == 5
     world.switch.open_peer("stmgr-2", 51)
     assert world.to_peer[-1].kind == LINK_OPEN
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, 9), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(50, 9), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
+    )
     assert world.switch.counts["stale_frames"] == 1, "credit of the old link"
-    world.switch.peer_credit("stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString())
+    world.switch.peer_credit(
+        "stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
+    )
     assert world.to_peer[-1].root_base == 6

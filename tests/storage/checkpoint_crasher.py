@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 
 RETAINED = 3
@@ -20,9 +20,9 @@ def piece(number: int) -> bytes:
     return random.Random(number).randbytes(SIZE)
 
 
-def metadata_of(store: CheckpointStore, number: int) -> ckpt.Metadata:
+def metadata_of(store: CheckpointStore, number: int) -> checkpoint_pb2.Metadata:
     """Write the files of a checkpoint: two shared ones, one of which the last one has, too, and one of its own."""
-    metadata = ckpt.Metadata(version=1, checkpoint=number, topology="wordy", topology_id=store.folder.name)
+    metadata = checkpoint_pb2.Metadata(version=1, checkpoint=number, topology="wordy", topology_id=store.folder.name)
     task = metadata.tasks.add(task_id=1, component="count")
     keyed = task.keyed.add(name="counts")
     for shared in (number, number // 2):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import (
     CheckpointStore,
     DamagedFileError,
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> CheckpointStore:
     return CheckpointStore(tmp_path / "store" / "wordy1", fsync=False)
 
 
-def taken(store: CheckpointStore, *numbers: int) -> list[ckpt.Metadata]:
+def taken(store: CheckpointStore, *numbers: int) -> list[checkpoint_pb2.Metadata]:
     found = []
     for number in numbers:
         found.append(metadata_of(store, number))
@@ -99,11 +99,12 @@ def test_metadata_that_is_not_finished_is_no_checkpoint(store: CheckpointStore) 
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/passwd", "../wordy2/chk-1/x", "chk-1/../../x", "shared/..", "shared/x", "chk-1/.hidden", "chk-x/y", ""]
+    "path",
+    ["/etc/passwd", "../wordy2/chk-1/x", "chk-1/../../x", "shared/..", "shared/x", "chk-1/.hidden", "chk-x/y", ""],
 )
 def test_a_path_that_leaves_the_folder_is_refused(store: CheckpointStore, path: str) -> None:
     with pytest.raises(DamagedFileError, match="which is not a file of a checkpoint"):
-        store.read(ckpt.FileRef(path=path, bytes=1, sha256=b"0"))
+        store.read(checkpoint_pb2.FileRef(path=path, bytes=1, sha256=b"0"))
 
 
 @pytest.mark.parametrize("name", ["metadata", "pin-x", ".x", "a/b", "", "x" * 201])
@@ -154,12 +155,15 @@ def test_each_damage_to_each_file_is_found_and_named(store: CheckpointStore, whi
     snapshot = one.metadata.tasks[0]
     tasks.tasks[0].write_channel(4, snapshot, [b"frame"], 1)
     one.write()
-    path = store.folder / {
-        "metadata": "chk-4/metadata",
-        "plain": snapshot.state_file.path,
-        "channel": snapshot.channel_file.path,
-        "shared": snapshot.keyed[0].segments[0].file.path,
-    }[which]
+    path = (
+        store.folder
+        / {
+            "metadata": "chk-4/metadata",
+            "plain": snapshot.state_file.path,
+            "channel": snapshot.channel_file.path,
+            "shared": snapshot.keyed[0].segments[0].file.path,
+        }[which]
+    )
     Tasks(store, FILES, 1, one.location)
     spoil(path, how)
     with pytest.raises(DamagedFileError) as caught:
@@ -240,7 +244,9 @@ def test_a_topology_without_pickle_loads_none(store: CheckpointStore, tmp_path: 
     tasks = Tasks(store, FILES)
     tasks.state("key")["key"] = Bomb(fuse)
     location = tasks.checkpoint(1).location
-    with pytest.raises(HeronError, match=r"keyed state 'counts' of count in checkpoint 1 cannot be read: .*forbids pickle"):
+    with pytest.raises(
+        HeronError, match=r"keyed state 'counts' of count in checkpoint 1 cannot be read: .*forbids pickle"
+    ):
         Tasks(store, FILES, 1, location, allow_pickle=False)
     tasks = Tasks(store, FILES)
     tasks.tasks[0].plain["key"] = Bomb(fuse)
@@ -293,7 +299,10 @@ def test_discard_takes_what_only_the_dropped_ones_name(store: CheckpointStore) -
     one, two, four, five = taken(store, 1, 2, 4, 5)
     gone = store.discard([one, two], [four, five])
     assert store.checkpoints() == [4, 5]
-    assert files(store) == {ref.path for m in (four, five) for ref in files_of(m)} | {"chk-4/metadata", "chk-5/metadata"}
+    assert files(store) == {ref.path for m in (four, five) for ref in files_of(m)} | {
+        "chk-4/metadata",
+        "chk-5/metadata",
+    }
     assert set(gone) == {ref.path for ref in files_of(one) if ref.path.startswith("shared/")}
 
 
@@ -308,7 +317,7 @@ def test_nothing_in_progress_is_swept(store: CheckpointStore) -> None:
     assert again.path not in removed
     assert store.read(again) == piece(1) and store.read(own) == b"state"
     assert (store.folder / "taskowned" / "thing").exists()
-    metadata = ckpt.Metadata(checkpoint=6)
+    metadata = checkpoint_pb2.Metadata(checkpoint=6)
     metadata.tasks.add().keyed.add().segments.add(file=again)
     store.write_metadata(metadata)
     # Complete, and not yet in anybody's record.
@@ -330,12 +339,12 @@ def test_a_file_that_is_needed_is_never_removed_and_none_is_left(
 ) -> None:
     """Whatever the order: complete checkpoints that are kept, and the one in progress, keep their files."""
     store = CheckpointStore(tmp_path_factory.mktemp("s") / "wordy1", fsync=False)
-    kept: list[ckpt.Metadata] = []
+    kept: list[checkpoint_pb2.Metadata] = []
     number, current = 0, None
     for what, choice in steps:
         if what == "begin":
             number += 1
-            current = ckpt.Metadata(checkpoint=number)
+            current = checkpoint_pb2.Metadata(checkpoint=number)
             current.tasks.add().keyed.add().segments.add(file=store.put_shared(number, piece(choice)))
         elif what == "own" and current is not None:
             # A task takes over a segment of the last complete checkpoint.
@@ -358,4 +367,6 @@ def test_a_file_that_is_needed_is_never_removed_and_none_is_left(
             for ref in files_of(metadata):
                 assert len(store.read(ref)) == ref.bytes
     store.sweep(kept, before=number + 1)
-    assert files(store) == {ref.path for m in kept for ref in files_of(m)} | {f"chk-{m.checkpoint}/metadata" for m in kept}
+    assert files(store) == {ref.path for m in kept for ref in files_of(m)} | {
+        f"chk-{m.checkpoint}/metadata" for m in kept
+    }

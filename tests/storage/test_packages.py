@@ -34,9 +34,7 @@ def store(tmp_path: Path) -> PackageStore:
 
 def content(directory: Path) -> dict[str, str]:
     return {
-        str(path.relative_to(directory)): path.read_text()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
+        str(path.relative_to(directory)): path.read_text() for path in sorted(directory.rglob("*")) if path.is_file()
     }
 
 
@@ -109,9 +107,7 @@ def test_a_directory_is_stored_without_caches(store: PackageStore, tmp_path: Pat
     assert store.add(code).sha256 != package.sha256
 
 
-def test_a_directory_that_is_a_python_package_keeps_its_name(
-    store: PackageStore, tmp_path: Path
-) -> None:
+def test_a_directory_that_is_a_python_package_keeps_its_name(store: PackageStore, tmp_path: Path) -> None:
     (tmp_path / "mine/sub").mkdir(parents=True)
     (tmp_path / "mine/__init__.py").write_text("")
     (tmp_path / "mine/sub/a.py").write_text("a")
@@ -135,9 +131,7 @@ def test_links_inside_a_directory_are_kept(store: PackageStore, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../outside", "missing", ".", "loop"])
-def test_links_out_of_a_directory_are_refused(
-    store: PackageStore, tmp_path: Path, target: str
-) -> None:
+def test_links_out_of_a_directory_are_refused(store: PackageStore, tmp_path: Path, target: str) -> None:
     (tmp_path / "outside").write_text("secret")
     (tmp_path / "code").mkdir()
     (tmp_path / "code/loop").symlink_to(target)
@@ -261,9 +255,7 @@ def test_an_evil_zip_is_refused_and_leaves_nothing(
     ],
     ids=lambda members: "-".join(f"{one.name}:{one.type.decode()}:{one.linkname}" for one in members),
 )
-def test_an_evil_tar_is_refused(
-    store: PackageStore, tmp_path: Path, members: list[tarfile.TarInfo]
-) -> None:
+def test_an_evil_tar_is_refused(store: PackageStore, tmp_path: Path, members: list[tarfile.TarInfo]) -> None:
     path = tar_file(tmp_path / "evil.tar", *members, data=b"x")
     with pytest.raises(PackageError, match="in the package"):
         store.add(path)
@@ -319,9 +311,7 @@ def test_a_damaged_archive_is_refused(store: PackageStore, tmp_path: Path, name:
     assert leftovers(tmp_path) == []
 
 
-@hypothesis_settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.text(st.sampled_from("ab./\\ \n~:"), min_size=1, max_size=8),
@@ -394,9 +384,7 @@ def test_unused_entries_are_pruned(store: PackageStore, tmp_path: Path) -> None:
 
 def run(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE
-    )
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.PIPE)
 
 
 def test_many_processes_add_one_package_once(tmp_path: Path) -> None:
@@ -477,9 +465,11 @@ def test_an_archive_lies_beside_what_it_unpacks_to(store: PackageStore, tmp_path
         alone = store.add(tmp_path / name)
         assert alone.sha256 != package.sha256 and not archive_in(alone.dir).exists()
     assert found["x.tar.gz"] == {"lib/a.py", "lib/link.py"} and found["folder"] == {"lib/a.py"}
-    assert ".deps/d.whl/d.py" in found["x.pex"] and archive_in(
-        store.add(tmp_path / "x.pex", archived=True).dir
-    ).read_bytes() == (tmp_path / "x.pex").read_bytes()
+    assert (
+        ".deps/d.whl/d.py" in found["x.pex"]
+        and archive_in(store.add(tmp_path / "x.pex", archived=True).dir).read_bytes()
+        == (tmp_path / "x.pex").read_bytes()
+    )
 
 
 def test_equal_content_has_an_equal_archive(tmp_path: Path) -> None:

@@ -78,7 +78,9 @@ def test_shares_by_hash_follow_the_weights() -> None:
 
 def test_most_free(tmp_path: Path, disks: dict[str, int]) -> None:
     disks.update(a=1 << 30, b=3 << 30, c=2 << 30)
-    assert choice(tmp_path, settings_of(tmp_path, "a", "b", "c", store_policy="most_free")).store.folder.parent.name == "b"
+    assert (
+        choice(tmp_path, settings_of(tmp_path, "a", "b", "c", store_policy="most_free")).store.folder.parent.name == "b"
+    )
 
 
 @pytest.mark.parametrize(

@@ -349,9 +349,7 @@ def test_tumbling_windows_never_overlap_when_ticks_are_late() -> None:
 
     builder = Builder()
     windows = WindowConfig.create_tumbling_window(1)
-    builder.new_source(steady).set_name("items").reduce_by_window(windows, slow_sum).set_name(
-        "sums"
-    )
+    builder.new_source(steady).set_name("items").reduce_by_window(windows, slow_sum).set_name("sums")
     simulator = Simulator(Runner().build("test", Config(), builder))
     simulator.run(seconds=20)
     found = elements(simulator, "sums")

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 
 
@@ -24,17 +24,17 @@ def write_checkpoint(
     shared: bytes = b"old keys",
     keyed: bool = True,
     key_groups: int = 1024,
-) -> ckpt.Metadata:
+) -> checkpoint_pb2.Metadata:
     """A complete checkpoint of a spout with plain State and a bolt with keyed state.
 
     Each bolt task has a shared segment and a segment of this checkpoint alone.
     """
     store = CheckpointStore(folder, fsync=False)
     tasks = dict(parallelism or {"word": 1, "count": 2})
-    metadata = ckpt.Metadata(
+    metadata = checkpoint_pb2.Metadata(
         version=1,
         checkpoint=number,
-        kind=ckpt.SAVEPOINT if savepoint else ckpt.CHECKPOINT,
+        kind=checkpoint_pb2.SAVEPOINT if savepoint else checkpoint_pb2.CHECKPOINT,
         topology=topology,
         topology_id=folder.name,
         taken_at=taken_at,

@@ -173,7 +173,7 @@ class Heron:
 
     def scheduler_pid(self, name: str) -> int:
         """The scheduler itself, not the guardian that starts it again."""
-        from heronpy.proto import plan_pb2 as plans
+        from heronpy.proto import plan_pb2
         from heronpy.statemgr import open_state, paths
 
         state = open_state("local", str(self.home / "state" / "local"))
@@ -182,13 +182,15 @@ class Heron:
         finally:
             state.close()
         assert found is not None, f"{name} has no scheduler"
-        return int(plans.SchedulerLocation.FromString(found[0]).pid)
+        return int(plan_pb2.SchedulerLocation.FromString(found[0]).pid)
 
     def state_nodes(self) -> list[str]:
         root = self.home / "state" / "local"
         files = [path.relative_to(root) for path in root.rglob("*") if path.is_file()]
         # The files that tell whether owners of nodes live are swept by the next owner.
-        return sorted(str(path) for path in files if path.name not in (".lock", ".reserve") and path.parts[0] != ".owners")
+        return sorted(
+            str(path) for path in files if path.name not in (".lock", ".reserve") and path.parts[0] != ".owners"
+        )
 
     def leftovers(self) -> list[str]:
         """Processes, state nodes and sockets that are there although no topology should be."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from heronpy.common.ids import instance_id, stmgr_id
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -50,7 +50,7 @@ def _name(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
         return arguments.name or "tmaster"
     if arguments.task is None:
         return stmgr_id(arguments.container)
-    plan = plans.PackingPlan.FromString((Path(launch.working_dir) / "plan.pb").read_bytes())
+    plan = plan_pb2.PackingPlan.FromString((Path(launch.working_dir) / "plan.pb").read_bytes())
     for container in plan.containers:
         for instance in container.instances:
             if instance.task_id == arguments.task:
@@ -101,28 +101,28 @@ def _push(launch: LaunchSpec, arguments: argparse.Namespace, body: Any) -> None:
 
 
 def _report_exception(launch: LaunchSpec, name: str, arguments: argparse.Namespace) -> None:
-    from heronpy.proto import control_pb2 as control
+    from heronpy.proto import control_pb2
 
     _push(
         launch,
         arguments,
-        control.ExceptionReport(process=name, type="ValueError", message="bad tuple", traceback="Traceback ..."),
+        control_pb2.ExceptionReport(process=name, type="ValueError", message="bad tuple", traceback="Traceback ..."),
     )
 
 
 def _report_hang(launch: LaunchSpec, name: str, arguments: argparse.Namespace, loop_age_s: float) -> None:
-    from heronpy.proto import control_pb2 as control
+    from heronpy.proto import control_pb2
 
-    report = control.MetricsReport(
+    report = control_pb2.MetricsReport(
         process=name,
         task_id=arguments.task or 0,
         component="word",
         epoch=arguments.epoch,
         pid=os.getpid(),
         loop_age_s=loop_age_s,
-        state=control.TASK_RUNNING,
+        state=control_pb2.TASK_RUNNING,
     )
-    report.samples.add(name="__emit-count", label="default", type=control.Sample.COUNTER, value=7)
+    report.samples.add(name="__emit-count", label="default", type=control_pb2.Sample.COUNTER, value=7)
     _push(launch, arguments, report)
 
 

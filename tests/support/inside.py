@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.net.rpc import RpcClient
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from tests.support.command import Heron
 from tests.support.waiting import wait_for
@@ -26,13 +25,13 @@ def ask_master(heron: Heron, name: str, question: Any) -> Any:
         return client.call(question, 10.0)
 
 
-def inside(heron: Heron, name: str) -> control.StatusReply:
+def inside(heron: Heron, name: str) -> control_pb2.StatusReply:
     """The whole status, with the heartbeats of the stream managers."""
-    reply: control.StatusReply = ask_master(heron, name, control.GetStatus())
+    reply: control_pb2.StatusReply = ask_master(heron, name, control_pb2.GetStatus())
     return reply
 
 
-def stmgr(heron: Heron, name: str, container: int) -> control.StmgrHeartbeat:
+def stmgr(heron: Heron, name: str, container: int) -> control_pb2.StmgrHeartbeat:
     return next(beat for beat in inside(heron, name).stmgrs if beat.stmgr_id == f"stmgr-{container}")
 
 
@@ -55,7 +54,7 @@ def metric(reply: Any, name: str) -> int:
 
 def totals(heron: Heron, name: str) -> Totals:
     """One look; metrics are up to a second old."""
-    reply = ask_master(heron, name, control.GetMetrics())
+    reply = ask_master(heron, name, control_pb2.GetMetrics())
     status = inside(heron, name)
     return Totals(
         emitted=sum(task.emitted for task in status.tasks),

@@ -66,6 +66,7 @@ class LeakCheck:
                 found.append(f"file {path}")
         return found
 
+
 def processes_of(home: str) -> list[psutil.Process]:
     """Processes with this HERON_HOME, without our own."""
     found = []

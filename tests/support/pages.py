@@ -28,8 +28,17 @@ from heronpy.cli.cluster.target import unix_user
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 #: What has just been done shows in the output of these a moment later; they change nothing, so they are repeated.
-READERS = ("heron logs", "heron top", "heron status", "heron metrics", "heron list", "heron exceptions", "heron checkpoints list",
-           "grep", "curl")
+READERS = (
+    "heron logs",
+    "heron top",
+    "heron status",
+    "heron metrics",
+    "heron list",
+    "heron exceptions",
+    "heron checkpoints list",
+    "grep",
+    "curl",
+)
 PATIENCE_S = 30.0
 COMMAND_S = 240.0
 
@@ -182,6 +191,6 @@ class PageRun:
         script = (
             "heron list local --json"
             " | python -c 'import json, sys; print(*[row[\"name\"] for row in json.load(sys.stdin)])'"
-            ' | xargs -r -n 1 heron kill local'
+            " | xargs -r -n 1 heron kill local"
         )
         subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.env, capture_output=True, timeout=COMMAND_S)

@@ -23,9 +23,7 @@ import instance.bolt_loop
 import instance.spout_loop
 import instance.task
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2
-from heronpy.proto import topology_pb2 as pb
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from instance.bolt_loop import BoltTask
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
@@ -45,7 +43,12 @@ STMGR = replace(
     instance_out_window_bytes=2000,
 )
 INSTANCE = replace(
-    InstanceSettings(), poison_tries=0, batch_tuples=8, batch_bytes=600, in_queue_bytes_max=1500, out_queue_bytes_max=2500
+    InstanceSettings(),
+    poison_tries=0,
+    batch_tuples=8,
+    batch_bytes=600,
+    in_queue_bytes_max=1500,
+    out_queue_bytes_max=2500,
 )
 #: Of all tasks but the ones that a test asks for.
 LIMIT = 200_000
@@ -297,7 +300,7 @@ class Plane:
     def __init__(
         self,
         monkeypatch: pytest.MonkeyPatch,
-        topology: pb.Topology,
+        topology: topology_pb2.Topology,
         tasks: dict[int, tuple[str, int]],
         make: dict[str, Callable[[Any], Any]],
         *,
@@ -354,7 +357,7 @@ class Plane:
         for container in self.containers.values():
             container.feed(events.PlanReceived(plan))
         for task in self.tasks.values():
-            task.control.deliver("new_plan", control.NewPlan(plan=plan))
+            task.control.deliver("new_plan", control_pb2.NewPlan(plan=plan))
 
     # ---- processes ----------------------------------------------------------------------------
 
@@ -376,7 +379,7 @@ class Plane:
         task.registered(body)
         task.build(self.plan)
         task.bind_emit()
-        task.state = control.TASK_RUNNING
+        task.state = control_pb2.TASK_RUNNING
         if spout:
             task._stream_names = list(task.emitter.streams)
         self.tasks[task_id] = task
@@ -384,7 +387,7 @@ class Plane:
         return task
 
     def register(self, task: Any) -> None:
-        message = control.RegisterInstance(task_id=task.task_id, component=task.component, epoch=task.epoch)
+        message = control_pb2.RegisterInstance(task_id=task.task_id, component=task.component, epoch=task.epoch)
         identity = f"t:{task.task_id}:{task.epoch}".encode()
         effects = self.containers[task.container].feed(events.TaskRegistered(1, identity, message))
         (reply,) = [effect for effect in effects if isinstance(effect, events.Reply)]
@@ -435,7 +438,7 @@ class Plane:
         task = self.tasks.get(task_id)
         if task is None:
             return
-        task.control.deliver("stop_task", control.StopTask(reason="test"))
+        task.control.deliver("stop_task", control_pb2.StopTask(reason="test"))
         while self.tasks.get(task_id) is task:
             self.turn(task_id)
 

@@ -10,7 +10,7 @@ from typing import Any
 from heronpy.ckpt.snapshot import Capture, TaskState
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import checkpoint_pb2 as ckpt
+from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore, Stores
 
@@ -56,9 +56,7 @@ class Tasks:
         self.stores = stores or OneStore(store)
         self.settings = settings
         self.tasks = [
-            TaskState(
-                COMPONENT, index, parallelism, settings, self.stores, task_id=index + 1, **options
-            )
+            TaskState(COMPONENT, index, parallelism, settings, self.stores, task_id=index + 1, **options)
             for index in range(parallelism)
         ]
         self.channels = [task.restore(location, attempt) for task in self.tasks]
@@ -86,7 +84,7 @@ class Tasks:
     def begin(self, number: int) -> Taken:
         return Taken(self, number, [task.capture(number) for task in self.tasks])
 
-    def checkpoint(self, number: int, kind: ckpt.Kind = ckpt.CHECKPOINT) -> Taken:
+    def checkpoint(self, number: int, kind: checkpoint_pb2.Kind = checkpoint_pb2.CHECKPOINT) -> Taken:
         """A whole checkpoint, complete."""
         taken = self.begin(number)
         taken.persist()
@@ -102,20 +100,20 @@ class Taken:
     tasks: Tasks
     number: int
     captures: list[Capture]
-    metadata: ckpt.Metadata = field(default_factory=ckpt.Metadata)
+    metadata: checkpoint_pb2.Metadata = field(default_factory=checkpoint_pb2.Metadata)
     location: str = ""
 
     def persist(self) -> None:
         for task, capture in zip(self.tasks.tasks, self.captures, strict=True):
             # As it comes back from a forked child.
-            snapshot = ckpt.TaskSnapshot.FromString(capture.persist().SerializeToString())
+            snapshot = checkpoint_pb2.TaskSnapshot.FromString(capture.persist().SerializeToString())
             self.metadata.tasks.append(snapshot)
             task.persisted(self.number, snapshot)
 
-    def write(self, kind: ckpt.Kind = ckpt.CHECKPOINT) -> None:
+    def write(self, kind: checkpoint_pb2.Kind = checkpoint_pb2.CHECKPOINT) -> None:
         store = self.tasks.store
         self.metadata.MergeFrom(
-            ckpt.Metadata(
+            checkpoint_pb2.Metadata(
                 version=1,
                 checkpoint=self.number,
                 kind=kind,

@@ -13,15 +13,15 @@ from typing import Any
 
 from heronpy.common.ids import short_hash
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from tests.support.leaks import processes_of
 
 
-def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1) -> plans.PackingPlan:
+def packing_plan(containers: dict[int, list[tuple[str, int]]], version: int = 1) -> plan_pb2.PackingPlan:
     """container -> [(component, task)]"""
-    plan = plans.PackingPlan(id="test", version=version)
+    plan = plan_pb2.PackingPlan(id="test", version=version)
     for number, instances in containers.items():
         container = plan.containers.add(id=number)
         for component, task in instances:
@@ -41,7 +41,7 @@ class Deployed:
     def working_dir(self) -> Path:
         return Path(self.launch.working_dir)
 
-    def publish(self, plan: plans.PackingPlan) -> None:
+    def publish(self, plan: plan_pb2.PackingPlan) -> None:
         (self.working_dir / "plan.pb").write_bytes(plan.SerializeToString())
         self.state.set(paths.packing_plan(self.launch.topology), plan.SerializeToString())
 
@@ -80,7 +80,7 @@ class Deployed:
 
 def deploy(
     home: Path,
-    plan: plans.PackingPlan,
+    plan: plan_pb2.PackingPlan,
     settings: dict[str, dict[str, Any]] | None = None,
     origins: dict[str, str] | None = None,
     needs_spark: bool = False,
@@ -113,7 +113,7 @@ def deploy(
     launch.save(launch_file)
     state = open_state(launch.state_type, launch.state_root)
     deployed = Deployed(launch, str(launch_file), state)
-    execution = plans.ExecutionState(topology=launch.topology, topology_id=topology_id, launch_file=str(launch_file))
+    execution = plan_pb2.ExecutionState(topology=launch.topology, topology_id=topology_id, launch_file=str(launch_file))
     state.create(paths.execution_state(launch.topology), execution.SerializeToString())
     deployed.publish(plan)
     return deployed

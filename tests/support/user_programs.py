@@ -67,7 +67,7 @@ def chain(name: str, spout: str = "Numbers", bolt: str = "Pass", config: str = "
             builder.set_config({config})
             builder.build_and_submit()
 
-        {'if __name__ == "__main__":' if guarded else 'if True:'}
+        {'if __name__ == "__main__":' if guarded else "if True:"}
             main()
         """
     )

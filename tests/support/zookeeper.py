@@ -148,9 +148,7 @@ class ZooKeeperEnsemble:
 
     def __init__(self, jars: str) -> None:
         ports = free_ports(9)
-        members = _MEMBERS + "".join(
-            f"server.{n + 1}=127.0.0.1:{ports[3 + n]}:{ports[6 + n]}\n" for n in range(3)
-        )
+        members = _MEMBERS + "".join(f"server.{n + 1}=127.0.0.1:{ports[3 + n]}:{ports[6 + n]}\n" for n in range(3))
         self.servers = [ZooKeeperServer(jars, ports[n], n + 1, members) for n in range(3)]
         self.hosts = ",".join(server.hosts for server in self.servers)
         for server in self.servers:

@@ -10,10 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Effect, Node, Prune, WriteMetadata
 from heronpy.tmaster.machine import TopologyMaster
@@ -21,7 +18,7 @@ from heronpy.tmaster.registry import UP_STATES
 from tests.tmaster.tmaster_world import SimTask, World
 
 
-def region_of(shown: plan.PhysicalPlan, component: str) -> plan.RegionRecord:
+def region_of(shown: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRecord:
     return next(region for region in shown.regions if component in region.components)
 
 
@@ -32,13 +29,13 @@ class RestoringTask(SimTask):
         super().__init__(task_id, component, epoch, spout)
         self.attempt = 0
 
-    def apply(self, current: plan.PhysicalPlan | None) -> None:
+    def apply(self, current: plan_pb2.PhysicalPlan | None) -> None:
         status = self.status
         if current is not None and not self.stuck and any(i.task_id == status.task_id for i in current.instances):
             status.plan_version = current.version
-            if status.state in (control.TASK_RUNNING, control.TASK_PAUSED):
-                paused = self.spout and current.topology.state == api.PAUSED
-                status.state = control.TASK_PAUSED if paused else control.TASK_RUNNING
+            if status.state in (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED):
+                paused = self.spout and current.topology.state == topology_pb2.PAUSED
+                status.state = control_pb2.TASK_PAUSED if paused else control_pb2.TASK_RUNNING
 
 
 class CheckpointWorld(World):
@@ -53,8 +50,8 @@ class CheckpointWorld(World):
         self.attempts: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
         self.triggered: list[int] = []
         self.open: int = 0
-        self.to_write: list[ckpt.Metadata] = []
-        self.written: dict[int, ckpt.Metadata] = {}
+        self.to_write: list[checkpoint_pb2.Metadata] = []
+        self.written: dict[int, checkpoint_pb2.Metadata] = {}
         self.pruned: set[int] = set()
         self.deletions: list[int] = []
         #: Tasks that do not answer, checkpoints that cannot be restored, and whether the disk is full.
@@ -69,7 +66,7 @@ class CheckpointWorld(World):
         topology = self.store[Node.TOPOLOGY]
         if not topology.topology_config.kvs:
             topology.topology_config.kvs.add(
-                key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=api.STRING_VALUE
+                key="topology.reliability.mode", value="EFFECTIVELY_ONCE", type=topology_pb2.STRING_VALUE
             )
         self.to_write.clear()
         self.deletions.clear()
@@ -85,17 +82,17 @@ class CheckpointWorld(World):
         )
         self.perform(self.machine.begin(self.now))
         self.machine.validate()
-        self.ask(events.ExecutorRegistered, b"x0", control.RegisterExecutor(container=0, epoch=1))
+        self.ask(events.ExecutorRegistered, b"x0", control_pb2.RegisterExecutor(container=0, epoch=1))
 
     @property
     def checkpoints(self) -> Any:
         return self.machine.checkpoints
 
     @property
-    def log(self) -> ckpt.CheckpointLog:
+    def log(self) -> checkpoint_pb2.CheckpointLog:
         return self.store[Node.CHECKPOINTS]
 
-    def regions(self) -> list[plan.RegionRecord]:
+    def regions(self) -> list[plan_pb2.RegionRecord]:
         shown = self.store.get(Node.PHYSICAL_PLAN)
         return list(shown.regions) if shown is not None else []
 
@@ -115,7 +112,7 @@ class CheckpointWorld(World):
             else:
                 super().perform([effect])
 
-    def _check_metadata(self, metadata: ckpt.Metadata) -> None:
+    def _check_metadata(self, metadata: checkpoint_pb2.Metadata) -> None:
         tasks = [task.task_id for task in metadata.tasks]
         shown = self.store[Node.PHYSICAL_PLAN]
         assert tasks == sorted({record.task_id for record in shown.instances}), "not every task exactly once"
@@ -130,24 +127,24 @@ class CheckpointWorld(World):
         super()._store(effect)
 
     def _deliver(self, peer: bytes, body: Any) -> None:
-        if isinstance(body, control.NewPlan):
+        if isinstance(body, control_pb2.NewPlan):
             self._check_plan(body.plan)
-        elif isinstance(body, control.TriggerCheckpoint):
+        elif isinstance(body, control_pb2.TriggerCheckpoint):
             self._check_trigger(body)
-        elif isinstance(body, control.CheckpointComplete):
+        elif isinstance(body, control_pb2.CheckpointComplete):
             assert body.checkpoint in self.written, "announced before it was written"
             assert any(r.checkpoint == body.checkpoint for r in self.log.complete), "announced before it was logged"
             for sim in self.sims.values():
                 if peer == sim.peer and not sim.silent:
                     for task in sim.tasks.values():
                         task.status.committed = max(task.status.committed, body.checkpoint)
-        elif not isinstance(body, control.CheckpointAborted):
+        elif not isinstance(body, control_pb2.CheckpointAborted):
             super()._deliver(peer, body)
             return
-        if isinstance(body, control.NewPlan):
+        if isinstance(body, control_pb2.NewPlan):
             super()._deliver(peer, body)
 
-    def _check_plan(self, shown: plan.PhysicalPlan) -> None:
+    def _check_plan(self, shown: plan_pb2.PhysicalPlan) -> None:
         for region in shown.regions:
             tasks = {i.task_id for i in shown.instances if i.component in region.components}
             assert region.attempt < self.log.next_attempt, "an attempt that was not reserved"
@@ -162,7 +159,7 @@ class CheckpointWorld(World):
             known = self.attempts.setdefault((region.attempt, first), key)
             assert known == key, "an attempt was used twice"
 
-    def _check_origin(self, region: plan.RegionRecord) -> None:
+    def _check_origin(self, region: plan_pb2.RegionRecord) -> None:
         """A new attempt starts from what is complete, sound and not deleted."""
         if not region.checkpoint:
             # Not even when it has failed: two-phase sinks would drop what they have.
@@ -173,7 +170,7 @@ class CheckpointWorld(World):
             assert not record.damaged or self.machine.desk.failure
             assert region.checkpoint in self.written and region.checkpoint not in self.pruned
 
-    def _check_trigger(self, body: control.TriggerCheckpoint) -> None:
+    def _check_trigger(self, body: control_pb2.TriggerCheckpoint) -> None:
         number = body.checkpoint
         assert number < self.log.next_checkpoint, "a number that was not reserved"
         if number != self.open:
@@ -198,15 +195,15 @@ class CheckpointWorld(World):
             elif not one.attempt and not region.started:
                 self._restore(one, region)
             elif one.attempt == region.attempt and region.started and region.epochs[task] == status.epoch:
-                if status.state == control.TASK_RESTORED:
-                    status.state = control.TASK_RUNNING
+                if status.state == control_pb2.TASK_RESTORED:
+                    status.state = control_pb2.TASK_RUNNING
 
-    def _restore(self, one: Any, region: plan.RegionRecord) -> None:
+    def _restore(self, one: Any, region: plan_pb2.RegionRecord) -> None:
         status = one.status
         one.attempt = status.attempt = region.attempt
         if region.checkpoint in self.damaged:
-            status.state, status.error = control.TASK_FAILED, f"chk-{region.checkpoint}/x is damaged"
-            message = control.RestoreFailed(
+            status.state, status.error = control_pb2.TASK_FAILED, f"chk-{region.checkpoint}/x is damaged"
+            message = control_pb2.RestoreFailed(
                 task_id=status.task_id,
                 epoch=status.epoch,
                 attempt=region.attempt,
@@ -215,7 +212,7 @@ class CheckpointWorld(World):
             )
             self.feed(events.RestoreFailed(message))
             return
-        status.state = control.TASK_RESTORED
+        status.state = control_pb2.TASK_RESTORED
         self.restored.setdefault(region.attempt, set()).add((status.task_id, status.epoch))
 
     def answer_checkpoint(self) -> None:
@@ -228,10 +225,12 @@ class CheckpointWorld(World):
                 continue
             self.feed(events.TaskAnswered(self.answer_of(task)))
 
-    def answer_of(self, task: SimTask) -> control.TaskCheckpoint:
+    def answer_of(self, task: SimTask) -> control_pb2.TaskCheckpoint:
         status = task.status
-        snapshot = ckpt.TaskSnapshot(stateful=status.component in self.plain, total_bytes=10, uploaded_bytes=5)
-        return control.TaskCheckpoint(
+        snapshot = checkpoint_pb2.TaskSnapshot(
+            stateful=status.component in self.plain, total_bytes=10, uploaded_bytes=5
+        )
+        return control_pb2.TaskCheckpoint(
             checkpoint=self.open,
             task_id=status.task_id,
             epoch=status.epoch,

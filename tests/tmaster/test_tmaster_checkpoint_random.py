@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld
@@ -79,7 +79,7 @@ def interfere(w: CheckpointWorld, action: str, rng: random.Random, asked: dict[i
             w.kill(victim)
     elif action == "lost_frames":
         attempt = max(0, task.status.attempt - rng.randint(0, 1))
-        w.feed(events.DataLost(control.DataLost(stmgr_id="stmgr-1", attempt=attempt, task_id=number, tuples=3)))
+        w.feed(events.DataLost(control_pb2.DataLost(stmgr_id="stmgr-1", attempt=attempt, task_id=number, tuples=3)))
     elif action in ("mute", "speak"):
         w.mute = {number} if action == "mute" else set()
     elif action == "full":
@@ -105,7 +105,7 @@ def recover(w: CheckpointWorld) -> None:
     for _ in range(60):
         heal(w)
         w.round()
-    if w.life == control.LIFE_FAILED:
+    if w.life == control_pb2.LIFE_FAILED:
         w.request(events.RestartRequested, -1, 0)
     for _ in range(100):
         heal(w)
@@ -132,12 +132,14 @@ def test_any_order_of_faults_keeps_the_invariants_and_ends_with_a_complete_check
     recover(w)
     assert not [token for token, epoch in asked.items() if epoch == w.epoch and token not in w.replies]
     assert w.machine.operation is None and Node.UPDATE not in w.store
-    assert w.life in (control.LIFE_RUNNING, control.LIFE_PAUSED), w.status().cause
+    assert w.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_PAUSED), w.status().cause
     shown = w.store[Node.PHYSICAL_PLAN]
     assert all(region.started for region in shown.regions)
     for region in shown.regions:
         for task, epoch in region.epochs.items():
             status = w.task(task).status
-            assert (status.epoch, status.attempt) == (epoch, region.attempt), "another process than the one that restored"
+            assert (status.epoch, status.attempt) == (epoch, region.attempt), (
+                "another process than the one that restored"
+            )
     before = len(w.written)
     w.until(lambda: len(w.written) > before, 20)

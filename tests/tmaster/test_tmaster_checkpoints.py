@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld
@@ -25,7 +23,7 @@ def attempt(w: CheckpointWorld) -> int:
 
 
 def started(w: CheckpointWorld) -> bool:
-    going = w.life in (control.LIFE_RUNNING, control.LIFE_DEGRADED)  # its last tasks say so a heartbeat later
+    going = w.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED)  # its last tasks say so a heartbeat later
     return bool(w.regions()) and all(r.started for r in w.regions()) and going
 
 
@@ -43,7 +41,7 @@ def test_a_region_starts_when_every_task_has_restored() -> None:
     w.reconcile()
     w.task(3).stuck = True
     w.rounds(3)
-    assert not w.regions()[0].started and w.life == control.LIFE_STARTING
+    assert not w.regions()[0].started and w.life == control_pb2.LIFE_STARTING
     w.task(3).stuck = False
     w.running()
     region = w.regions()[0]
@@ -55,7 +53,7 @@ def test_regions_start_alone_and_go_back_alone() -> None:
     w = CheckpointWorld()
     topology = w.store[Node.TOPOLOGY]
     del topology.bolts[0].inputs[:]
-    item = topology.bolts[0].inputs.add(gtype=api.SHUFFLE)
+    item = topology.bolts[0].inputs.add(gtype=topology_pb2.SHUFFLE)
     item.stream.id, item.stream.component_name = "default", "count"
     w.start_master()
     w.until(lambda: started(w))
@@ -86,7 +84,7 @@ def test_a_savepoint_takes_a_number_of_its_own_and_is_never_deleted() -> None:
     w.when_complete(1)
     token = w.request(events.CheckpointRequested, True)
     record = w.answer(token).body.record
-    assert record.checkpoint == 2 and record.kind == ckpt.SAVEPOINT
+    assert record.checkpoint == 2 and record.kind == checkpoint_pb2.SAVEPOINT
     w.when_complete(3)
     assert [r.checkpoint for r in w.log.complete] == [2, 4, 5]
     assert w.pruned == {1, 3}
@@ -115,7 +113,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_counted_and_the_next_on
     w.rounds(10)
     assert token not in w.replies
     w.mute = set()
-    assert w.answer(token).body.record.kind == ckpt.SAVEPOINT
+    assert w.answer(token).body.record.kind == checkpoint_pb2.SAVEPOINT
 
 
 def test_a_request_is_refused_with_the_reason_when_its_checkpoint_fails() -> None:
@@ -190,7 +188,7 @@ def test_a_replaced_stream_manager_sends_the_region_back() -> None:
 
 def test_lost_frames_of_the_present_attempt_send_the_region_back_once() -> None:
     w = world()
-    lost = control.DataLost(stmgr_id="stmgr-1", attempt=1, task_id=3, tuples=7, reason="peer lost")
+    lost = control_pb2.DataLost(stmgr_id="stmgr-1", attempt=1, task_id=3, tuples=7, reason="peer lost")
     w.feed(events.DataLost(lost))
     w.feed(events.DataLost(lost))
     w.until(lambda: started(w))
@@ -231,7 +229,7 @@ def test_the_cause_says_what_is_restored_and_why() -> None:
     w.kill(3)
     w.until(lambda: attempt(w) == 2)
     status = w.status()
-    assert status.lifecycle == control.LIFE_DEGRADED
+    assert status.lifecycle == control_pb2.LIFE_DEGRADED
     assert status.cause.startswith(f"restoring from checkpoint {number}: task 3 of count")
 
 
@@ -255,11 +253,11 @@ def test_when_nothing_can_be_restored_it_has_failed_and_names_the_file() -> None
     w.when_complete()
     w.damaged = {1}
     w.kill(3)
-    w.until(lambda: w.life == control.LIFE_FAILED)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
     assert "chk-1/x is damaged" in w.status().cause and "allow_empty" in w.status().cause
     w.start_master()
     w.rounds(5)
-    assert w.life == control.LIFE_FAILED and not w.regions()[0].started, "a successor does not start it empty"
+    assert w.life == control_pb2.LIFE_FAILED and not w.regions()[0].started, "a successor does not start it empty"
 
 
 def test_allow_empty_starts_anew_instead() -> None:
@@ -275,13 +273,13 @@ def test_losses_in_a_row_wait_for_each_other_and_end_as_failed() -> None:
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0, restore_budget=5))
 
     def lose() -> None:
-        w.feed(events.DataLost(control.DataLost(stmgr_id="stmgr-1", attempt=attempt(w), task_id=3, tuples=7)))
+        w.feed(events.DataLost(control_pb2.DataLost(stmgr_id="stmgr-1", attempt=attempt(w), task_id=3, tuples=7)))
 
     for number in range(5):
         lose()
         w.until(lambda number=number: attempt(w) > number + 1 and started(w))
     lose()
-    w.until(lambda: w.life == control.LIFE_FAILED)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
     assert "6 times" in w.status().cause and "7 tuples" in w.status().cause
     w.rounds(10)
     assert not w.regions()[0].started
@@ -300,18 +298,18 @@ def test_kills_in_a_row_neither_wait_for_each_other_nor_end_it() -> None:
         w.until(lambda number=number: attempt(w) > number + 1 and started(w))
         took.append(w.now - began)
     assert max(took) <= took[0] + 1.0, took
-    w.until(lambda: w.life == control.LIFE_RUNNING, 2)
+    w.until(lambda: w.life == control_pb2.LIFE_RUNNING, 2)
 
 
 def test_a_complete_checkpoint_forgives_the_restores_before_it() -> None:
     w = world(checkpoints=CheckpointSettings(interval_s=5.0, restore_budget=2))
     for _ in range(6):
         before = attempt(w)
-        lost = control.DataLost(stmgr_id="stmgr-1", attempt=before, task_id=3, tuples=7)
+        lost = control_pb2.DataLost(stmgr_id="stmgr-1", attempt=before, task_id=3, tuples=7)
         w.feed(events.DataLost(lost))
         w.until(lambda before=before: attempt(w) > before and started(w))
         w.when_complete()
-    assert w.life == control.LIFE_RUNNING
+    assert w.life == control_pb2.LIFE_RUNNING
 
 
 # ---- other masters --------------------------------------------------------------------------
@@ -376,7 +374,7 @@ def test_a_successor_sees_what_was_replaced_while_nobody_was_master() -> None:
 def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
     """Its own numbers go on above, and the foreign files are needed until its first checkpoint."""
     w = CheckpointWorld()
-    w.store[Node.CHECKPOINTS] = ckpt.CheckpointLog(
+    w.store[Node.CHECKPOINTS] = checkpoint_pb2.CheckpointLog(
         topology_id=w.store[Node.TOPOLOGY].id, restore_from="/elsewhere/wc-7/chk-12"
     )
     w.store.pop(Node.PHYSICAL_PLAN, None)
@@ -397,19 +395,19 @@ def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
 
 def finish(w: CheckpointWorld) -> None:
     for task in w.tasks():
-        if task.spout and task.status.state == control.TASK_RUNNING:
-            task.status.state = control.TASK_EXHAUSTED
+        if task.spout and task.status.state == control_pb2.TASK_RUNNING:
+            task.status.state = control_pb2.TASK_EXHAUSTED
 
 
 def test_a_topology_ends_with_a_checkpoint_that_everybody_has_dealt_with() -> None:
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
     finish(w)
-    w.until(lambda: w.life == control.LIFE_FINISHED)
+    w.until(lambda: w.life == control_pb2.LIFE_FINISHED)
     assert [r.checkpoint for r in w.log.complete] == [1]
     assert all(task.status.committed == 1 for task in w.tasks())
     writes = len(w.writes)
     w.rounds(20)
-    assert len(w.writes) == writes and w.life == control.LIFE_FINISHED
+    assert len(w.writes) == writes and w.life == control_pb2.LIFE_FINISHED
 
 
 def test_the_last_checkpoint_is_tried_again_until_it_completes() -> None:
@@ -417,22 +415,22 @@ def test_the_last_checkpoint_is_tried_again_until_it_completes() -> None:
     w.full = True
     finish(w)
     w.rounds(15)
-    assert w.life == control.LIFE_FINISHING and w.machine.checkpoints_reply(w.now).failed > 1
+    assert w.life == control_pb2.LIFE_FINISHING and w.machine.checkpoints_reply(w.now).failed > 1
     w.full = False
-    w.until(lambda: w.life == control.LIFE_FINISHED)
+    w.until(lambda: w.life == control_pb2.LIFE_FINISHED)
 
 
 def test_a_loss_while_finishing_begins_anew() -> None:
     w = world(checkpoints=CheckpointSettings(interval_s=1000.0))
     w.full = True
     finish(w)
-    w.until(lambda: w.life == control.LIFE_FINISHING)
+    w.until(lambda: w.life == control_pb2.LIFE_FINISHING)
     w.kill(3)
     w.until(lambda: attempt(w) == 2 and started(w))
     w.full = False
-    w.until(lambda: all(task.status.state == control.TASK_RUNNING for task in w.tasks()))
+    w.until(lambda: all(task.status.state == control_pb2.TASK_RUNNING for task in w.tasks()))
     finish(w)
-    w.until(lambda: w.life == control.LIFE_FINISHED)
+    w.until(lambda: w.life == control_pb2.LIFE_FINISHED)
 
 
 # ---- verbs ----------------------------------------------------------------------------------
@@ -442,7 +440,7 @@ def test_deactivate_activate_and_restart() -> None:
     w = world()
     w.when_complete()
     assert not w.answer(w.request(events.StateRequested, False)).error
-    assert w.life == control.LIFE_PAUSED
+    assert w.life == control_pb2.LIFE_PAUSED
     assert not w.answer(w.request(events.StateRequested, True)).error
     reply = w.answer(w.request(events.RestartRequested, 0, 3))
     assert not reply.error and attempt(w) == 2
@@ -459,7 +457,9 @@ def bigger(w: CheckpointWorld, parallelism: int) -> int:
         with_task(target, 1, task)
     for task in tasks[parallelism:]:
         without_task(target, task)
-    for index, task in enumerate(sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")):
+    for index, task in enumerate(
+        sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
+    ):
         for container in target.containers:
             for instance in container.instances:
                 if instance.task_id == task:
@@ -476,7 +476,7 @@ def test_an_update_goes_through_a_checkpoint() -> None:
         region = w.regions()[0]
         assert region.checkpoint == number and len(region.epochs) == 2 + parallelism
         w.until(lambda: started(w))
-    assert w.life == control.LIFE_RUNNING
+    assert w.life == control_pb2.LIFE_RUNNING
 
 
 def test_plain_state_cannot_be_spread_and_nothing_changes() -> None:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from heronpy.common.errors import RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tmaster.coordinator import (
     Abort,
     Announce,
@@ -35,7 +34,7 @@ class Model:
 
     def __init__(self, **options: object) -> None:
         self.settings = CheckpointSettings(**options)  # type: ignore[arg-type]
-        self.stored = ckpt.CheckpointLog()
+        self.stored = checkpoint_pb2.CheckpointLog()
         self.now = 0.0
         self.epochs = dict.fromkeys(TASKS, 1)
         self.attempt = 1
@@ -43,7 +42,7 @@ class Model:
         self.triggers: list[tuple[float, Trigger]] = []
         self.open: int | None = None
         self.ended_at = float("-inf")
-        self.to_write: list[ckpt.Metadata] = []
+        self.to_write: list[checkpoint_pb2.Metadata] = []
         self.on_disk: set[int] = set()
         self.pruned: set[int] = set()
         self.answers: dict[int, Answer] = {}
@@ -53,7 +52,7 @@ class Model:
 
     def start(self) -> None:
         """A new process goes on with what is stored."""
-        log = ckpt.CheckpointLog.FromString(self.stored.SerializeToString())
+        log = checkpoint_pb2.CheckpointLog.FromString(self.stored.SerializeToString())
         self.coordinator = Coordinator(self.settings, log, lambda metadata: None)
         self.coordinator.begin(self.now)
         self.open = None
@@ -102,20 +101,20 @@ class Model:
             assert newest.checkpoint in self.on_disk and newest.checkpoint not in self.pruned
             assert not newest.damaged and not newest.abandoned
 
-    def _check(self, metadata: ckpt.Metadata) -> None:
+    def _check(self, metadata: checkpoint_pb2.Metadata) -> None:
         assert [task.task_id for task in metadata.tasks] == list(TASKS), "not every task exactly once"
         assert {task.attempt for task in metadata.tasks} == {self.attempt}
         assert all(task.emitted == self.epochs[task.task_id] for task in metadata.tasks), "of another process"
 
     def answer(self, task: int, *, epoch: int = 0, attempt: int = 0, checkpoint: int = 0, error: str = "") -> bool:
         epoch = epoch or self.epochs[task]
-        message = control.TaskCheckpoint(
+        message = control_pb2.TaskCheckpoint(
             checkpoint=checkpoint or self.open or 1,
             task_id=task,
             epoch=epoch,
             attempt=attempt or self.attempt,
             error=error,
-            snapshot=ckpt.TaskSnapshot(emitted=epoch, total_bytes=7),
+            snapshot=checkpoint_pb2.TaskSnapshot(emitted=epoch, total_bytes=7),
         )
         return self.coordinator.answered(message, self.now)
 
@@ -220,7 +219,7 @@ def test_any_order_keeps_the_promises_and_without_faults_a_checkpoint_completes(
         m.complete()
     assert m.coordinator.completed > before
     assert m.asked <= m.answers.keys(), "somebody was not answered"
-    usable = [r for r in m.stored.complete if r.kind == ckpt.CHECKPOINT and not (r.damaged or r.abandoned)]
+    usable = [r for r in m.stored.complete if r.kind == checkpoint_pb2.CHECKPOINT and not (r.damaged or r.abandoned)]
     assert len(usable) == m.settings.retained
 
 
@@ -291,4 +290,4 @@ def test_retention_keeps_the_newest_and_every_savepoint(savepoints: int) -> None
         m.advance(5.0)
         m.complete()
     kinds = [r.kind for r in m.stored.complete]
-    assert kinds.count(ckpt.SAVEPOINT) == savepoints and kinds.count(ckpt.CHECKPOINT) == 2
+    assert kinds.count(checkpoint_pb2.SAVEPOINT) == savepoints and kinds.count(checkpoint_pb2.CHECKPOINT) == 2

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster.exceptions import TRACEBACK_MAX_CHARS, ExceptionStore, last_line
 
 
-def report(task: int = 1, message: str = "boom", **more: object) -> control.ExceptionReport:
-    return control.ExceptionReport(
+def report(task: int = 1, message: str = "boom", **more: object) -> control_pb2.ExceptionReport:
+    return control_pb2.ExceptionReport(
         process=f"container_1_word_{task}",
         task_id=task,
         component="word",
@@ -33,8 +33,8 @@ def test_ends_of_a_process_are_one_entry_with_the_last_message() -> None:
     """They have no traceback, and numbers that differ each time."""
     store = ExceptionStore(10)
     for used in (201, 305):
-        store.add(control.ExceptionReport(process="p", task_id=1, type="OutOfMemory", message=f"used {used}MB"))
-    store.add(control.ExceptionReport(process="p", task_id=1, type="Crashed", message="signal SIGSEGV"))
+        store.add(control_pb2.ExceptionReport(process="p", task_id=1, type="OutOfMemory", message=f"used {used}MB"))
+    store.add(control_pb2.ExceptionReport(process="p", task_id=1, type="Crashed", message="signal SIGSEGV"))
     assert [(e.type, e.count, e.message) for e in store.select()] == [
         ("Crashed", 1, "signal SIGSEGV"),
         ("OutOfMemory", 2, "used 305MB"),
@@ -53,7 +53,7 @@ def test_oldest_makes_room_and_is_counted() -> None:
 
 def test_last_line_and_long_tracebacks() -> None:
     assert last_line(report()) == "ValueError: boom"
-    assert last_line(control.ExceptionReport(type="OSError", message="x\ny")) == "OSError: x"
+    assert last_line(control_pb2.ExceptionReport(type="OSError", message="x\ny")) == "OSError: x"
     store = ExceptionStore(2)
     long = report()
     long.traceback = "x" * (TRACEBACK_MAX_CHARS * 2) + "ValueError: boom"

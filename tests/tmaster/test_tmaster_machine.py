@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from tests.tmaster.tmaster_world import World
@@ -30,7 +28,7 @@ def test_missing_stream_manager_is_named_after_the_start_timeout() -> None:
     world.sims[2].silent = True
     world.rounds(61)
     status = world.status()
-    assert status.lifecycle == control.LIFE_STARTING
+    assert status.lifecycle == control_pb2.LIFE_STARTING
     assert "still starting after 60 s" in status.cause and "stmgr-2" in status.cause
     assert "stmgr-1" not in status.cause
 
@@ -39,7 +37,7 @@ def test_task_that_does_not_initialise_is_named() -> None:
     world = World()
     world.task(3).stuck = True
     world.rounds(62)
-    assert world.life == control.LIFE_STARTING
+    assert world.life == control_pb2.LIFE_STARTING
     assert "container_1_count_3" in world.status().cause
     assert "container_2_count_4" not in world.status().cause
 
@@ -85,21 +83,21 @@ def test_stale_epochs_are_refused_or_ignored() -> None:
     sim.restart([sim.name])
     world.rounds(2)
     sim.epoch = 1
-    old = world.ask(events.StmgrRegistered, b"zombie", control.RegisterStmgr(stmgr=sim.record()))
+    old = world.ask(events.StmgrRegistered, b"zombie", control_pb2.RegisterStmgr(stmgr=sim.record()))
     assert "stmgr-1 of epoch 1 was replaced by epoch 2" in str(old.error)
     before = world.machine.desk.registry.stmgrs["stmgr-1"].last_seen
     world.now += 1
-    world.feed(events.StmgrBeat(b"zombie", control.StmgrHeartbeat(stmgr_id="stmgr-1", epoch=1)))
+    world.feed(events.StmgrBeat(b"zombie", control_pb2.StmgrHeartbeat(stmgr_id="stmgr-1", epoch=1)))
     assert world.machine.desk.registry.stmgrs["stmgr-1"].last_seen == before
-    world.ask(events.ExecutorRegistered, b"x1", control.RegisterExecutor(container=1, epoch=5))
-    older = world.ask(events.ExecutorRegistered, b"x", control.RegisterExecutor(container=1, epoch=4))
+    world.ask(events.ExecutorRegistered, b"x1", control_pb2.RegisterExecutor(container=1, epoch=5))
+    older = world.ask(events.ExecutorRegistered, b"x", control_pb2.RegisterExecutor(container=1, epoch=4))
     assert "was replaced by epoch 5" in str(older.error)
 
 
 def test_stranger_is_refused() -> None:
     world = World()
-    record = plan.StmgrRecord(id="stmgr-9", container=9, epoch=1)
-    reply = world.ask(events.StmgrRegistered, b"s9", control.RegisterStmgr(stmgr=record))
+    record = plan_pb2.StmgrRecord(id="stmgr-9", container=9, epoch=1)
+    reply = world.ask(events.StmgrRegistered, b"s9", control_pb2.RegisterStmgr(stmgr=record))
     assert "stmgr-9" in str(reply.error) and "packing plan" in str(reply.error)
 
 
@@ -114,7 +112,7 @@ def test_restarted_master_keeps_the_plan() -> None:
     world = World().running()
     before = world.store[Node.PHYSICAL_PLAN]
     world.start_master()
-    assert world.life == control.LIFE_STARTING
+    assert world.life == control_pb2.LIFE_STARTING
     world.running()
     assert world.store[Node.PHYSICAL_PLAN] == before
     assert world.status().tmaster_epoch == 2
@@ -152,15 +150,15 @@ def test_silent_stream_manager_is_lost_and_found() -> None:
     world.sims[2].silent = True
     world.rounds(12)
     status = world.status()
-    assert status.lifecycle == control.LIFE_DEGRADED
+    assert status.lifecycle == control_pb2.LIFE_DEGRADED
     assert status.cause.endswith("no sign of life from stmgr-2")
-    lost = {t.task_id for t in status.tasks if t.state == control.TASK_LOST}
+    lost = {t.task_id for t in status.tasks if t.state == control_pb2.TASK_LOST}
     assert lost == set(world.sims[2].tasks)
     assert "stmgr-2 has been silent" in next(t.error for t in status.tasks if t.task_id in lost)
     world.sims[2].silent = False
     world.round()
     assert world.status().cause == ""
-    assert not any(t.state == control.TASK_LOST for t in world.status().tasks)
+    assert not any(t.state == control_pb2.TASK_LOST for t in world.status().tasks)
 
 
 def test_task_that_is_not_connected_is_lost() -> None:
@@ -168,11 +166,11 @@ def test_task_that_is_not_connected_is_lost() -> None:
     del world.sims[1].tasks[1]
     world.sims[1].heartbeat()
     status = next(t for t in world.status().tasks if t.task_id == 1)
-    assert status.state == control.TASK_LOST and "not connected to stmgr-1" in status.error
+    assert status.state == control_pb2.TASK_LOST and "not connected to stmgr-1" in status.error
 
 
-def startup_exception(task: int) -> control.ExceptionReport:
-    return control.ExceptionReport(
+def startup_exception(task: int) -> control_pb2.ExceptionReport:
+    return control_pb2.ExceptionReport(
         process=f"container_1_count_{task}",
         task_id=task,
         component="count",
@@ -187,13 +185,13 @@ def test_startup_failure_fails_the_topology_with_the_last_line() -> None:
     world = World()
     world.task(3).stuck = True
     world.rounds(2)
-    world.sims[1].failed["container_1_count_3"] = control.ProcessRecord(
-        name="container_1_count_3", task_id=3, state=control.PROC_FAILED, exit_reason="startup_failure"
+    world.sims[1].failed["container_1_count_3"] = control_pb2.ProcessRecord(
+        name="container_1_count_3", task_id=3, state=control_pb2.PROC_FAILED, exit_reason="startup_failure"
     )
     world.feed(events.ExceptionsReported((startup_exception(3),)))
     world.round()
     status = world.status()
-    assert status.lifecycle == control.LIFE_FAILED
+    assert status.lifecycle == control_pb2.LIFE_FAILED
     assert status.cause == "container_1_count_3 failed: ValueError: boom"
     assert [e.task_id for e in status.startup_exceptions] == [3]
 
@@ -201,24 +199,24 @@ def test_startup_failure_fails_the_topology_with_the_last_line() -> None:
 def test_failed_task_status_fails_and_a_new_incarnation_heals() -> None:
     world = World()
     task = world.task(3)
-    task.status.state, task.status.error = control.TASK_FAILED, "no module named x"
+    task.status.state, task.status.error = control_pb2.TASK_FAILED, "no module named x"
     world.rounds(2)
-    assert world.life == control.LIFE_FAILED
+    assert world.life == control_pb2.LIFE_FAILED
     assert "container_1_count_3 failed: no module named x" in world.status().cause
     world.sims[1].restart(["container_1_count_3"])
     world.rounds(2)
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
 
 
 def test_spent_budget_after_start_fails_but_the_rest_runs() -> None:
     world = World().running()
-    world.sims[1].failed["container_1_word_1"] = control.ProcessRecord(
-        name="container_1_word_1", task_id=1, state=control.PROC_FAILED, exit_reason="oom", restarts=10
+    world.sims[1].failed["container_1_word_1"] = control_pb2.ProcessRecord(
+        name="container_1_word_1", task_id=1, state=control_pb2.PROC_FAILED, exit_reason="oom", restarts=10
     )
     world.round()
-    assert world.life == control.LIFE_FAILED
+    assert world.life == control_pb2.LIFE_FAILED
     assert "container_1_word_1 failed: oom after 10 restarts" in world.status().cause
-    assert world.sims[1].plan.topology.state == api.RUNNING
+    assert world.sims[1].plan.topology.state == topology_pb2.RUNNING
 
 
 def test_deactivate_and_activate_wait_for_every_spout_and_are_idempotent() -> None:
@@ -230,14 +228,14 @@ def test_deactivate_and_activate_wait_for_every_spout_and_are_idempotent() -> No
     assert first not in world.replies
     world.sims[2].heartbeat()
     assert world.replies[first].body.text == "wc is inactive" == world.replies[second].body.text
-    assert world.life == control.LIFE_PAUSED
-    assert world.store[Node.TOPOLOGY].state == api.PAUSED
+    assert world.life == control_pb2.LIFE_PAUSED
+    assert world.store[Node.TOPOLOGY].state == topology_pb2.PAUSED
     third = world.request(events.StateRequested, False)
     assert world.replies[third].body.text == "wc is already inactive"
     assert world.store[Node.PHYSICAL_PLAN].version == 2
     fourth = world.request(events.StateRequested, True)
     assert world.answer(fourth).body.text == "wc is active"
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
 
 
 def test_deactivation_that_a_spout_does_not_follow_ends_with_its_name() -> None:
@@ -252,14 +250,14 @@ def test_deactivation_that_a_spout_does_not_follow_ends_with_its_name() -> None:
 
 def test_state_survives_a_master_that_died_between_its_writes() -> None:
     world = World().running()
-    paused = api.Topology()
+    paused = topology_pb2.Topology()
     paused.CopyFrom(world.store[Node.TOPOLOGY])
-    paused.state = api.PAUSED
+    paused.state = topology_pb2.PAUSED
     world.store[Node.TOPOLOGY] = paused
     world.start_master()
     world.rounds(3)
-    assert world.store[Node.PHYSICAL_PLAN].topology.state == api.PAUSED
-    assert world.life == control.LIFE_PAUSED
+    assert world.store[Node.PHYSICAL_PLAN].topology.state == topology_pb2.PAUSED
+    assert world.life == control_pb2.LIFE_PAUSED
 
 
 @pytest.mark.parametrize(("container", "task_id"), [(0, 1), (0, 4), (-1, 4)])
@@ -327,7 +325,7 @@ def test_runtime_config_is_merged_stored_and_sent() -> None:
 def exhaust(world: World) -> None:
     for task in world.tasks():
         if task.spout:
-            task.status.state = control.TASK_EXHAUSTED
+            task.status.state = control_pb2.TASK_EXHAUSTED
 
 
 def test_finish_goes_bolt_by_bolt_and_waits_for_the_last_tuple() -> None:
@@ -335,20 +333,20 @@ def test_finish_goes_bolt_by_bolt_and_waits_for_the_last_tuple() -> None:
     exhaust(world)
     world.sims[1].beat.in_flight_tuples = 3
     world.rounds(5)
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
     world.sims[1].beat.in_flight_tuples = 0
-    world.until(lambda: world.life == control.LIFE_FINISHING)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHING)
     assert world.sims[1].finish_orders == [[3]] and world.sims[2].finish_orders == [[4]]
     # What split emits at its end keeps count from being finished.
     world.task(6).status.in_queue_tuples = 4
     world.rounds(5)
     assert world.sims[2].finish_orders == [[4]]
     world.task(6).status.in_queue_tuples, world.task(6).status.executed = 0, 4
-    world.until(lambda: world.life == control.LIFE_FINISHED)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED)
     assert world.sims[1].finish_orders == [[3], [5]]
     assert "has finished" in str(world.answer(world.request(events.StateRequested, False)).error)
     world.start_master()
-    world.until(lambda: world.life == control.LIFE_FINISHED)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED)
 
 
 def test_a_deactivated_topology_is_drained_once_nothing_moves() -> None:
@@ -358,7 +356,7 @@ def test_a_deactivated_topology_is_drained_once_nothing_moves() -> None:
     world.task(3).status.in_queue_tuples = 2
     world.answer(world.request(events.StateRequested, False))
     world.rounds(5)
-    assert world.life == control.LIFE_PAUSED and not world.status().drained
+    assert world.life == control_pb2.LIFE_PAUSED and not world.status().drained
     world.task(3).status.in_queue_tuples, world.task(3).status.executed = 0, 2
     world.until(lambda: world.status().drained)
     world.start_master()
@@ -372,9 +370,9 @@ def test_spouts_that_rest_for_good_are_at_their_end() -> None:
     world = World(bolts={"split": 2, "count": 2}).running()
     world.answer(world.request(events.StateRequested, False))
     world.rounds(10)
-    assert world.life == control.LIFE_PAUSED and not world.sims[1].finish_orders
+    assert world.life == control_pb2.LIFE_PAUSED and not world.sims[1].finish_orders
     world.answer(world.request(events.StateRequested, False, True))
-    world.until(lambda: world.life == control.LIFE_FINISHED)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED)
     assert world.sims[1].finish_orders == [[3], [5]] and world.sims[2].finish_orders == [[4], [6]]
 
 
@@ -386,17 +384,17 @@ def test_an_activation_takes_the_end_of_input_back() -> None:
     world.answer(world.request(events.StateRequested, True))
     world.task(3).status.in_queue_tuples, world.task(3).status.executed = 0, 2
     world.rounds(10)
-    assert world.life == control.LIFE_RUNNING and not world.sims[1].finish_orders
+    assert world.life == control_pb2.LIFE_RUNNING and not world.sims[1].finish_orders
 
 
 def test_task_that_restarts_while_finishing_is_told_again() -> None:
     world = World().running()
     exhaust(world)
     world.task(3).stuck = True
-    world.until(lambda: world.life == control.LIFE_FINISHING)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHING)
     world.sims[1].restart(["container_1_count_3"])
     world.task(3).stuck = False
-    world.until(lambda: world.life == control.LIFE_FINISHED)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED)
     assert world.sims[1].finish_orders == [[3], [3]]
 
 
@@ -404,10 +402,10 @@ def test_finish_order_that_was_not_delivered_is_repeated() -> None:
     world = World().running()
     exhaust(world)
     world.task(3).stuck = True
-    world.until(lambda: world.life == control.LIFE_FINISHING)
-    world.feed(events.SendFailed(b"s1", control.FinishTasks(task_ids=[3])))
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHING)
+    world.feed(events.SendFailed(b"s1", control_pb2.FinishTasks(task_ids=[3])))
     world.task(3).stuck = False
-    world.until(lambda: world.life == control.LIFE_FINISHED, 6)
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED, 6)
 
 
 def test_tuple_between_two_stream_managers_is_not_taken_for_the_end() -> None:
@@ -421,8 +419,8 @@ def test_tuple_between_two_stream_managers_is_not_taken_for_the_end() -> None:
     for _ in range(3):
         world.tick(0.1)
         world.sims[2].heartbeat()
-        assert world.life == control.LIFE_RUNNING
-    world.until(lambda: world.life == control.LIFE_FINISHED)
+        assert world.life == control_pb2.LIFE_RUNNING
+    world.until(lambda: world.life == control_pb2.LIFE_FINISHED)
 
 
 def test_lost_executor_is_named() -> None:

@@ -11,7 +11,7 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
@@ -90,7 +90,7 @@ def act(world: World, action: str, rng: random.Random, asked: dict[int, int]) ->
         task.stuck = not task.stuck
     elif action in ("late_beat", "stale_beat"):
         epoch = sim.epoch if action == "late_beat" else max(0, sim.epoch - 1)
-        late = control.StmgrHeartbeat(stmgr_id=sim.name, epoch=epoch, plan_version=rng.randint(0, 1))
+        late = control_pb2.StmgrHeartbeat(stmgr_id=sim.name, epoch=epoch, plan_version=rng.randint(0, 1))
         # A stream manager may tell of an earlier incarnation of a task, never of a later one.
         past = rng.randint(0, task.status.epoch)
         late.tasks.add(task_id=task.status.task_id, epoch=past, state=rng.randint(0, 6))
@@ -113,13 +113,13 @@ def act(world: World, action: str, rng: random.Random, asked: dict[int, int]) ->
         task.status.in_queue_tuples = rng.choice((0, 5))
         task.status.executed += 1
     elif action == "exhaust" and task.spout and rng.random() < 0.2:
-        task.status.state = control.TASK_EXHAUSTED
+        task.status.state = control_pb2.TASK_EXHAUSTED
     elif action == "fail" and rng.random() < 0.3:
-        task.status.state = control.TASK_FAILED
+        task.status.state = control_pb2.TASK_FAILED
     elif action == "exception":
-        world.feed(events.ExceptionsReported((control.ExceptionReport(task_id=1, startup=True),)))
+        world.feed(events.ExceptionsReported((control_pb2.ExceptionReport(task_id=1, startup=True),)))
     elif action == "send_failed":
-        world.feed(events.SendFailed(sim.peer, control.FinishTasks(task_ids=[1, 3])))
+        world.feed(events.SendFailed(sim.peer, control_pb2.FinishTasks(task_ids=[1, 3])))
 
 
 def heal(world: World) -> None:
@@ -130,8 +130,8 @@ def heal(world: World) -> None:
         for task in sim.tasks.values():
             task.stuck = False
             task.status.in_queue_tuples = 0
-            if task.status.state == control.TASK_FAILED:
-                task.status.state = control.TASK_STARTING
+            if task.status.state == control_pb2.TASK_FAILED:
+                task.status.state = control_pb2.TASK_STARTING
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -157,10 +157,10 @@ def test_any_order_of_events_keeps_the_invariants_and_comes_to_rest(
     assert shown == placement(world.store[Node.PACKING_PLAN])
     assert world.store[Node.PHYSICAL_PLAN].topology == world.store[Node.TOPOLOGY]
     calm = (
-        control.LIFE_RUNNING,
-        control.LIFE_PAUSED,
-        control.LIFE_FINISHING,
-        control.LIFE_FINISHED,
+        control_pb2.LIFE_RUNNING,
+        control_pb2.LIFE_PAUSED,
+        control_pb2.LIFE_FINISHING,
+        control_pb2.LIFE_FINISHED,
     )
     assert world.life in calm, world.status().cause
     assert {sim.plan.version for sim in world.sims.values()} == {world.store[Node.PHYSICAL_PLAN].version}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from tests.tmaster.checkpoint_world import CheckpointWorld
@@ -98,7 +98,7 @@ def test_going_back_while_deactivated_leaves_the_spouts_resting() -> None:
     w.answer(w.request(events.StateRequested, False))
     before = attempt(w)
     assert not w.answer(w.request(events.RewindRequested, number)).error
-    w.until(lambda: attempt(w) > before and all(r.started for r in w.regions()) and w.life == control.LIFE_PAUSED)
+    w.until(lambda: attempt(w) > before and all(r.started for r in w.regions()) and w.life == control_pb2.LIFE_PAUSED)
     assert not w.answer(w.request(events.CheckpointRequested, True)).error, "savepoints while it rests"
 
 
@@ -107,16 +107,16 @@ def test_going_back_ends_a_failure() -> None:
     w.when_complete(2)
     w.damaged = {1, 2}
     w.kill(3)
-    w.until(lambda: w.life == control.LIFE_FAILED)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
     assert "failed" in str(w.answer(w.request(events.CheckpointRequested, False)).error)
     assert "chk-2/x is damaged; chk-1/x is damaged" in str(w.answer(w.request(events.RewindRequested, 0)).error)
     w.damaged = set()
     w.rounds(3)
     assert w.machine.desk.registry.failed_tasks
     before, token = attempt(w), w.request(events.RewindRequested, 2)
-    assert w.life != control.LIFE_FAILED, "who could not restore the last attempt is replaced"
+    assert w.life != control_pb2.LIFE_FAILED, "who could not restore the last attempt is replaced"
     assert not w.answer(token).error and restored_from(w, before) == 2, "the store was away and is back"
-    w.until(lambda: w.life == control.LIFE_RUNNING, 2)
+    w.until(lambda: w.life == control_pb2.LIFE_RUNNING, 2)
 
 
 def test_going_back_is_refused_during_an_update_after_the_end_and_in_other_modes() -> None:
@@ -128,7 +128,7 @@ def test_going_back_is_refused_during_an_update_after_the_end_and_in_other_modes
     w.mute = set()
     assert not w.answer(token).error
     finish(w)
-    w.until(lambda: w.life == control.LIFE_FINISHED)
+    w.until(lambda: w.life == control_pb2.LIFE_FINISHED)
     assert "has finished" in str(w.answer(w.request(events.RewindRequested, 0)).error)
     other = World().running()
     assert "EFFECTIVELY_ONCE" in str(other.answer(other.request(events.RewindRequested, 0)).error)
@@ -179,7 +179,7 @@ def test_the_last_record_stays_however_damaged() -> None:
     w.when_complete()
     w.damaged = {1}
     w.kill(3)
-    w.until(lambda: w.life == control.LIFE_FAILED)
+    w.until(lambda: w.life == control_pb2.LIFE_FAILED)
     assert "kill the topology first" in str(w.answer(w.request(events.DeleteRequested, (1,))).error)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from heronpy.common.setting_types import TmasterSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Persist, Send
 from heronpy.tmaster.machine import TopologyMaster
@@ -21,25 +20,23 @@ def test_registration_storm_of_1000_containers() -> None:
     machine.begin(0.0)
     sent = persisted = 0
     for container in packing.containers:
-        record = plan.StmgrRecord(id=f"stmgr-{container.id}", container=container.id, epoch=1)
-        message = control.RegisterStmgr(stmgr=record)
+        record = plan_pb2.StmgrRecord(id=f"stmgr-{container.id}", container=container.id, epoch=1)
+        message = control_pb2.RegisterStmgr(stmgr=record)
         for instance in container.instances:
             message.tasks.add(task_id=instance.task_id, epoch=1)
-        for effect in machine.handle(
-            events.StmgrRegistered(b"%d" % container.id, container.id, message), 0.1
-        ):
+        for effect in machine.handle(events.StmgrRegistered(b"%d" % container.id, container.id, message), 0.1):
             persisted += isinstance(effect, Persist)
             sent += len(effect.peers) if isinstance(effect, Send) else 0
     planned_s = time.perf_counter() - started
     assert (persisted, sent) == (1, 1000)
     started = time.perf_counter()
     for container in packing.containers:
-        beat = control.StmgrHeartbeat(stmgr_id=f"stmgr-{container.id}", epoch=1, plan_version=1)
+        beat = control_pb2.StmgrHeartbeat(stmgr_id=f"stmgr-{container.id}", epoch=1, plan_version=1)
         for instance in container.instances:
-            beat.tasks.add(task_id=instance.task_id, epoch=1, plan_version=1, state=control.TASK_RUNNING)
+            beat.tasks.add(task_id=instance.task_id, epoch=1, plan_version=1, state=control_pb2.TASK_RUNNING)
         machine.handle(events.StmgrBeat(b"%d" % container.id, beat), 0.2)
     beats_s = time.perf_counter() - started
-    assert machine.lifecycle == control.LIFE_RUNNING
+    assert machine.lifecycle == control_pb2.LIFE_RUNNING
     machine.validate()
     print(f"plan of 10,000 tasks after {planned_s:.2f} s, one round of heartbeats {beats_s:.2f} s")
     assert planned_s < 30 and beats_s < 30

@@ -21,9 +21,7 @@ from heronpy.common.exit_codes import FAILURE, FENCED, OK
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
@@ -34,16 +32,16 @@ SETTINGS = TmasterSettings(start_timeout_s=5.0)
 DEADLINE_S = 10.0
 
 
-def stored(state: Any, topology: api.Topology, containers: int = 2) -> Any:
+def stored(state: Any, topology: topology_pb2.Topology, containers: int = 2) -> Any:
     state.create(paths.topology("wc"), topology.SerializeToString())
     packing = make_packing(topology, containers)
     state.create(paths.packing_plan("wc"), packing.SerializeToString())
     return state
 
 
-def location(state: Any) -> plan.TmasterLocation | None:
+def location(state: Any) -> plan_pb2.TmasterLocation | None:
     found = state.get(paths.tmaster("wc"))
-    return plan.TmasterLocation.FromString(found[0]) if found else None
+    return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
 
 
 async def until(condition: Callable[[], Any]) -> Any:
@@ -57,9 +55,9 @@ async def until(condition: Callable[[], Any]) -> Any:
 class FakeContainer:
     """A stream manager with its tasks, and the executor of the container."""
 
-    def __init__(self, endpoint: str, container: plan.ContainerPlan, epoch: int = 1) -> None:
+    def __init__(self, endpoint: str, container: plan_pb2.ContainerPlan, epoch: int = 1) -> None:
         self.container, self.epoch = container, epoch
-        self.plan = plan.PhysicalPlan()
+        self.plan = plan_pb2.PhysicalPlan()
         self.task_epoch = itertools.count(1)
         self.epochs = {i.task_id: next(self.task_epoch) for i in container.instances}
         self.asked_to_register = 0
@@ -70,7 +68,7 @@ class FakeContainer:
         self.executor = ControlClient(endpoint, self._on_executor, b"executor-%d" % container.id)
         self._beats = asyncio.ensure_future(self._beat())
 
-    def _on_stmgr(self, envelope: control.Envelope) -> None:
+    def _on_stmgr(self, envelope: control_pb2.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "new_plan" and body.plan.version > self.plan.version:
             self.plan = body.plan
@@ -79,7 +77,7 @@ class FakeContainer:
         elif field == "finish_tasks":
             self.finished.update(body.task_ids)
 
-    def _on_executor(self, envelope: control.Envelope) -> None:
+    def _on_executor(self, envelope: control_pb2.Envelope) -> None:
         field, body = body_of(envelope)
         if field == "restart_processes":
             for instance in self.container.instances:
@@ -90,22 +88,22 @@ class FakeContainer:
                 self.epoch += 1
                 asyncio.ensure_future(self.register())
         elif field == "dump_stacks":
-            self.executor.send(control.DumpStacksReply(text=f"stack of {body.name}"))
+            self.executor.send(control_pb2.DumpStacksReply(text=f"stack of {body.name}"))
 
-    def statuses(self) -> list[control.TaskStatus]:
-        paused = self.plan.topology.state == api.PAUSED if self.plan.version else False
+    def statuses(self) -> list[control_pb2.TaskStatus]:
+        paused = self.plan.topology.state == topology_pb2.PAUSED if self.plan.version else False
         result = []
         for instance in self.container.instances:
             spout = instance.component == "word"
-            state = control.TASK_RUNNING if self.plan.version else control.TASK_STARTING
+            state = control_pb2.TASK_RUNNING if self.plan.version else control_pb2.TASK_STARTING
             if spout and self.exhausted:
-                state = control.TASK_EXHAUSTED
+                state = control_pb2.TASK_EXHAUSTED
             elif spout and paused:
-                state = control.TASK_PAUSED
+                state = control_pb2.TASK_PAUSED
             elif instance.task_id in self.finished:
-                state = control.TASK_FINISHED
+                state = control_pb2.TASK_FINISHED
             result.append(
-                control.TaskStatus(
+                control_pb2.TaskStatus(
                     task_id=instance.task_id,
                     epoch=self.epochs[instance.task_id],
                     state=state,
@@ -117,21 +115,21 @@ class FakeContainer:
 
     async def register(self) -> None:
         number = self.container.id
-        record = plan.StmgrRecord(id=f"stmgr-{number}", container=number, epoch=self.epoch)
-        message = control.RegisterStmgr(stmgr=record, tasks=self.statuses())
+        record = plan_pb2.StmgrRecord(id=f"stmgr-{number}", container=number, epoch=self.epoch)
+        message = control_pb2.RegisterStmgr(stmgr=record, tasks=self.statuses())
         reply = await self.stmgr.call(message)
         if reply.HasField("plan"):
             self.plan = reply.plan
 
     async def register_executor(self) -> None:
         name = f"stmgr-{self.container.id}"
-        message = control.RegisterExecutor(container=self.container.id, epoch=1)
-        message.processes.add(name=name, state=control.PROC_RUNNING)
+        message = control_pb2.RegisterExecutor(container=self.container.id, epoch=1)
+        message.processes.add(name=name, state=control_pb2.PROC_RUNNING)
         await self.executor.call(message)
 
     async def _beat(self) -> None:
         while True:
-            beat = control.StmgrHeartbeat(
+            beat = control_pb2.StmgrHeartbeat(
                 stmgr_id=f"stmgr-{self.container.id}",
                 epoch=self.epoch,
                 plan_version=self.plan.version,
@@ -160,15 +158,15 @@ class Cluster:
         self.cli = ControlClient(self.endpoint, lambda _: None)
 
     async def join(self) -> None:
-        packing = plan.PackingPlan.FromString(self.state.get(paths.packing_plan("wc"))[0])
+        packing = plan_pb2.PackingPlan.FromString(self.state.get(paths.packing_plan("wc"))[0])
         self.containers = [FakeContainer(self.endpoint, container) for container in packing.containers]
         for container in self.containers:
             await container.register_executor()
             await container.register()
-        await self.until_life(control.LIFE_RUNNING)
+        await self.until_life(control_pb2.LIFE_RUNNING)
 
-    async def status(self) -> control.StatusReply:
-        return await self.cli.call(control.GetStatus())
+    async def status(self) -> control_pb2.StatusReply:
+        return await self.cli.call(control_pb2.GetStatus())
 
     async def until_life(self, life: int) -> None:
         deadline = time.monotonic() + DEADLINE_S
@@ -204,23 +202,23 @@ def test_topology_starts_pauses_restarts_and_finishes() -> None:
     async def scenario() -> None:
         async with cluster() as c:
             await c.join()
-            found = plan.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
+            found = plan_pb2.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
             assert (found.version, found.tmaster_epoch) == (1, 7)
-            reply = await c.cli.call(control.SetState(active=False))
+            reply = await c.cli.call(control_pb2.SetState(active=False))
             assert reply.text == "wc is inactive"
-            assert (await c.status()).lifecycle == control.LIFE_PAUSED
-            topology = api.Topology.FromString(c.state.get(paths.topology("wc"))[0])
-            assert topology.state == api.PAUSED
-            await c.cli.call(control.SetState(active=True))
-            reply = await c.cli.call(control.RestartTarget(task_id=1))
+            assert (await c.status()).lifecycle == control_pb2.LIFE_PAUSED
+            topology = topology_pb2.Topology.FromString(c.state.get(paths.topology("wc"))[0])
+            assert topology.state == topology_pb2.PAUSED
+            await c.cli.call(control_pb2.SetState(active=True))
+            reply = await c.cli.call(control_pb2.RestartTarget(task_id=1))
             assert "container_1_word_1" in reply.text
-            reply = await c.cli.call(control.RestartTarget(container=2))
+            reply = await c.cli.call(control_pb2.RestartTarget(container=2))
             assert reply.text == "restarted container 2: 2 tasks back"
-            reply = await c.cli.call(control.RuntimeConfig(settings=["count:a:1"]))
+            reply = await c.cli.call(control_pb2.RuntimeConfig(settings=["count:a:1"]))
             assert reply.text.startswith("1 setting")
             for container in c.containers:
                 container.exhausted = True
-            await c.until_life(control.LIFE_FINISHED)
+            await c.until_life(control_pb2.LIFE_FINISHED)
 
     run(scenario)
 
@@ -230,7 +228,7 @@ def test_update_over_real_sockets() -> None:
         async with cluster() as c:
             await c.join()
             target = make_packing(make_topology({"word": 2}, {"count": 1}), 2, version=1)
-            message = control.UpdateTopology(
+            message = control_pb2.UpdateTopology(
                 topology=make_topology({"word": 2}, {"count": 1}),
                 packing_plan=target,
                 expected_version=1,
@@ -249,25 +247,23 @@ def test_metrics_exceptions_and_stacks() -> None:
     async def scenario() -> None:
         async with cluster() as c:
             await c.join()
-            batch = control.MetricsBatch(container=1)
+            batch = control_pb2.MetricsBatch(container=1)
             report = batch.reports.add(process="container_1_word_1", component="word", task_id=1)
             report.samples.add(name="__emit-count", label="default", value=5)
             batch.exceptions.add(process="container_1_word_1", component="word", task_id=1, type="E")
             c.containers[0].executor.send(batch)
             deadline = time.monotonic() + DEADLINE_S
-            while not (found := await c.cli.call(control.GetExceptions(component="word"))).exceptions:
+            while not (found := await c.cli.call(control_pb2.GetExceptions(component="word"))).exceptions:
                 assert time.monotonic() < deadline
             assert found.exceptions[0].count == 1
-            metrics = await c.cli.call(control.GetMetrics(component="word"))
+            metrics = await c.cli.call(control_pb2.GetMetrics(component="word"))
             assert metrics.reports[0].samples[0].value == 5
-            stacks = await asyncio.gather(
-                *(c.cli.call(control.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1))
-            )
+            stacks = await asyncio.gather(*(c.cli.call(control_pb2.DumpStacks(name=f"stmgr-{n}")) for n in (1, 2, 1)))
             assert [s.text for s in stacks] == [f"stack of stmgr-{n}" for n in (1, 2, 1)]
             with pytest.raises(RpcError, match='no process "nobody"'):
-                await c.cli.call(control.DumpStacks(name="nobody"))
+                await c.cli.call(control_pb2.DumpStacks(name="nobody"))
             with pytest.raises(RpcError, match="does not answer kill_topology"):
-                await c.cli.call(control.KillTopology())
+                await c.cli.call(control_pb2.KillTopology())
 
     run(scenario)
 
@@ -287,7 +283,7 @@ def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
                 await until(lambda container=container: container.asked_to_register)
                 await container.register()
                 assert container.plan.version == 1
-            await c.until_life(control.LIFE_RUNNING)
+            await c.until_life(control_pb2.LIFE_RUNNING)
             assert (await c.status()).tmaster_epoch == 2
             assert state.get(paths.physical_plan("wc")) == before
 
@@ -306,13 +302,13 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             while (await c.status()).totals.dead_letters != 6:
                 await asyncio.sleep(0.01)
             c.containers[0].dead_letters = 0
-            await c.cli.call(control.RestartTarget(container=1))
+            await c.cli.call(control_pb2.RestartTarget(container=1))
             assert (await c.status()).totals.dead_letters == 6
             last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
 
             def kept() -> bool:
                 found = state.get(paths.totals("wc"))
-                return bool(found) and control.TotalsLedger.FromString(found[0]).tasks == last
+                return bool(found) and control_pb2.TotalsLedger.FromString(found[0]).tasks == last
 
             await until(kept)
             epochs = [container.epochs for container in c.containers]
@@ -323,7 +319,7 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
                 container.epochs = numbers
                 await until(lambda container=container: container.asked_to_register)
                 await container.register()
-            await c.until_life(control.LIFE_RUNNING)
+            await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
             assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
 
@@ -344,7 +340,7 @@ def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
         state.set = full
         async with cluster(state) as c:
             await c.join()
-            assert (await c.cli.call(control.SetState(active=False))).text == "wc is inactive"
+            assert (await c.cli.call(control_pb2.SetState(active=False))).text == "wc is inactive"
 
     run(scenario)
 
@@ -354,9 +350,7 @@ def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None
         store = MemoryStore()
         state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
         old = MemoryStateManager(store)
-        old.create(
-            paths.tmaster("wc"), plan.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True
-        )
+        old.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3, pid=1).SerializeToString(), ephemeral=True)
         shell = Shell("wc", SETTINGS, state, epoch=4, endpoint=new_endpoint())
         task = asyncio.ensure_future(shell.run())
         # An even older one gives up at once.
@@ -364,7 +358,7 @@ def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None
         assert not task.done()
         old.die()
         await until(lambda: shell.machine)
-        newer = plan.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
+        newer = plan_pb2.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
         MemoryStateManager(store).set(paths.tmaster("wc"), newer)
         assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
         assert location(state).epoch == 9
@@ -376,7 +370,7 @@ def test_master_gives_up_when_the_predecessor_stays() -> None:
     async def scenario() -> None:
         store = MemoryStore()
         state = stored(MemoryStateManager(store), make_topology({"word": 1}, {"count": 1}))
-        state.create(paths.tmaster("wc"), plan.TmasterLocation(epoch=3).SerializeToString())
+        state.create(paths.tmaster("wc"), plan_pb2.TmasterLocation(epoch=3).SerializeToString())
         settings = TmasterSettings(start_timeout_s=0.1)
         assert await Shell("wc", settings, MemoryStateManager(store), epoch=4, endpoint=new_endpoint()).run() == FAILURE
 
@@ -412,7 +406,7 @@ def test_somebody_else_wrote_the_plan() -> None:
         await c.start()
         await c.join()
         state.set(paths.physical_plan("wc"), b"")
-        c.cli.send(control.SetState(active=False))
+        c.cli.send(control_pb2.SetState(active=False))
         assert await asyncio.wait_for(c.run, DEADLINE_S) == FAILURE
         await c.close()
 
@@ -462,8 +456,8 @@ def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:
             time.sleep(0.02)
         assert (found.epoch, found.pid) == (5, process.pid)
         with RpcClient(found.endpoint) as client:
-            status = client.call(control.GetStatus())
-        assert status.lifecycle == control.LIFE_STARTING and "stmgr-1" in status.cause
+            status = client.call(control_pb2.GetStatus())
+        assert status.lifecycle == control_pb2.LIFE_STARTING and "stmgr-1" in status.cause
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == OK
         assert location(state) is None

@@ -21,9 +21,7 @@ from heronpy.common.errors import FencedError, RpcError, StateError
 from heronpy.common.exit_codes import FENCED
 from heronpy.net.rpc import RpcClient
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
@@ -40,9 +38,7 @@ PATIENCE_S = 30.0
 # ---- how long to wait (pure) --------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 2 * TAKEOVER_S), st.sampled_from(["answer", "miss", "other"])), max_size=60)
-)
+@given(st.lists(st.tuples(st.integers(1, 2 * TAKEOVER_S), st.sampled_from(["answer", "miss", "other"])), max_size=60))
 def test_a_holder_is_overdue_after_enough_silence_that_we_were_awake_for(steps: list[tuple[int, str]]) -> None:
     """Never sooner, never because this process was paused itself, and then always."""
     vigil = Vigil(TAKEOVER_S)
@@ -76,12 +72,12 @@ def stored(state: StateManager) -> StateManager:
     return state
 
 
-LOG = ckpt.CheckpointLog(topology_id="wc-1", next_checkpoint=17, next_attempt=5)
+LOG = checkpoint_pb2.CheckpointLog(topology_id="wc-1", next_checkpoint=17, next_attempt=5)
 
 
-def location(state: StateManager) -> plan.TmasterLocation | None:
+def location(state: StateManager) -> plan_pb2.TmasterLocation | None:
     found = state.get(paths.tmaster("wc"))
-    return plan.TmasterLocation.FromString(found[0]) if found else None
+    return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
 
 
 def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
@@ -93,23 +89,26 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
     old.outdate()
     loaded = old.load()
     assert loaded.checkpoints == LOG
-    old.write(Node.CHECKPOINTS, ckpt.CheckpointLog(topology_id="wc-1", next_checkpoint=18, next_attempt=6))
-    old.write(Node.PHYSICAL_PLAN, plan.PhysicalPlan(version=3, tmaster_epoch=1, topology=loaded.topology))
+    old.write(Node.CHECKPOINTS, checkpoint_pb2.CheckpointLog(topology_id="wc-1", next_checkpoint=18, next_attempt=6))
+    old.write(Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan(version=3, tmaster_epoch=1, topology=loaded.topology))
 
     silent = new.holder()
     assert not new.take_over(b"somebody else", "tcp://new", 2, "h"), "only in place of who was found silent"
     assert new.take_over(silent, "tcp://new", 2, "h") and new.epoch == 2
     new.outdate()
     found = new.load()
-    assert found.checkpoints is not None and (found.checkpoints.next_checkpoint, found.checkpoints.next_attempt) == (18, 6)
+    assert found.checkpoints is not None and (found.checkpoints.next_checkpoint, found.checkpoints.next_attempt) == (
+        18,
+        6,
+    )
     assert found.previous is not None and found.previous.version == 3
     before = {node: state.get(path) for node, path in new._paths.items()}
     for node, value in (
         (Node.CHECKPOINTS, LOG),
-        (Node.PHYSICAL_PLAN, plan.PhysicalPlan(version=4)),
+        (Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan(version=4)),
         (Node.PACKING_PLAN, loaded.packing),
         (Node.TOPOLOGY, loaded.topology),
-        (Node.UPDATE, plan.UpdateIntent()),
+        (Node.UPDATE, plan_pb2.UpdateIntent()),
         (Node.UPDATE, None),
     ):
         with pytest.raises(FencedError):
@@ -118,8 +117,10 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
     with pytest.raises(FencedError, match="was replaced by pid 2 with epoch 2"):
         old.reclaim()
     old.release()
-    assert location(state) == plan.TmasterLocation.FromString(new.holder() or b""), "its end removes nothing of ours"
-    new.write(Node.UPDATE, plan.UpdateIntent())
+    assert location(state) == plan_pb2.TmasterLocation.FromString(new.holder() or b""), (
+        "its end removes nothing of ours"
+    )
+    new.write(Node.UPDATE, plan_pb2.UpdateIntent())
     new.write(Node.UPDATE, None)
     assert new.load().intent is None
 
@@ -217,7 +218,12 @@ def test_of_several_that_wait_one_takes_over() -> None:
     shared = MemoryStore()
     stored(MemoryStateManager(shared))
     stores = [Store(MemoryStateManager(shared), "wc", 0) for _ in range(4)]
-    assert [store.take_over(None, f"tcp://{n}", n, "h") for n, store in enumerate(stores)] == [True, False, False, False]
+    assert [store.take_over(None, f"tcp://{n}", n, "h") for n, store in enumerate(stores)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert stores[1].holder() == stores[0].holder()
 
 
@@ -311,8 +317,8 @@ def masters(tmp_path: Path) -> Iterator[tuple[Masters, StateManager]]:
         state.close()
 
 
-def active(state: StateManager, but: int = 0) -> plan.TmasterLocation:
-    def look() -> plan.TmasterLocation | None:
+def active(state: StateManager, but: int = 0) -> plan_pb2.TmasterLocation:
+    def look() -> plan_pb2.TmasterLocation | None:
         found = location(state)
         return found if found is not None and found.pid != but else None
 
@@ -325,7 +331,7 @@ def active(state: StateManager, but: int = 0) -> plan.TmasterLocation:
 
 def answers(client: RpcClient) -> bool:
     try:
-        return bool(client.call(control.GetStatus()))
+        return bool(client.call(control_pb2.GetStatus()))
     except RpcError:
         return False  # it is starting
 
@@ -360,7 +366,7 @@ def test_killed_and_stopped_masters_are_replaced_and_the_stopped_one_ends_fenced
     assert by_pid[second.pid].wait(PATIENCE_S) == FENCED
     assert "was replaced by pid" in made.logs[made.processes.index(by_pid[second.pid])].read_text()
     assert nodes(state) == before, "a fenced master wrote"
-    assert ckpt.CheckpointLog.FromString(state.get(paths.checkpoints("wc"))[0]) == LOG  # type: ignore[index]
+    assert checkpoint_pb2.CheckpointLog.FromString(state.get(paths.checkpoints("wc"))[0]) == LOG  # type: ignore[index]
 
     # In order, as an executor ends it: at once, without waiting for anybody's silence.
     by_pid[third.pid].terminate()

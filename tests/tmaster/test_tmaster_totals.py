@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
 from tests.tmaster.tmaster_world import World
@@ -17,9 +17,9 @@ PLACE = st.tuples(st.just("place"), st.integers(0, 3), st.integers(0, 2), st.jus
 MASTER = st.tuples(st.just("master"), st.just(0), st.just(0), st.just([]))
 
 
-def status(task: int, epoch: int, counts: list[int]) -> control.TaskStatus:
+def status(task: int, epoch: int, counts: list[int]) -> control_pb2.TaskStatus:
     told = dict(zip((*COUNTERS, "pending"), counts, strict=True))
-    return control.TaskStatus(task_id=task, epoch=epoch, **told)
+    return control_pb2.TaskStatus(task_id=task, epoch=epoch, **told)
 
 
 def numbers(totals: Totals) -> list[int]:
@@ -35,11 +35,11 @@ def test_no_total_ever_falls(story: list[tuple[str, int, int, list[int]]]) -> No
     shown: dict[int, list[int]] = {}
     for what, number, epoch, counts in story:
         if what == "master":
-            kept = control.TotalsLedger.FromString(totals.ledger("id").SerializeToString())
+            kept = control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString())
             totals = Totals.of(kept, "id")
         elif what == "task":
             totals.take_task(status(number, epoch, counts), spout=number == 1)
-            filled = control.TaskStatus(task_id=number)
+            filled = control_pb2.TaskStatus(task_id=number)
             totals.fill(filled)
             now = [getattr(filled, name) for name in COUNTERS]
             assert all(a <= b for a, b in zip(shown.get(number, [0] * 6), now, strict=True))
@@ -78,13 +78,17 @@ def test_replayed_is_what_failed_and_what_was_pending_when_its_spout_ended() -> 
 def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     for reason in ("killed", "oom", "crashed", "hung"):
         totals = Totals()
-        totals.take_process(control.ProcessRecord(name="tmaster", restarts=1, exit_reason=reason))
+        totals.take_process(control_pb2.ProcessRecord(name="tmaster", restarts=1, exit_reason=reason))
         assert not totals.uncounted, "no tuple passes through it"
-        totals.take_process(control.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason))
+        totals.take_process(
+            control_pb2.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason)
+        )
         assert totals.uncounted
     totals = Totals()
     for reason in ORDERLY_ENDS:
-        totals.take_process(control.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason))
+        totals.take_process(
+            control_pb2.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason)
+        )
     totals.take_stmgr("stmgr-1", 1)
     totals.take_stmgr("stmgr-2", 1)
     totals.place(set(), {"stmgr-2"})
@@ -102,7 +106,7 @@ def test_a_status_shows_totals_over_restarts_of_tasks_and_stream_managers() -> N
     world.sims[1].beat.discarded_tuples, world.sims[1].beat.lost_tuples = 9, 4
     world.round()
     world.sims[1].restart([])
-    world.sims[1].beat = control.StmgrHeartbeat(discarded_tuples=3, lost_tuples=1)
+    world.sims[1].beat = control_pb2.StmgrHeartbeat(discarded_tuples=3, lost_tuples=1)
     world.rounds(2)
     found = world.status()
     shown = {task.task_id: task for task in found.tasks}
@@ -137,10 +141,15 @@ def test_at_least_once_nothing_is_lost_with_a_process() -> None:
 def down(world: World, task: int, **how: float) -> None:
     sim = next(sim for sim in world.sims.values() if task in sim.tasks)
     name = world.machine.desk.registry.name_of(task)
-    sim.failed[name] = control.ProcessRecord(
-        name=name, task_id=task, state=control.PROC_BACKOFF, exit_reason="user_exception", exit_detail="OSError: away", **how
+    sim.failed[name] = control_pb2.ProcessRecord(
+        name=name,
+        task_id=task,
+        state=control_pb2.PROC_BACKOFF,
+        exit_reason="user_exception",
+        exit_detail="OSError: away",
+        **how,
     )
-    sim.tasks[task].status.state = control.TASK_FAILED
+    sim.tasks[task].status.state = control_pb2.TASK_FAILED
 
 
 def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() -> None:
@@ -149,7 +158,7 @@ def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() ->
     down(world, 4, restarts=2, restarts_charged=2, restart_budget=10, next_restart_s=30.0)
     world.round()
     found = world.status()
-    assert found.lifecycle == control.LIFE_DEGRADED
+    assert found.lifecycle == control_pb2.LIFE_DEGRADED
     assert found.cause == "2 of 4 tasks of store are down, restart 7 of 10, next in 4 s: OSError: away"
     world.now += 2
     assert world.status().cause.endswith("next in 2 s: OSError: away"), "it is of now, not of the heartbeat"
@@ -158,15 +167,17 @@ def test_degraded_says_how_many_tasks_are_down_and_how_their_restarts_stand() ->
         sim.failed.clear()
         sim.restart([sim.name.replace("stmgr-", "container_") + f"_store_{task}" for task in (3, 4)])
     world.rounds(2)
-    assert world.life == control.LIFE_RUNNING and world.status().cause == ""
+    assert world.life == control_pb2.LIFE_RUNNING and world.status().cause == ""
 
 
 def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
     world = World().running()
     down(world, 3, restarts=9, restarts_charged=9, failing_s=58.2, failing_max_s=600.0, next_restart_s=25.6)
-    gateway = control.ProcessRecord(name="spark-gateway", state=control.PROC_BACKOFF, restarts=1, next_restart_s=1.0)
+    gateway = control_pb2.ProcessRecord(
+        name="spark-gateway", state=control_pb2.PROC_BACKOFF, restarts=1, next_restart_s=1.0
+    )
     world.round()
-    world.feed(events.ExecutorBeat(b"x0", control.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
+    world.feed(events.ExecutorBeat(b"x0", control_pb2.ExecutorHeartbeat(container=0, epoch=1, processes=[gateway])))
     assert world.status().cause == (
         "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
         " spark-gateway is down, restart 1, next in 1 s"
@@ -186,15 +197,15 @@ def test_the_only_task_is_named_so_and_an_exception_keeps_its_name() -> None:
 
 def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> None:
     world = World().running()
-    world.task(3).status.state, world.task(3).status.error = control.TASK_FAILED, "ConnectionRefusedError: no"
+    world.task(3).status.state, world.task(3).status.error = control_pb2.TASK_FAILED, "ConnectionRefusedError: no"
     world.round()
-    assert world.life == control.LIFE_DEGRADED
+    assert world.life == control_pb2.LIFE_DEGRADED
     assert world.status().cause == "1 of 2 tasks of count is down: ConnectionRefusedError: no"
-    world.sims[1].failed["container_1_count_3"] = control.ProcessRecord(
-        name="container_1_count_3", task_id=3, state=control.PROC_FAILED, exit_reason="user_exception", restarts=9
+    world.sims[1].failed["container_1_count_3"] = control_pb2.ProcessRecord(
+        name="container_1_count_3", task_id=3, state=control_pb2.PROC_FAILED, exit_reason="user_exception", restarts=9
     )
     world.round()
-    assert world.life == control.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
+    assert world.life == control_pb2.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9)), min_size=1, max_size=120))
@@ -203,7 +214,7 @@ def test_a_view_never_shows_more_executed_than_was_emitted(story: list[tuple[int
     totals, emitted, executed, now = Totals(), [0, 0, 0, 0], [0, 0, 0, 0], 1000.0
     silent_since, shown = dict.fromkeys((1, 2, 3), now), [0] * 4
     for task in (1, 2, 3):  # they register before they work
-        totals.take_task(control.TaskStatus(task_id=task, epoch=1), spout=task == 1)
+        totals.take_task(control_pb2.TaskStatus(task_id=task, epoch=1), spout=task == 1)
     for what, task, count in story:
         now += count / 20
         if what == 0:  # at most what is there
@@ -212,12 +223,12 @@ def test_a_view_never_shows_more_executed_than_was_emitted(story: list[tuple[int
             emitted[task] += count
         overdue = {t for t, since in silent_since.items() if now - since > 1.0}
         for reporter in sorted({task} | overdue if what else overdue):
-            told = control.TaskStatus(task_id=reporter, epoch=1, counted_at=now)
+            told = control_pb2.TaskStatus(task_id=reporter, epoch=1, counted_at=now)
             told.emitted, told.executed = emitted[reporter], executed[reporter]
             totals.take_task(told, spout=reporter == 1)
             silent_since[reporter] = now
         moment = totals.moment((1, 2, 3))
-        view = [control.TaskStatus(task_id=number) for number in range(4)]
+        view = [control_pb2.TaskStatus(task_id=number) for number in range(4)]
         for filled in view:
             totals.fill(filled, moment)
         assert view[2].executed <= view[1].emitted and view[3].executed <= view[2].emitted, (view, moment)
@@ -229,7 +240,7 @@ def test_the_last_reports_are_few_and_what_is_silent_holds_nothing_up() -> None:
     totals = Totals()
     for beat in range(1, 1000):
         for task, at in ((1, 1000.0), (2, 1000.0 + beat), (3, 1000.0 + beat / 100)):
-            told = control.TaskStatus(task_id=task, epoch=1, executed=beat, counted_at=at)
+            told = control_pb2.TaskStatus(task_id=task, epoch=1, executed=beat, counted_at=at)
             totals.take_task(told, spout=False)
     assert max(len(known.moments) for known in totals.tasks.values()) <= 60
     assert 1999.0 - SILENT_S <= totals.moment((1, 2, 3)) < 1999.0

@@ -6,16 +6,14 @@ import itertools
 
 import pytest
 
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
 from tests.tmaster.tmaster_world import World
 
 
-def with_task(packing: plan.PackingPlan, container: int, task: int, component: str = "count") -> None:
+def with_task(packing: plan_pb2.PackingPlan, container: int, task: int, component: str = "count") -> None:
     for item in packing.containers:
         if item.id == container:
             item.instances.add(component=component, task_id=task, component_index=9)
@@ -25,7 +23,7 @@ def with_task(packing: plan.PackingPlan, container: int, task: int, component: s
     new.instances.add(component=component, task_id=task, component_index=9)
 
 
-def without_task(packing: plan.PackingPlan, task: int) -> None:
+def without_task(packing: plan_pb2.PackingPlan, task: int) -> None:
     for container in list(packing.containers):
         for index, instance in enumerate(container.instances):
             if instance.task_id == task:
@@ -35,13 +33,13 @@ def without_task(packing: plan.PackingPlan, task: int) -> None:
             packing.containers.remove(container)
 
 
-def tasks_of(message: plan.PackingPlan | plan.PhysicalPlan) -> set[int]:
-    if isinstance(message, plan.PhysicalPlan):
+def tasks_of(message: plan_pb2.PackingPlan | plan_pb2.PhysicalPlan) -> set[int]:
+    if isinstance(message, plan_pb2.PhysicalPlan):
         return {i.task_id for i in message.instances}
     return {i.task_id for c in message.containers for i in c.instances}
 
 
-def ready_to_grow(world: World) -> plan.PackingPlan:
+def ready_to_grow(world: World) -> plan_pb2.PackingPlan:
     target = world.packing()
     with_task(target, 3, 5)
     return target
@@ -50,7 +48,7 @@ def ready_to_grow(world: World) -> plan.PackingPlan:
 def test_added_task_in_a_new_container() -> None:
     world = World().running()
     token = world.update(ready_to_grow(world), {"count": 3})
-    assert world.life == control.LIFE_UPDATING
+    assert world.life == control_pb2.LIFE_UPDATING
     assert Node.UPDATE in world.store
     assert tasks_of(world.store[Node.PACKING_PLAN]) == {1, 2, 3, 4, 5}
     assert tasks_of(world.sims[1].plan) == {1, 2, 3, 4}
@@ -59,7 +57,7 @@ def test_added_task_in_a_new_container() -> None:
     assert tasks_of(world.sims[1].plan) == {1, 2, 3, 4, 5}
     assert reply.plan_version == world.sims[3].plan.version
     assert Node.UPDATE not in world.store
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
     assert world.store[Node.PACKING_PLAN].version == 3
 
 
@@ -106,7 +104,7 @@ def test_removed_container_leaves_the_plan_at_the_end() -> None:
     assert list(world.answer(token).body.removed) == [3]
     assert {r.container for r in world.sims[1].plan.stmgrs} == {1, 2}
     world.rounds(2)
-    assert set(world.sims) == {1, 2} and world.life == control.LIFE_RUNNING
+    assert set(world.sims) == {1, 2} and world.life == control_pb2.LIFE_RUNNING
 
 
 def test_moved_task_starts_where_it_goes() -> None:
@@ -119,7 +117,7 @@ def test_moved_task_starts_where_it_goes() -> None:
     assert world.replies[token].body.plan_version == world.store[Node.PHYSICAL_PLAN].version
     assert {i.container for i in world.sims[1].plan.instances if i.task_id == 4} == {1}
     assert 4 in world.sims[1].tasks and 4 not in world.sims[2].tasks
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
 
 
 def test_task_that_never_registers_rolls_the_update_back() -> None:
@@ -131,7 +129,7 @@ def test_task_that_never_registers_rolls_the_update_back() -> None:
     assert tasks_of(world.store[Node.PACKING_PLAN]) == {1, 2, 3, 4}
     assert Node.UPDATE not in world.store
     world.rounds(3)
-    assert world.life == control.LIFE_RUNNING and set(world.sims) == {1, 2}
+    assert world.life == control_pb2.LIFE_RUNNING and set(world.sims) == {1, 2}
     assert world.store[Node.TOPOLOGY] == world.machine.desk.book.topology
 
 
@@ -143,14 +141,14 @@ def test_task_that_cannot_initialise_rolls_back_at_once_also_after_the_switch() 
     world.rounds(2)
     assert tasks_of(world.sims[1].plan) == {1, 2, 3, 4, 5}
     started = world.now
-    world.task(5).status.state = control.TASK_FAILED
+    world.task(5).status.state = control_pb2.TASK_FAILED
     world.task(5).status.error = "ValueError: boom"
     error = str(world.answer(token).error)
     assert "container_3_count_5 cannot start: ValueError: boom" in error
     assert world.now - started < 5
     world.rounds(3)
     assert tasks_of(world.sims[1].plan) == {1, 2, 3, 4}
-    assert world.life == control.LIFE_RUNNING
+    assert world.life == control_pb2.LIFE_RUNNING
     # The id of the task that did not make it is never used again.
     assert world.store[Node.PACKING_PLAN].next_task_id == 6
 
@@ -167,9 +165,7 @@ def test_wrong_updates_do_not_begin() -> None:
     world = World().running()
     before = dict(world.store)
     target = ready_to_grow(world)
-    message = control.UpdateTopology(
-        topology=world.store[Node.TOPOLOGY], packing_plan=target, expected_version=9
-    )
+    message = control_pb2.UpdateTopology(topology=world.store[Node.TOPOLOGY], packing_plan=target, expected_version=9)
     token = world.request(events.UpdateRequested, message)
     assert str(world.replies[token].error) == "the packing plan changed, run update again"
     twice = world.packing()
@@ -202,8 +198,8 @@ def test_update_while_starting_or_failed_is_refused() -> None:
     world = World()
     assert "still starting" in str(world.replies[world.update(world.packing(), {})].error)
     world.running()
-    world.sims[1].failed["stmgr-1"] = control.ProcessRecord(
-        name="stmgr-1", state=control.PROC_FAILED, exit_reason="crashed"
+    world.sims[1].failed["stmgr-1"] = control_pb2.ProcessRecord(
+        name="stmgr-1", state=control_pb2.PROC_FAILED, exit_reason="crashed"
     )
     world.round()
     assert "has failed (stmgr-1 failed: crashed)" in str(world.replies[world.update(world.packing(), {})].error)
@@ -221,7 +217,7 @@ def test_update_survives_the_master(rounds: int, broken: bool) -> None:
     world.update(target, {"count": 2}, drain_s=4)
     world.rounds(rounds, 0.5)
     world.start_master()
-    world.until(lambda: Node.UPDATE not in world.store and world.life == control.LIFE_RUNNING, 200)
+    world.until(lambda: Node.UPDATE not in world.store and world.life == control_pb2.LIFE_RUNNING, 200)
     world.rounds(3)
     expected = {1, 2, 3, 4} if broken else {1, 2, 3, 5}
     assert tasks_of(world.store[Node.PACKING_PLAN]) == expected
@@ -248,7 +244,7 @@ def test_update_survives_a_crash_between_any_two_writes(survives: int) -> None:
         world.rounds(8)
     except RuntimeError:
         world.start_master()
-    world.until(lambda: Node.UPDATE not in world.store and world.life == control.LIFE_RUNNING)
+    world.until(lambda: Node.UPDATE not in world.store and world.life == control_pb2.LIFE_RUNNING)
     world.rounds(3)
     assert tasks_of(world.store[Node.PACKING_PLAN]) == tasks_of(world.store[Node.PHYSICAL_PLAN])
     # Only before the intent is stored is there nothing to finish.
@@ -257,10 +253,10 @@ def test_update_survives_a_crash_between_any_two_writes(survives: int) -> None:
 
 def test_intent_of_an_earlier_topology_is_dropped() -> None:
     world = World()
-    old = api.Topology()
+    old = topology_pb2.Topology()
     old.CopyFrom(world.topology)
     old.id = "wc-0"
-    world.store[Node.UPDATE] = plan.UpdateIntent(old_topology=old, new_topology=old)
+    world.store[Node.UPDATE] = plan_pb2.UpdateIntent(old_topology=old, new_topology=old)
     world.start_master()
     assert Node.UPDATE not in world.store
     world.running()

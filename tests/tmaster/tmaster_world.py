@@ -10,9 +10,7 @@ from typing import Any
 
 from heronpy.common.ids import instance_id, stmgr_id
 from heronpy.common.setting_types import TmasterSettings
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plan
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.machine import TopologyMaster
@@ -20,9 +18,11 @@ from heronpy.tmaster.machine import TopologyMaster
 
 def make_topology(
     spouts: dict[str, int], bolts: dict[str, int], *, name: str = "wc", active: bool = True
-) -> api.Topology:
+) -> topology_pb2.Topology:
     """A chain: every spout feeds the first bolt, every bolt the next."""
-    topology = api.Topology(id=f"{name}-1", name=name, state=api.RUNNING if active else api.PAUSED)
+    topology = topology_pb2.Topology(
+        id=f"{name}-1", name=name, state=topology_pb2.RUNNING if active else topology_pb2.PAUSED
+    )
     topology.topology_config.SetInParent()
     for spout, parallelism in spouts.items():
         _component(topology.spouts.add(), spout, parallelism)
@@ -31,7 +31,7 @@ def make_topology(
         part = topology.bolts.add()
         _component(part, bolt, parallelism)
         for source in before:
-            item = part.inputs.add(gtype=api.SHUFFLE)
+            item = part.inputs.add(gtype=topology_pb2.SHUFFLE)
             item.stream.id, item.stream.component_name = "default", source
         before = [bolt]
     return topology
@@ -39,19 +39,19 @@ def make_topology(
 
 def _component(part: Any, name: str, parallelism: int) -> None:
     part.comp.name = name
-    part.comp.spec = api.PYTHON_CLASS_NAME
+    part.comp.spec = topology_pb2.PYTHON_CLASS_NAME
     part.comp.class_name = f"demo.{name.title()}"
     part.comp.config.kvs.add(
-        key="topology.component.parallelism", value=str(parallelism), type=api.STRING_VALUE
+        key="topology.component.parallelism", value=str(parallelism), type=topology_pb2.STRING_VALUE
     )
     output = part.outputs.add()
     output.stream.id, output.stream.component_name = "default", name
-    output.schema.keys.add(key="word", type=api.OBJECT)
+    output.schema.keys.add(key="word", type=topology_pb2.OBJECT)
 
 
-def make_packing(topology: api.Topology, containers: int, version: int = 1) -> plan.PackingPlan:
+def make_packing(topology: topology_pb2.Topology, containers: int, version: int = 1) -> plan_pb2.PackingPlan:
     """Tasks dealt out to containers 1 to n."""
-    packing = plan.PackingPlan(id=f"p{version}", version=version)
+    packing = plan_pb2.PackingPlan(id=f"p{version}", version=version)
     for number in range(1, containers + 1):
         packing.containers.add(id=number).required.cpu = 1
     task = 0
@@ -69,20 +69,20 @@ class SimTask:
 
     def __init__(self, task_id: int, component: str, epoch: int, spout: bool) -> None:
         self.spout = spout
-        self.status = control.TaskStatus(task_id=task_id, component=component, epoch=epoch)
+        self.status = control_pb2.TaskStatus(task_id=task_id, component=component, epoch=epoch)
         #: Does not initialise, or does not apply plans.
         self.stuck = False
 
-    def apply(self, current: plan.PhysicalPlan | None) -> None:
+    def apply(self, current: plan_pb2.PhysicalPlan | None) -> None:
         status = self.status
-        if current is None or self.stuck or status.state == control.TASK_FAILED:
+        if current is None or self.stuck or status.state == control_pb2.TASK_FAILED:
             return
         if all(record.task_id != status.task_id for record in current.instances):
             return
         status.plan_version = current.version
-        if status.state in (control.TASK_STARTING, control.TASK_RUNNING, control.TASK_PAUSED):
-            paused = self.spout and current.topology.state == api.PAUSED
-            status.state = control.TASK_PAUSED if paused else control.TASK_RUNNING
+        if status.state in (control_pb2.TASK_STARTING, control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED):
+            paused = self.spout and current.topology.state == topology_pb2.PAUSED
+            status.state = control_pb2.TASK_PAUSED if paused else control_pb2.TASK_RUNNING
 
 
 class SimStmgr:
@@ -93,12 +93,12 @@ class SimStmgr:
         self.container = container
         self.epoch = 1
         self.executor_epoch = 1
-        self.plan: plan.PhysicalPlan | None = None
+        self.plan: plan_pb2.PhysicalPlan | None = None
         self.tasks: dict[int, SimTask] = {}
         self.registered = False
         self.silent = False
-        self.beat = control.StmgrHeartbeat()
-        self.failed: dict[str, control.ProcessRecord] = {}
+        self.beat = control_pb2.StmgrHeartbeat()
+        self.failed: dict[str, control_pb2.ProcessRecord] = {}
         self.plans_seen = 0
         self.finish_orders: list[list[int]] = []
 
@@ -114,10 +114,8 @@ class SimStmgr:
     def executor_peer(self) -> bytes:
         return f"x{self.container}".encode()
 
-    def reconcile(self, packing: plan.PackingPlan) -> None:
-        wanted = {
-            i.task_id: i.component for c in packing.containers if c.id == self.container for i in c.instances
-        }
+    def reconcile(self, packing: plan_pb2.PackingPlan) -> None:
+        wanted = {i.task_id: i.component for c in packing.containers if c.id == self.container for i in c.instances}
         for task in self.tasks.keys() - wanted.keys():
             del self.tasks[task]
         for task, component in wanted.items():
@@ -125,8 +123,8 @@ class SimStmgr:
                 spout = component in {s.comp.name for s in self.world.topology.spouts}
                 self.tasks[task] = self.world.task_kind(task, component, (self.world.next_epoch()), spout)
 
-    def record(self) -> plan.StmgrRecord:
-        return plan.StmgrRecord(
+    def record(self) -> plan_pb2.StmgrRecord:
+        return plan_pb2.StmgrRecord(
             id=self.name,
             container=self.container,
             epoch=self.epoch,
@@ -134,32 +132,32 @@ class SimStmgr:
             control_endpoint=f"ipc://c{self.container}.{self.epoch}",
         )
 
-    def statuses(self) -> list[control.TaskStatus]:
+    def statuses(self) -> list[control_pb2.TaskStatus]:
         return [task.status for task in self.tasks.values()]
 
     def register(self) -> None:
-        message = control.RegisterStmgr(stmgr=self.record(), tasks=self.statuses())
+        message = control_pb2.RegisterStmgr(stmgr=self.record(), tasks=self.statuses())
         reply = self.world.ask(events.StmgrRegistered, self.peer, message)
         if reply.error is not None:
             return
         self.registered = True
         if reply.body.HasField("plan"):
-            self.receive(control.NewPlan(plan=reply.body.plan))
+            self.receive(control_pb2.NewPlan(plan=reply.body.plan))
 
     def receive(self, body: Any) -> None:
-        if isinstance(body, control.RegisterAgain):
+        if isinstance(body, control_pb2.RegisterAgain):
             self.register()
-        elif isinstance(body, control.NewPlan):
+        elif isinstance(body, control_pb2.NewPlan):
             self.plans_seen += 1
             if self.plan is None or body.plan.version > self.plan.version:
-                self.plan = plan.PhysicalPlan()
+                self.plan = plan_pb2.PhysicalPlan()
                 self.plan.CopyFrom(body.plan)
-        elif isinstance(body, control.FinishTasks):
+        elif isinstance(body, control_pb2.FinishTasks):
             self.finish_orders.append(list(body.task_ids))
             for task in body.task_ids:
                 if not self.tasks[task].stuck:
-                    self.tasks[task].status.state = control.TASK_FINISHED
-        elif isinstance(body, control.RestartProcesses):
+                    self.tasks[task].status.state = control_pb2.TASK_FINISHED
+        elif isinstance(body, control_pb2.RestartProcesses):
             self.restart(list(body.names))
 
     def restart(self, names: list[str]) -> None:
@@ -182,18 +180,18 @@ class SimStmgr:
             self.register()
         for task in self.tasks.values():
             task.apply(self.plan)
-        beat = control.StmgrHeartbeat()
+        beat = control_pb2.StmgrHeartbeat()
         beat.CopyFrom(self.beat)
         beat.stmgr_id, beat.epoch = self.name, self.epoch
         beat.plan_version = self.plan.version if self.plan is not None else 0
         beat.tasks.extend(self.statuses())
         self.world.feed(events.StmgrBeat(self.peer, beat))
 
-    def processes(self) -> list[control.ProcessRecord]:
-        return [control.ProcessRecord(name=self.name, state=control.PROC_RUNNING), *self.failed.values()]
+    def processes(self) -> list[control_pb2.ProcessRecord]:
+        return [control_pb2.ProcessRecord(name=self.name, state=control_pb2.PROC_RUNNING), *self.failed.values()]
 
     def executor_beat(self) -> None:
-        message = control.ExecutorHeartbeat(
+        message = control_pb2.ExecutorHeartbeat(
             container=self.container, epoch=self.executor_epoch, processes=self.processes()
         )
         self.world.feed(events.ExecutorBeat(self.executor_peer, message))
@@ -250,7 +248,7 @@ class World:
         )
         self.perform(self.machine.begin(self.now))
         self.machine.validate()
-        zero = control.RegisterExecutor(container=0, epoch=1)
+        zero = control_pb2.RegisterExecutor(container=0, epoch=1)
         self.ask(events.ExecutorRegistered, b"x0", zero)
 
     def reconcile(self) -> None:
@@ -293,7 +291,7 @@ class World:
         self.store[effect.node] = type(effect.value).FromString(effect.value.SerializeToString())
 
     def _deliver(self, peer: bytes, body: Any) -> None:
-        if isinstance(body, control.NewPlan):
+        if isinstance(body, control_pb2.NewPlan):
             stored = self.store[Node.PHYSICAL_PLAN]
             assert body.plan.version <= stored.version, "a plan was sent before it was stored"
         if peer == b"x0":
@@ -334,7 +332,7 @@ class World:
         """One heartbeat interval."""
         self.tick(seconds)
         self.reconcile()
-        self.feed(events.ExecutorBeat(b"x0", control.ExecutorHeartbeat(container=0, epoch=1)))
+        self.feed(events.ExecutorBeat(b"x0", control_pb2.ExecutorHeartbeat(container=0, epoch=1)))
         for sim in list(self.sims.values()):
             sim.heartbeat()
             sim.executor_beat()
@@ -354,7 +352,7 @@ class World:
         self.until(lambda: token in self.replies)
         return self.replies[token]
 
-    def status(self) -> control.StatusReply:
+    def status(self) -> control_pb2.StatusReply:
         return self.machine.status(self.now)
 
     @property
@@ -362,7 +360,7 @@ class World:
         return self.machine.lifecycle
 
     def running(self) -> World:
-        self.until(lambda: self.life in (control.LIFE_RUNNING, control.LIFE_PAUSED))
+        self.until(lambda: self.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_PAUSED))
         return self
 
     def task(self, task_id: int) -> SimTask:
@@ -371,19 +369,19 @@ class World:
     def tasks(self) -> list[SimTask]:
         return [task for sim in self.sims.values() for task in sim.tasks.values()]
 
-    def packing(self) -> plan.PackingPlan:
-        copy = plan.PackingPlan()
+    def packing(self) -> plan_pb2.PackingPlan:
+        copy = plan_pb2.PackingPlan()
         copy.CopyFrom(self.store[Node.PACKING_PLAN])
         return copy
 
-    def update(self, packing: plan.PackingPlan, parallelism: dict[str, int], *, drain_s: float = 0.0) -> int:
+    def update(self, packing: plan_pb2.PackingPlan, parallelism: dict[str, int], *, drain_s: float = 0.0) -> int:
         """Ask for an update to a packing plan with this parallelism."""
-        topology = api.Topology()
+        topology = topology_pb2.Topology()
         topology.CopyFrom(self.machine.desk.book.topology)
         for part in (*topology.spouts, *topology.bolts):
             if part.comp.name in parallelism:
                 part.comp.config.kvs[0].value = str(parallelism[part.comp.name])
-        message = control.UpdateTopology(
+        message = control_pb2.UpdateTopology(
             topology=topology,
             packing_plan=packing,
             expected_version=self.store[Node.PACKING_PLAN].version,

@@ -51,7 +51,9 @@ def judged(out: Path, rows: list[Row], mode: str, limits: Limits | None = None) 
 
 def write_totals(out: Path, wrong: int = 0) -> None:
     totals = expected_totals(SPEC)
-    content = {key_text(n): (int(totals.counts[n]) + (wrong if n == 0 else 0), int(totals.sums[n])) for n in range(SPEC.keys)}
+    content = {
+        key_text(n): (int(totals.counts[n]) + (wrong if n == 0 else 0), int(totals.sums[n])) for n in range(SPEC.keys)
+    }
     records.write_atomically(out / records.TOTALS / "3.json", {"totals": content})
 
 

@@ -44,7 +44,9 @@ def test_exactly_once_runs_have_checkpoints_between_their_faults() -> None:
 
 def test_several_faults_in_one_run_act_in_turn_and_need_what_all_need() -> None:
     done: list[str] = []
-    one = Scenario("A", "a", lambda world, runs: done.append("A"), modes=("ATLEAST_ONCE",), settings={"x": 1}, proxy=True)
+    one = Scenario(
+        "A", "a", lambda world, runs: done.append("A"), modes=("ATLEAST_ONCE",), settings={"x": 1}, proxy=True
+    )
     other = Scenario("B", "b", lambda world, runs: done.append("B"), input={"keys": 3}, small_disk="state")
     both = together([one, other])
     both.act(None, 1)  # type: ignore[arg-type]
@@ -95,7 +97,10 @@ def test_the_report_has_a_line_for_each_fault_and_mode_and_names_what_failed() -
         ]
     )
     assert "heronpy 1.2.3, Python 3.11.7, 2 cores (a cpu), 2026-01-01." in text
-    assert "| F01-bolt | about F01-bolt | ATLEAST_ONCE | 2 | 2 | 2 | 2,000 | 0 | 4 | 0 | 0 back | 0.40 s | 0.80 s |" in text
+    assert (
+        "| F01-bolt | about F01-bolt | ATLEAST_ONCE | 2 | 2 | 2 | 2,000 | 0 | 4 | 0 | 0 back | 0.40 s | 0.80 s |"
+        in text
+    )
     assert "| EFFECTIVELY_ONCE | p99 below 2 s | 3.00 s | **no** |" in text
     assert "| ATLEAST_ONCE | p50 below 5 % | 2.0% | yes |" in text
     assert "- F01-bolt, EFFECTIVELY_ONCE: loss: 3 lost of 1,000" in text

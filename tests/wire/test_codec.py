@@ -25,10 +25,12 @@ SCALARS = (
 )
 VALUES = st.recursive(
     SCALARS | st.decimals(allow_nan=False) | st.datetimes() | st.uuids(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.tuples(inner, inner)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    | st.frozensets(st.integers(), max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.frozensets(st.integers(), max_size=3)
+    ),
     max_leaves=5,
 )
 
@@ -59,7 +61,16 @@ def test_values_come_back_with_their_types(values: list[object]) -> None:
 
 
 def test_odd_values_come_back() -> None:
-    values = [Colour.RED, Text("x"), decimal.Decimal("1.10"), uuid.UUID(int=5), datetime.timedelta(1), 2**64, -(2**70), b""]
+    values = [
+        Colour.RED,
+        Text("x"),
+        decimal.Decimal("1.10"),
+        uuid.UUID(int=5),
+        datetime.timedelta(1),
+        2**64,
+        -(2**70),
+        b"",
+    ]
     assert same(roundtrip(values), values)
 
 

@@ -100,12 +100,19 @@ class _WindowBolt(Bolt, StatefulComponent):
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
         timeout = config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS)
         enabled = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
-        if (mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and timeout is not None
-                and str(enabled).lower() == "true" and float(timeout) <= self.window_duration):
+        if (
+            mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE
+            and timeout is not None
+            and str(enabled).lower() == "true"
+            and float(timeout) <= self.window_duration
+        ):
             self.logger.warning(
                 "%s is %s s, but tuples are acked only when they leave the window of %s s, so they "
                 "will be replayed repeatedly; set a longer timeout.",
-                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, timeout, self.window_duration)
+                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
+                timeout,
+                self.window_duration,
+            )
 
     window_duration: float
     saved_state: HashMapState
@@ -198,8 +205,9 @@ class TumblingWindowBolt(_WindowBolt):
 
 def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:
     if key not in config:
-        raise ValueError(f"{type(bolt).__name__} needs {key} in its configuration; "
-                         "give it in the config of its spec().")
+        raise ValueError(
+            f"{type(bolt).__name__} needs {key} in its configuration; give it in the config of its spec()."
+        )
     value = config[key]
     try:
         seconds = float(value)

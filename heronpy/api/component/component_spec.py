@@ -80,8 +80,9 @@ class HeronComponentSpec:
         """The stream of this component with this name, as a key of another component's inputs."""
         known = self.get_out_streamids()
         if stream_id not in known:
-            raise ValueError(f"{self._title()} has no output stream {stream_id!r}; it declares "
-                             f"{', '.join(sorted(known)) or 'none'}.")
+            raise ValueError(
+                f"{self._title()} has no output stream {stream_id!r}; it declares {', '.join(sorted(known)) or 'none'}."
+            )
         return GlobalStreamId(componentId=self.name or self, streamId=stream_id)
 
     def get_out_streamids(self) -> set[str]:
@@ -93,16 +94,14 @@ class HeronComponentSpec:
         if self.outputs is None:
             return {}
         if not isinstance(self.outputs, (list, tuple)):
-            raise TypeError(f"Outputs of {self._title()} must be a list or tuple, given: "
-                            f"{self.outputs!r}")
+            raise TypeError(f"Outputs of {self._title()} must be a list or tuple, given: {self.outputs!r}")
         streams: dict[str, Stream] = {}
         default = Stream.DEFAULT_STREAM_ID
         for output in self.outputs:
             if isinstance(output, str):
                 streams.setdefault(default, Stream()).fields.append(output)
             elif not isinstance(output, Stream):
-                raise TypeError(f"Outputs of {self._title()} must be field names or Streams, "
-                                f"given: {output!r}")
+                raise TypeError(f"Outputs of {self._title()} must be field names or Streams, given: {output!r}")
             elif output.stream_id == default and default in streams:
                 streams[default].fields.extend(output.fields)
             else:
@@ -120,26 +119,26 @@ class HeronComponentSpec:
         elif isinstance(self.inputs, (list, tuple)):
             groupings = [(source, Grouping.SHUFFLE) for source in self.inputs]
         else:
-            raise TypeError(f"Inputs of {self._title()} must be a dict, list or None, given: "
-                            f"{self.inputs!r}")
-        return {self._input_stream(source): self._input_grouping(source, grouping)
-                for source, grouping in groupings}
+            raise TypeError(f"Inputs of {self._title()} must be a dict, list or None, given: {self.inputs!r}")
+        return {self._input_stream(source): self._input_grouping(source, grouping) for source, grouping in groupings}
 
     def _input_stream(self, source: Any) -> GlobalStreamId:
         if isinstance(source, GlobalStreamId):
             return source
         if isinstance(source, HeronComponentSpec):
             if source.name is None:
-                raise UnnamedInputError(f"An input of {self._title()} is a component without a name; "
-                                        "make it part of the topology or give its spec() a name.")
+                raise UnnamedInputError(
+                    f"An input of {self._title()} is a component without a name; "
+                    "make it part of the topology or give its spec() a name."
+                )
             return GlobalStreamId(source.name, Stream.DEFAULT_STREAM_ID)
-        raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component "
-                         "spec or spec['stream'].")
+        raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component spec or spec['stream'].")
 
     def _input_grouping(self, source: Any, grouping: AnyGrouping) -> AnyGrouping:
         if not Grouping.is_grouping_sane(grouping):
-            raise ValueError(f"{grouping!r} is not a grouping for input {source} of "
-                             f"{self._title()}; use one of Grouping's.")
+            raise ValueError(
+                f"{grouping!r} is not a grouping for input {source} of {self._title()}; use one of Grouping's."
+            )
         return grouping
 
     def validate(self) -> None:
@@ -149,8 +148,7 @@ class HeronComponentSpec:
 
     def _check_own(self) -> None:
         if self.name is None:
-            raise ValueError(f"A component of class {self.python_class_path} has no name; "
-                             "give its spec() a name.")
+            raise ValueError(f"A component of class {self.python_class_path} has no name; give its spec() a name.")
         if self.custom_config is not None:
             self._sanitize_config(self.custom_config, self._title())
         self.output_streams()
@@ -159,11 +157,11 @@ class HeronComponentSpec:
     def check_streams(self) -> None:
         """Refuses a spout that emits nothing and a bolt that takes nothing."""
         if self.is_spout and not self.output_streams():
-            raise ValueError(f"{self.python_class_path}: {self.name} requires at least one output, "
-                             "because it is a spout")
+            raise ValueError(
+                f"{self.python_class_path}: {self.name} requires at least one output, because it is a spout"
+            )
         if not self.is_spout and not self.input_streams():
-            raise ValueError(f"{self.python_class_path}: {self.name} requires at least one input, "
-                             "because it is a bolt")
+            raise ValueError(f"{self.python_class_path}: {self.name} requires at least one input, because it is a bolt")
 
     @staticmethod
     def _sanitize_config(custom_config: Any, owner: str = "a component") -> dict[str, Any]:
@@ -263,8 +261,9 @@ class GlobalStreamId:
 
     def __init__(self, componentId: str | HeronComponentSpec, streamId: str) -> None:
         if not isinstance(componentId, (str, HeronComponentSpec)):
-            raise TypeError("GlobalStreamId: componentId must be a string or a HeronComponentSpec, "
-                            f"given: {componentId!r}")
+            raise TypeError(
+                f"GlobalStreamId: componentId must be a string or a HeronComponentSpec, given: {componentId!r}"
+            )
         if not isinstance(streamId, str):
             raise TypeError(f"GlobalStreamId: streamId must be a string, given: {streamId!r}")
         self._component_id = componentId
@@ -276,13 +275,15 @@ class GlobalStreamId:
         if isinstance(self._component_id, str):
             return self._component_id
         if self._component_id.name is None:
-            return ("<No name available for HeronComponentSpec yet, uuid: "
-                    f"{self._component_id.uuid}>")
+            return f"<No name available for HeronComponentSpec yet, uuid: {self._component_id.uuid}>"
         return self._component_id.name
 
     def __eq__(self, other: object) -> bool:
-        return (isinstance(other, GlobalStreamId) and self.component_id == other.component_id
-                and self.stream_id == other.stream_id)
+        return (
+            isinstance(other, GlobalStreamId)
+            and self.component_id == other.component_id
+            and self.stream_id == other.stream_id
+        )
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -307,13 +308,20 @@ def spec_of_class(
     """The spec of a spout or bolt class; the common part of both `spec()` methods."""
     outputs = getattr(cls, "outputs", ())
     if not isinstance(outputs, (list, tuple)):
-        raise TypeError(f"{cls.__name__}.outputs must be a list or tuple of field names and "
-                        f"Streams, given: {outputs!r}")
+        raise TypeError(
+            f"{cls.__name__}.outputs must be a list or tuple of field names and Streams, given: {outputs!r}"
+        )
     if optional_outputs is not None and not isinstance(optional_outputs, (list, tuple)):
-        raise TypeError(f"optional_outputs of {cls.__name__} must be a list or tuple, given: "
-                        f"{optional_outputs!r}")
-    spec = HeronComponentSpec(name, class_path_of(cls), is_spout=is_spout, par=par, inputs=inputs,
-                              outputs=[*outputs, *(optional_outputs or ())], config=config)
+        raise TypeError(f"optional_outputs of {cls.__name__} must be a list or tuple, given: {optional_outputs!r}")
+    spec = HeronComponentSpec(
+        name,
+        class_path_of(cls),
+        is_spout=is_spout,
+        par=par,
+        inputs=inputs,
+        outputs=[*outputs, *(optional_outputs or ())],
+        config=config,
+    )
     spec.output_streams()
     return spec
 

@@ -30,9 +30,7 @@ class BaseSpout(BaseComponent):
         `par` is its number of tasks; `config` overrides the topology's configuration;
         `optional_outputs` are added to the class attribute `outputs`.
         """
-        return spec_of_class(
-            cls, name=name, is_spout=True, par=par, config=config, optional_outputs=optional_outputs
-        )
+        return spec_of_class(cls, name=name, is_spout=True, par=par, config=config, optional_outputs=optional_outputs)
 
     def emit(
         self,

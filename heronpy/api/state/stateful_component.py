@@ -27,9 +27,7 @@ def call_pre_save(component: Any, checkpoint_id: str) -> None:
     Apache documents `pre_save(self)` while its runtime passes the id; both are in use.
     """
     parameters = inspect.signature(component.pre_save).parameters.values()
-    takes_id = any(
-        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters
-    )
+    takes_id = any(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL) for p in parameters)
     if takes_id:
         component.pre_save(checkpoint_id)
     else:

@@ -9,7 +9,7 @@ from heronpy.cli.checkpoints.view import newest_location
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import command, print_json, say
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 
 def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common: Common) -> None:
@@ -40,7 +40,7 @@ def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common:
 
 def remove(
     session: Session, topology: str, timeout_s: float, topology_id: str = ""
-) -> tuple[plans.ExecutionState, Outcome, str]:
+) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
     """Stop and remove a topology: its record, what happened, and its newest checkpoint; a Failure when some is left.
 
     With an id, another topology of that name is left alone.

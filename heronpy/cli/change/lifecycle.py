@@ -9,15 +9,14 @@ from heronpy.cli.change.update_outcome import moves
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import say
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 
 ALL_CONTAINERS = -1
 
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
     """Let the spouts emit, or pause them; returns when all do."""
-    Session(target, common).ask(topology, control.SetState(active=active), timeout_s)
+    Session(target, common).ask(topology, control_pb2.SetState(active=active), timeout_s)
     say(f"Successfully {'activated' if active else 'deactivated'} topology '{topology}'")
 
 
@@ -42,14 +41,14 @@ def restart(
     if session.tmaster_location(topology) is None and container >= 0:
         say(_by_scheduler(session, record, container, timeout_s))
         return
-    request = control.RestartTarget(container=container, task_id=task_id, component=component or "")
+    request = control_pb2.RestartTarget(container=container, task_id=task_id, component=component or "")
     with session.tmaster(topology) as client:
         answer = client.call(request, timeout_s)
     what = f" ({answer.text.removeprefix('restarted ')})" if answer is not None and answer.text else ""
     say(f"Successfully restarted topology '{topology}'{what}")
 
 
-def _by_scheduler(session: Session, record: plans.ExecutionState, container: int, timeout_s: float) -> str:
+def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: int, timeout_s: float) -> str:
     """Without a topology master a container is restarted by the scheduler."""
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
@@ -58,7 +57,7 @@ def _by_scheduler(session: Session, record: plans.ExecutionState, container: int
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
         )
     with scheduler:
-        scheduler.call(control.RestartContainer(container=container), timeout_s)
+        scheduler.call(control_pb2.RestartContainer(container=container), timeout_s)
     return f"The topology master was not running; its scheduler restarts container {container}"
 
 

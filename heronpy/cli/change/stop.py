@@ -22,8 +22,7 @@ from heronpy.cli.render.progress import Progress
 from heronpy.cli.render.summary import lifecycle_name
 from heronpy.common.errors import HeronError
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 
 LOOK_S = 0.1
 KILL_S = 30.0
@@ -36,7 +35,7 @@ def stop(
 ) -> None:
     """End a topology drained or with a savepoint, and remove it."""
     stop = Stop(Session(target, common), topology, time.monotonic() + timeout_s, timeout_s)
-    record: ckpt.CheckpointRecord | None = None
+    record: checkpoint_pb2.CheckpointRecord | None = None
     try:
         stop.check(savepoint)
         with stop.spouts_at_rest():
@@ -86,7 +85,7 @@ class Stop:
     finishing: bool = False
     """The bolts were told to finish."""
     complete: bool = False
-    before: control.StatusReply | None = None
+    before: control_pb2.StatusReply | None = None
     """How the topology was when nothing had been done yet."""
     discarded: int = 0
     """Tuples that were given up during the drain."""
@@ -119,7 +118,7 @@ class Stop:
         """The spouts deactivated; activated again when the block fails, if they were active."""
         try:
             if self.was_active:
-                self.session.ask(self.topology, control.SetState(active=False), self._left_s())
+                self.session.ask(self.topology, control_pb2.SetState(active=False), self._left_s())
             yield
         except BaseException as error:
             said = self._as_before()
@@ -136,7 +135,7 @@ class Stop:
         if not self.was_active:
             return "it stays deactivated"
         try:
-            self.session.ask(self.topology, control.SetState(active=True), ACTIVATE_S)
+            self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
         except (exits.Failure, HeronError) as error:
             where = f"{self.session.target} {self.topology}"
             return f"its spouts are not active again ({str(error).rstrip('.')}); see 'heron status {where}'"
@@ -144,10 +143,10 @@ class Stop:
 
     # ---- savepoint --------------------------------------------------------------------------
 
-    def take_savepoint(self) -> ckpt.CheckpointRecord:
+    def take_savepoint(self) -> checkpoint_pb2.CheckpointRecord:
         """The savepoint, once every task has committed it."""
-        reply = self.session.ask(self.topology, control.TakeCheckpoint(savepoint=True), self._left_s())
-        record: ckpt.CheckpointRecord = reply.record
+        reply = self.session.ask(self.topology, control_pb2.TakeCheckpoint(savepoint=True), self._left_s())
+        record: checkpoint_pb2.CheckpointRecord = reply.record
         self._until(
             lambda status: all(task.committed >= record.checkpoint for task in status.tasks),
             lambda status: f"{_waiting(status, record.checkpoint)} have not committed savepoint {record.checkpoint}",
@@ -170,18 +169,18 @@ class Stop:
                     f"{counted(failed, 'tuple')} of '{self.topology}' failed while it was drained, and its spouts would"
                     " have to replay them"
                 )
-            self.session.ask(self.topology, control.SetState(active=False, end_input=True), self._left_s())
+            self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
         # There is no way back to what was before: a bolt finishes once.
         self.finishing = True
         over = self._until(self._finished, lambda status: "its bolts have not finished")
         self.discarded = max(0, over.discarded_tuples - before.discarded_tuples)
         self.complete = True
 
-    def _finished(self, status: control.StatusReply) -> bool:
+    def _finished(self, status: control_pb2.StatusReply) -> bool:
         """Whether the bolts have finished; a topology master that has just taken over is told once more."""
         life = lifecycle_name(status)
         if life == "PAUSED" and status.drained:
-            self.session.ask(self.topology, control.SetState(active=False, end_input=True), self._left_s())
+            self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
         return life == "FINISHED"
 
     # ---- waiting ----------------------------------------------------------------------------
@@ -190,10 +189,10 @@ class Stop:
         return max(0.1, self.deadline - time.monotonic())
 
     def _until(
-        self, done: Callable[[control.StatusReply], bool], missing: Callable[[control.StatusReply], str]
-    ) -> control.StatusReply:
+        self, done: Callable[[control_pb2.StatusReply], bool], missing: Callable[[control_pb2.StatusReply], str]
+    ) -> control_pb2.StatusReply:
         """The first status for which this is so; a Failure when the topology fails or the time is over."""
-        status: control.StatusReply | None = None
+        status: control_pb2.StatusReply | None = None
         progress = Progress()
         try:
             while True:
@@ -215,7 +214,7 @@ class Stop:
             progress.clear()
 
 
-def _failed_since(before: control.StatusReply, status: control.StatusReply) -> int:
+def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusReply) -> int:
     """Tuples that have come back to the spouts as failed; a task that was restarted counts from 0 again."""
     spouts = {spout.comp.name for spout in status.plan.topology.spouts}
     earlier = {(task.task_id, task.epoch): task.failed for task in before.tasks}
@@ -224,7 +223,7 @@ def _failed_since(before: control.StatusReply, status: control.StatusReply) -> i
     )
 
 
-def _under_way(status: control.StatusReply) -> str:
+def _under_way(status: control_pb2.StatusReply) -> str:
     """Who still has something to do, as part of a sentence."""
     queued = {
         summary.task_name(task): task.in_queue_tuples + task.out_queue_tuples + task.pending for task in status.tasks
@@ -236,5 +235,5 @@ def _under_way(status: control.StatusReply) -> str:
     return f"{counted(moving, 'tuple')} are under way" if moving else "its tasks have not been quiet for long enough"
 
 
-def _waiting(status: control.StatusReply, checkpoint: int) -> str:
+def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:
     return listed([summary.task_name(task) for task in status.tasks if task.committed < checkpoint])

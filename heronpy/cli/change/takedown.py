@@ -28,8 +28,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.net import curve
 from heronpy.net.rpc import RpcClient
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.scheduler import teardown
 
 #: Every process of a topology has the path of its launch file in this variable of its environment.
@@ -60,7 +59,7 @@ def sockets_dir(topology_id: str) -> Path:
     return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
 
 
-def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) -> Outcome:
+def take_down(session: Session, record: plan_pb2.ExecutionState, timeout_s: float) -> Outcome:
     """Stop the topology's processes and remove its state; returns what happened."""
     outcome = Outcome()
     deadline = time.monotonic() + timeout_s
@@ -83,11 +82,11 @@ def take_down(session: Session, record: plans.ExecutionState, timeout_s: float) 
     return outcome
 
 
-def _asked_to_kill(session: Session, record: plans.ExecutionState, client: RpcClient, deadline: float) -> bool:
+def _asked_to_kill(session: Session, record: plan_pb2.ExecutionState, client: RpcClient, deadline: float) -> bool:
     """Ask, and ask again when there is no answer: the scheduler may have ended without its answer arriving."""
     left_s = deadline - time.monotonic()
     try:
-        client.call(control.KillTopology(), max(min(left_s, ASK_AGAIN_S), 0.001))
+        client.call(control_pb2.KillTopology(), max(min(left_s, ASK_AGAIN_S), 0.001))
         return True
     except DeadlineError:
         current = session.record(record.topology)
@@ -174,7 +173,7 @@ def kill_leftovers(launch_file: str) -> int:
     return len(killed)
 
 
-def remove_state(session: Session, record: plans.ExecutionState) -> None:
+def remove_state(session: Session, record: plan_pb2.ExecutionState) -> None:
     """Remove the topology's keys and nodes, unless they belong to a later topology of the same name."""
     current = session.record(record.topology)
     if current is None or current.topology_id == record.topology_id:
@@ -183,7 +182,7 @@ def remove_state(session: Session, record: plans.ExecutionState) -> None:
         teardown.remove_state(session.state, record.topology)
 
 
-def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> str:
+def _clear_checkpoints(session: Session, record: plan_pb2.ExecutionState) -> str:
     """Remove what unfinished checkpoints have written; complete ones stay. Returns where the newest lies."""
     whole = []
     with contextlib.suppress(HeronError, OSError):  # no launch file, or no store: nothing was written, either
@@ -196,7 +195,7 @@ def _clear_checkpoints(session: Session, record: plans.ExecutionState) -> str:
     return newest.location if newest is not None else ""
 
 
-def remove_sockets(session: Session, record: plans.ExecutionState) -> None:
+def remove_sockets(session: Session, record: plan_pb2.ExecutionState) -> None:
     """Remove the folder of the topology's sockets."""
     folder = str(sockets_dir(record.topology_id))
     with contextlib.suppress(HeronError):  # without a launch file the folder follows from the topology's id

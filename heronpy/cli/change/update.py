@@ -24,10 +24,7 @@ from heronpy.packing import repack
 from heronpy.plan.component_config import reliability_mode, runtime_key_problem, split_setting
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate
-from heronpy.proto import components_of
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 
 PARALLELISM = "topology.component.parallelism"
 CONTAINERS = "topology.stmgrs"
@@ -66,7 +63,7 @@ def _configure(session: Session, name: str, options: UpdateOptions) -> None:
         if problem:
             raise exits.Failure(problem.rstrip("."), exits.USAGE)
     if not options.dry_run:
-        session.ask(name, control.RuntimeConfig(settings=list(options.runtime_config)), options.timeout_s)
+        session.ask(name, control_pb2.RuntimeConfig(settings=list(options.runtime_config)), options.timeout_s)
     if options.as_json:
         listed = [{"component": component, "key": key, "value": value} for component, key, value in changes]
         print_json({"topology": name, "applied": not options.dry_run, "runtime_config": listed})
@@ -87,7 +84,7 @@ def _scale(session: Session, name: str, options: UpdateOptions) -> None:
     if moves(old) == moves(new):
         _report(name, [], [], [], 0, options.as_json)
         return
-    request = control.UpdateTopology(
+    request = control_pb2.UpdateTopology(
         topology=topology,
         packing_plan=new,
         expected_version=old.version,
@@ -130,7 +127,7 @@ def _list_changes(added: list[str], removed: list[str], moved: list[str]) -> Non
             say(f"  {sign} {instance}")
 
 
-def moved_tasks(old: plans.PackingPlan, new: plans.PackingPlan) -> list[str]:
+def moved_tasks(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[str]:
     """Tasks that change their container, as 'old instance id -> new instance id'."""
     before, after = moves(old), moves(new)
     return [
@@ -139,8 +136,8 @@ def moved_tasks(old: plans.PackingPlan, new: plans.PackingPlan) -> list[str]:
 
 
 def replan(
-    session: Session, name: str, old: plans.PackingPlan, parallelism: tuple[str, ...], containers: int | None
-) -> tuple[api.Topology, plans.PackingPlan]:
+    session: Session, name: str, old: plan_pb2.PackingPlan, parallelism: tuple[str, ...], containers: int | None
+) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
     """The topology and packing plan that the user asked for; raises TopologyError when it cannot be."""
     topology = session.topology(name)
     parts = {part.comp.name: part.comp for part in components_of(topology)}
@@ -173,15 +170,15 @@ def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str
     return wanted
 
 
-def set_key(config: api.Config, key: str, value: str) -> None:
+def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
     """Set one key of a configuration message, replacing an earlier value."""
     kept = [item for item in config.kvs if item.key != key]
-    fresh = api.Config(kvs=kept)
-    fresh.kvs.add(key=key, value=value, type=api.STRING_VALUE)
+    fresh = topology_pb2.Config(kvs=kept)
+    fresh.kvs.add(key=key, value=value, type=topology_pb2.STRING_VALUE)
     config.CopyFrom(fresh)
 
 
-def _show_dry_run(name: str, old: plans.PackingPlan, new: plans.PackingPlan, form: str) -> None:
+def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, form: str) -> None:
     before, after = moves(old), moves(new)
     added = [after[task] for task in sorted(after.keys() - before.keys())]
     removed = [before[task] for task in sorted(before.keys() - after.keys())]

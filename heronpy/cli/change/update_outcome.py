@@ -16,8 +16,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.output import command, warn
 from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.common.ids import instance_id
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 
 LOOK_S = 0.1
 
@@ -32,7 +31,7 @@ class Outcome(Enum):
     OVERTAKEN = "overtaken"
 
 
-def moves(plan: plans.PackingPlan) -> dict[int, str]:
+def moves(plan: plan_pb2.PackingPlan) -> dict[int, str]:
     """Task to instance id: what an update may change."""
     return {
         instance.task_id: instance_id(container.id, instance.component, instance.task_id)
@@ -42,7 +41,10 @@ def moves(plan: plans.PackingPlan) -> dict[int, str]:
 
 
 def outcome_of(
-    old: plans.PackingPlan, new: plans.PackingPlan, stored: plans.PackingPlan, intent: plans.UpdateIntent | None
+    old: plan_pb2.PackingPlan,
+    new: plan_pb2.PackingPlan,
+    stored: plan_pb2.PackingPlan,
+    intent: plan_pb2.UpdateIntent | None,
 ) -> Outcome:
     """How far the update from `old` to `new` came, from what is stored now."""
     if intent is not None:
@@ -60,8 +62,8 @@ def outcome_of(
 
 
 def ask(
-    session: Session, name: str, request: control.UpdateTopology, old: plans.PackingPlan, timeout_s: float
-) -> control.UpdateReply | None:
+    session: Session, name: str, request: control_pb2.UpdateTopology, old: plan_pb2.PackingPlan, timeout_s: float
+) -> control_pb2.UpdateReply | None:
     """The answer to an update; None when it was done by a master that nobody had asked.
 
     A Failure when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
@@ -69,7 +71,7 @@ def ask(
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            reply: control.UpdateReply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
+            reply: control_pb2.UpdateReply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
             return reply
         except LostReplyError as error:
             warn(f"{error}; looking for the outcome")
@@ -82,7 +84,9 @@ def ask(
             return None
 
 
-def _outcome(session: Session, name: str, old: plans.PackingPlan, new: plans.PackingPlan, deadline: float) -> Outcome:
+def _outcome(
+    session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, deadline: float
+) -> Outcome:
     """DONE, or NOT_BEGUN when there is a master that can be asked again."""
     while True:
         # The order matters: what a master has read when it answers, it does not begin later.
@@ -114,6 +118,6 @@ def _answers(session: Session, name: str) -> bool:
     return session.poll(name) is not None
 
 
-def _look(session: Session, name: str, old: plans.PackingPlan, new: plans.PackingPlan) -> Outcome:
+def _look(session: Session, name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> Outcome:
     intent = session.update_intent(name)
     return outcome_of(old, new, session.packing_plan(name), intent)

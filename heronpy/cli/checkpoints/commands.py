@@ -23,8 +23,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 
 #: What the topology master may take longer than the checkpoint itself.
 ANSWER_S = 10.0
@@ -60,8 +59,8 @@ def take(
     settings = settings_for(_stateful(session, topology), CheckpointSettings)
     # It may have to wait for the one under way.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
-    request = control.TakeCheckpoint(savepoint=savepoint)
-    record: ckpt.CheckpointRecord = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
+    request = control_pb2.TakeCheckpoint(savepoint=savepoint)
+    record: checkpoint_pb2.CheckpointRecord = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
     if as_json:
         print_json({"topology": topology, **render_checkpoints.record_json(record)})
         return

@@ -14,7 +14,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 
 def found_of(records: Records, topology: str) -> list[Found]:
@@ -33,7 +33,7 @@ def _settings(records: Records, topology: str) -> list[CheckpointSettings]:
     ]
 
 
-def _launches(records: Records, topology: str, record: plans.ExecutionState | None) -> list[LaunchSpec]:
+def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState | None) -> list[LaunchSpec]:
     """Launch files of the topology's runs that are still there: of this run or of the last."""
     files = [] if record is None else [Path(record.launch_file)]
     files += heron_home().glob(f"topologies/{records.target.cluster}/*/{topology}/launch.json")

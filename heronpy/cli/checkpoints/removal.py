@@ -17,7 +17,7 @@ from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
 from heronpy.cli.checkpoints.view import View, used_locations
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 
 DELETE_S = 60.0
@@ -59,7 +59,7 @@ def remove(view: View, chosen: Iterable[Found], refuse: bool) -> Outcome:
         else:
             others.setdefault(found.folder, []).append(found)
     if current:
-        request = control.DeleteCheckpoints(checkpoints=sorted(found.checkpoint for found in current))
+        request = control_pb2.DeleteCheckpoints(checkpoints=sorted(found.checkpoint for found in current))
         view.session.ask(view.topology, request, DELETE_S)
         outcome.deleted += current
     for folder, doomed in others.items():

@@ -12,13 +12,13 @@ from heronpy.cli.render.summary import failed
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 ASK_S = 5.0
 LOOK_S = 0.1
 
 
-def _check(session: Session, topology: str, known: control.CheckpointsReply, checkpoint: int) -> None:
+def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
     """A rewind abandons newer checkpoints, so check first that this one is whole and fits."""
     packing = session.packing_plan(topology)
     groups = settings_for(session.launch_of(session.find(topology)), CheckpointSettings).key_groups
@@ -31,13 +31,13 @@ def _check(session: Session, topology: str, known: control.CheckpointsReply, che
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
     """Restore every region; what was done, in one line. A Failure when it fails or is late."""
     deadline = time.monotonic() + timeout_s
-    before: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
+    before: control_pb2.CheckpointsReply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     _check(session, topology, before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}
-    session.ask(topology, control.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
+    session.ask(topology, control_pb2.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
     while True:
         with suppress(HeronError):  # the topology master may be restarted meanwhile
-            reply: control.CheckpointsReply = session.ask(topology, control.GetCheckpoints(), ASK_S)
+            reply: control_pb2.CheckpointsReply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
             if reply.regions and all(
                 region.started and region.attempt > attempts.get(tuple(region.components), 0)
                 for region in reply.regions

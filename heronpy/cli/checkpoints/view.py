@@ -19,9 +19,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.checkpoints import Row, kind_name
 from heronpy.common.errors import HeronError
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
 ASK_S = 5.0
@@ -36,7 +34,7 @@ class View:
         self.topology = topology
         #: A store or replica to look at instead of those of the topology.
         self.store = store
-        self.record: plans.ExecutionState | None = session.record(topology)
+        self.record: plan_pb2.ExecutionState | None = session.record(topology)
         if self.record is not None:
             self.record = session.find(topology)  # refuses a topology of another role
 
@@ -46,17 +44,17 @@ class View:
         return reliability_mode(self.session.topology(self.topology)) if self.record is not None else ""
 
     @cached_property
-    def reply(self) -> control.CheckpointsReply | None:
+    def reply(self) -> control_pb2.CheckpointsReply | None:
         """What the topology master says; None when the topology does not run or does not answer."""
         if self.mode != EFFECTIVELY_ONCE:
             return None
         with suppress(HeronError, exits.Failure):
-            reply: control.CheckpointsReply = self.session.ask(self.topology, control.GetCheckpoints(), ASK_S)
+            reply: control_pb2.CheckpointsReply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
             return reply
         return None
 
     @cached_property
-    def log(self) -> ckpt.CheckpointLog:
+    def log(self) -> checkpoint_pb2.CheckpointLog:
         """The record in the state manager; it is there also while no topology master answers."""
         return checkpoint_log(self.session, self.topology)
 
@@ -87,7 +85,7 @@ class View:
             rows.append(row)
         return rows
 
-    def records(self) -> list[ckpt.CheckpointRecord]:
+    def records(self) -> list[checkpoint_pb2.CheckpointRecord]:
         if self.store is not None:
             return []  # they tell of other places
         return list(self.reply.complete if self.reply is not None else self.log.complete)
@@ -102,10 +100,10 @@ class View:
             )
 
 
-def checkpoint_log(session: Session, topology: str) -> ckpt.CheckpointLog:
+def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.CheckpointLog:
     """The checkpoints that the state manager knows of a topology; empty when it knows none."""
     found = session.state.get(paths.checkpoints(topology))
-    return ckpt.CheckpointLog.FromString(found[0]) if found else ckpt.CheckpointLog()
+    return checkpoint_pb2.CheckpointLog.FromString(found[0]) if found else checkpoint_pb2.CheckpointLog()
 
 
 def newest_location(session: Session, topology: str) -> str:
@@ -136,7 +134,7 @@ def used_locations(session: Session) -> set[str]:
     return used - {""}
 
 
-def newest_whole(records: Any) -> ckpt.CheckpointRecord | None:
+def newest_whole(records: Any) -> checkpoint_pb2.CheckpointRecord | None:
     """The record that a restore starts from."""
     whole = [record for record in records if not record.damaged]
     return max(whole, key=lambda record: record.checkpoint, default=None)
@@ -153,7 +151,7 @@ def row_of(found: Found) -> Row:
     return row
 
 
-def _row_of_record(record: ckpt.CheckpointRecord) -> Row:
+def _row_of_record(record: checkpoint_pb2.CheckpointRecord) -> Row:
     return Row(
         record.checkpoint,
         record.location,

@@ -23,9 +23,7 @@ from heronpy.common.folders import check_root
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import components_of
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 
@@ -138,20 +136,20 @@ class Records:
         """Names of the topologies of the cluster (of the role and environ, when given)."""
         return [record.topology for record in self.topologies()]
 
-    def topologies(self) -> list[plans.ExecutionState]:
+    def topologies(self) -> list[plan_pb2.ExecutionState]:
         folder = paths.execution_state("x").rsplit("/", 1)[0]
         records = [self.record(name) for name in sorted(self.state.children(folder))]
         return [record for record in records if record is not None and self._mine(record)]
 
-    def record(self, topology: str) -> plans.ExecutionState | None:
+    def record(self, topology: str) -> plan_pb2.ExecutionState | None:
         """The execution state of a topology, or None."""
-        return self._stored(plans.ExecutionState, paths.execution_state(topology))
+        return self._stored(plan_pb2.ExecutionState, paths.execution_state(topology))
 
-    def _mine(self, record: plans.ExecutionState) -> bool:
+    def _mine(self, record: plan_pb2.ExecutionState) -> bool:
         target = self.target
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
-    def find(self, topology: str) -> plans.ExecutionState:
+    def find(self, topology: str) -> plan_pb2.ExecutionState:
         """The execution state; a Failure (exit code 3) when there is no such topology."""
         record = self.record(topology)
         if record is None:
@@ -175,14 +173,14 @@ class Records:
         roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
 
-    def launch_of(self, record: plans.ExecutionState) -> LaunchSpec:
+    def launch_of(self, record: plan_pb2.ExecutionState) -> LaunchSpec:
         return LaunchSpec.load(record.launch_file)
 
-    def topology(self, name: str) -> api.Topology:
-        return self._must_get(api.Topology, paths.topology(name), name, "topology definition")
+    def topology(self, name: str) -> topology_pb2.Topology:
+        return self._must_get(topology_pb2.Topology, paths.topology(name), name, "topology definition")
 
-    def packing_plan(self, name: str) -> plans.PackingPlan:
-        return self._must_get(plans.PackingPlan, paths.packing_plan(name), name, "packing plan")
+    def packing_plan(self, name: str) -> plan_pb2.PackingPlan:
+        return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def check_component(self, topology: str, component: str | None) -> None:
         """A Failure that names the nearest component when the topology has none of that name."""
@@ -192,21 +190,21 @@ class Records:
             hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
             raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
 
-    def update_intent(self, name: str) -> plans.UpdateIntent | None:
+    def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
         """The update that is under way; None when there is none."""
         found = self.state.get(paths.update_intent(name))
         # An empty node is one that was removed.
-        return self._parsed(plans.UpdateIntent, found[0], name, "update") if found and found[0] else None
+        return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
 
-    def physical_plan(self, name: str) -> plans.PhysicalPlan | None:
+    def physical_plan(self, name: str) -> plan_pb2.PhysicalPlan | None:
         found = self.state.get(paths.physical_plan(name))
-        return self._parsed(plans.PhysicalPlan, found[0], name, "physical plan") if found else None
+        return self._parsed(plan_pb2.PhysicalPlan, found[0], name, "physical plan") if found else None
 
-    def tmaster_location(self, name: str) -> plans.TmasterLocation | None:
-        return self._stored(plans.TmasterLocation, paths.tmaster(name))
+    def tmaster_location(self, name: str) -> plan_pb2.TmasterLocation | None:
+        return self._stored(plan_pb2.TmasterLocation, paths.tmaster(name))
 
-    def scheduler_location(self, name: str) -> plans.SchedulerLocation | None:
-        return self._stored(plans.SchedulerLocation, paths.scheduler(name))
+    def scheduler_location(self, name: str) -> plan_pb2.SchedulerLocation | None:
+        return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
 
     def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
         """Lock that keeps submits and kills of one topology apart; it ends with this process.

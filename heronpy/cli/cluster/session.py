@@ -18,8 +18,7 @@ from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.net.curve import Keys
 from heronpy.net.rpc import RpcClient
 from heronpy.net.transport import keys_of
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 
 ASK_CONTAINERS_S = 2.0
@@ -28,7 +27,7 @@ ASK_CONTAINERS_S = 2.0
 class Session(Records):
     """One command's view of one cluster, with its masters."""
 
-    def starting(self, record: plans.ExecutionState) -> str:
+    def starting(self, record: plan_pb2.ExecutionState) -> str:
         """What a topology waits for that is being submitted and whose master cannot be asked; empty for others."""
         name = record.topology
         if self.scheduler_location(name) is None:
@@ -76,17 +75,17 @@ class Session(Records):
         location = self.scheduler_location(name)
         return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
 
-    def failed_container(self, name: str) -> control.ProcessRecord | None:
+    def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
         """A container that the scheduler has given up, such as that of the topology master; None when it has not."""
         try:
             scheduler = self.scheduler(name)
             if scheduler is None:
                 return None
             with scheduler:
-                reply = scheduler.call(control.GetContainers(), ASK_CONTAINERS_S)
+                reply = scheduler.call(control_pb2.GetContainers(), ASK_CONTAINERS_S)
         except HeronError:
             return None
-        return next((one for one in reply.containers if one.state == control.PROC_FAILED), None)
+        return next((one for one in reply.containers if one.state == control_pb2.PROC_FAILED), None)
 
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply."""
@@ -94,18 +93,18 @@ class Session(Records):
         with self.tmaster(name) as client:
             return client.call(body, timeout_s)
 
-    def status(self, name: str, timeout_s: float = 5.0) -> control.StatusReply:
-        reply: control.StatusReply = self.ask(name, control.GetStatus(), timeout_s)
+    def status(self, name: str, timeout_s: float = 5.0) -> control_pb2.StatusReply:
+        reply: control_pb2.StatusReply = self.ask(name, control_pb2.GetStatus(), timeout_s)
         return reply
 
-    def poll(self, name: str, timeout_s: float = 1.0) -> control.StatusReply | None:
+    def poll(self, name: str, timeout_s: float = 1.0) -> control_pb2.StatusReply | None:
         """A status, or None while the topology master cannot answer."""
         location = self.tmaster_location(name)
         if location is None:
             return None
         try:
             with RpcClient(location.endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name)) as client:
-                reply: control.StatusReply | None = client.call(control.GetStatus(), timeout_s)
+                reply: control_pb2.StatusReply | None = client.call(control_pb2.GetStatus(), timeout_s)
                 return reply
         except (DeadlineError, RpcError):
             return None

@@ -9,7 +9,7 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import moment, picked, print_json, print_table, say
 from heronpy.cli.render.exception_groups import groups_of
 from heronpy.cli.render.exceptions import exception_text, group_text
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 _JSON = (
     "instance_id", "process", "component", "task_id", "container", "type", "message", "traceback", "first_at",
@@ -30,7 +30,7 @@ def show_exceptions(
     """The exceptions of user code: grouped, each by itself, or as a table or JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
-    reply = session.ask(topology, control.GetExceptions(component=component or "", task_id=task or 0))
+    reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))
     groups = groups_of(reply.exceptions)
     if as_json:
         print_json({**_exceptions_json(topology, reply), "groups": [group.as_json() for group in groups]})
@@ -59,7 +59,7 @@ def show_exceptions(
         say(f"\n{reply.discarded:,} further kinds of exceptions were not kept; see the logs")
 
 
-def _exceptions_json(topology: str, reply: control.ExceptionsReply) -> dict[str, Any]:
+def _exceptions_json(topology: str, reply: control_pb2.ExceptionsReply) -> dict[str, Any]:
     return {
         "topology": topology,
         "discarded": reply.discarded,
@@ -69,4 +69,4 @@ def _exceptions_json(topology: str, reply: control.ExceptionsReply) -> dict[str,
 
 def groups_json(session: Session, topology: str) -> list[dict[str, Any]]:
     """`groups` of `heron exceptions --json`."""
-    return [group.as_json() for group in groups_of(session.ask(topology, control.GetExceptions()).exceptions)]
+    return [group.as_json() for group in groups_of(session.ask(topology, control_pb2.GetExceptions()).exceptions)]

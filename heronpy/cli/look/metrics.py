@@ -13,7 +13,7 @@ from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, print_json, print_table, say
 from heronpy.common.units import format_bytes, format_duration, parse_duration_s
 from heronpy.metrics.names import find
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 QUANTILES = (0.5, 0.99)
 
@@ -33,7 +33,7 @@ def show_metrics(
     """Metrics of a topology, as tables or JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
-    request = control.GetMetrics(
+    request = control_pb2.GetMetrics(
         component=component or "",
         names=list(names),
         instances=list(instances),
@@ -59,7 +59,7 @@ def show_metrics(
     print_table(columns, cells, f"Metrics of '{clean(topology)}'{over}", right=columns[3:])
 
 
-def _show_short(topology: str, reply: control.MetricsReply, by_instance: bool, over: str) -> bool:
+def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: bool, over: str) -> bool:
     """The table of first figures; False when no task has reported any."""
     rows = []
     for row in figures(reply.reports, by_instance):
@@ -87,7 +87,7 @@ def _whole(count: float | None) -> int | None:
     return None if count is None else int(count)
 
 
-def _merged(samples: list[control.Sample]) -> Combined | None:
+def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
     """One distribution of several; None for none."""
     if not samples:
         return None
@@ -97,7 +97,7 @@ def _merged(samples: list[control.Sample]) -> Combined | None:
     return merged
 
 
-def _nothing(names: tuple[str, ...], reply: control.MetricsReply) -> str:
+def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
         return f"No process reports {', '.join(names)}; run without --name to see what there is"
     return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
@@ -116,7 +116,7 @@ class Combined:
     count: int = 0
     buckets: dict[float, int] = field(default_factory=dict)
 
-    def add(self, sample: control.Sample) -> None:
+    def add(self, sample: control_pb2.Sample) -> None:
         self.value += sample.value
         self.sum += sample.sum
         self.count += sample.count
@@ -134,7 +134,7 @@ class Combined:
         return float("inf")
 
 
-def combine(reply: control.MetricsReply, by_instance: bool) -> list[Combined]:
+def combine(reply: control_pb2.MetricsReply, by_instance: bool) -> list[Combined]:
     """Sum the samples of all processes of a component, or keep each process apart."""
     rows: dict[tuple[str, str, str], Combined] = {}
     for report in reply.reports:
@@ -168,7 +168,7 @@ _TIME_UNITS = {"ns": 1e-9, "ms": 1e-3, "seconds": 1.0}
 
 def _shown(row: Combined) -> str:
     """A counter's or gauge's value, a distribution's mean with its number of observations."""
-    if row.type == control.Sample.HISTOGRAM:
+    if row.type == control_pb2.Sample.HISTOGRAM:
         mean = _time(row, row.sum / row.count) if row.count else "-"
         return f"{mean} (mean of {row.count:,})"
     if _unit(row.name) == "bytes":
@@ -176,7 +176,7 @@ def _shown(row: Combined) -> str:
     return _time(row, row.value) or "-"
 
 
-def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
+def _metrics_json(topology: str, reply: control_pb2.MetricsReply) -> dict[str, Any]:
     return {
         "topology": topology,
         "interval_s": reply.interval_s,
@@ -192,7 +192,7 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
                     {
                         "name": sample.name,
                         "label": sample.label,
-                        "type": control.Sample.Type.Name(sample.type).lower(),
+                        "type": control_pb2.Sample.Type.Name(sample.type).lower(),
                         **(
                             {
                                 "count": sample.count,
@@ -202,7 +202,7 @@ def _metrics_json(topology: str, reply: control.MetricsReply) -> dict[str, Any]:
                                     for bucket in sample.buckets
                                 ],
                             }
-                            if sample.type == control.Sample.HISTOGRAM
+                            if sample.type == control_pb2.Sample.HISTOGRAM
                             else {"value": sample.value}
                         ),
                     }

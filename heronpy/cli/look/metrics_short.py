@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 COLUMNS = ("emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory")
 
@@ -36,9 +36,9 @@ class Figures:
     queue: float | None = None
     cpu_s: float | None = None
     memory_bytes: float | None = None
-    latencies: dict[str, list[control.Sample]] = field(default_factory=dict)
+    latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
 
-    def add(self, sample: control.Sample) -> None:
+    def add(self, sample: control_pb2.Sample) -> None:
         """Count one sample in."""
         name = _COUNTED.get(sample.name)
         if name is not None:
@@ -46,12 +46,12 @@ class Figures:
         elif sample.name in _LATENCIES and sample.count:
             self.latencies.setdefault(sample.name, []).append(sample)
 
-    def latency(self) -> list[control.Sample]:
+    def latency(self) -> list[control_pb2.Sample]:
         """The distributions that stand for this component's latency; empty when there are none."""
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 
-def figures(reports: Iterable[control.MetricsReport], by_instance: bool) -> list[Figures]:
+def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> list[Figures]:
     """A row per component, or per task; processes that run no user code have none."""
     rows: dict[str, Figures] = {}
     for report in reports:

@@ -26,7 +26,7 @@ from heronpy.cli.look.flame import flame_graph, speedscope
 from heronpy.cli.output import clean, counted, say
 from heronpy.common.folders import make_output
 from heronpy.procs.sampler import paths_of
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 #: format -> suffix of its file
 FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
@@ -72,13 +72,13 @@ def profile(
 
 
 def find_process(
-    topology: str, status: control.StatusReply, what: str
-) -> tuple[control.RegisterExecutor, control.ProcessRecord]:
+    topology: str, status: control_pb2.StatusReply, what: str
+) -> tuple[control_pb2.RegisterExecutor, control_pb2.ProcessRecord]:
     """The process that is meant, and its executor; a Failure that names the nearest one."""
     known = {process.name: (executor, process) for executor in status.executors for process in executor.processes}
     for executor, process in known.values():
         if process.name == what or (what.isdecimal() and process.task_id == int(what) > 0):
-            if process.state != control.PROC_RUNNING or not process.pid:
+            if process.state != control_pb2.PROC_RUNNING or not process.pid:
                 raise exits.Failure(f"{process.name} is not running just now; see 'heron status'")
             return executor, process
     hint = exits.nearest(what, known, f"; it has {', '.join(sorted(known))}")
@@ -92,7 +92,7 @@ def _py_spy() -> str | None:
 
 
 def sample_inside(
-    process: control.ProcessRecord, folder: str, duration_s: float, rate: int, idle: bool
+    process: control_pb2.ProcessRecord, folder: str, duration_s: float, rate: int, idle: bool
 ) -> list[tuple[tuple[str, ...], float]]:
     """Stacks and their seconds, as the process has sampled them itself; a Failure when it cannot."""
     ask, answer = paths_of(folder, process.pid)
@@ -140,7 +140,7 @@ def _write(title: str, rows: list[tuple[tuple[str, ...], float]], files: dict[st
 
 
 def _record(
-    program: str, process: control.ProcessRecord, form: str, path: Path, duration_s: int, flags: list[str]
+    program: str, process: control_pb2.ProcessRecord, form: str, path: Path, duration_s: int, flags: list[str]
 ) -> None:
     command = [program, "record", "--pid", str(process.pid), "--duration", str(duration_s)]
     command += ["--format", form, "--output", str(path), *flags]

@@ -7,17 +7,18 @@ were fewer tasks, and a task that gets no tuples could not be found.
 from __future__ import annotations
 
 from heronpy.common.ids import instance_id
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 
 
-def add_zeros(reply: control.MetricsReply, plan: plans.PackingPlan, component: str, instances: tuple[str, ...]) -> None:
+def add_zeros(
+    reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
+) -> None:
     """Give each task of the plan that was asked for the counters that another task of its component reports."""
     counters: dict[str, set[tuple[str, str]]] = {}
     reports = {report.process: report for report in reply.reports}
     for report in reply.reports:
         if report.component:
-            found = {(s.name, s.label) for s in report.samples if s.type == control.Sample.COUNTER}
+            found = {(s.name, s.label) for s in report.samples if s.type == control_pb2.Sample.COUNTER}
             counters.setdefault(report.component, set()).update(found)
     for container in plan.containers:
         for task in container.instances:
@@ -34,4 +35,4 @@ def add_zeros(reply: control.MetricsReply, plan: plans.PackingPlan, component: s
                 )
             told = {(sample.name, sample.label) for sample in mine.samples}
             for metric, label in sorted(wanted - told):
-                mine.samples.add(name=metric, label=label, type=control.Sample.COUNTER)
+                mine.samples.add(name=metric, label=label, type=control_pb2.Sample.COUNTER)

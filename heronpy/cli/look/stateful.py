@@ -13,25 +13,25 @@ from heronpy.cli.render.checkpoints import master_json, record_json
 from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 ASK_S = 1.0
 #: A checkpoint that takes longer than this is late.
 LATE_S = 2.0
 
 
-def ask(session: Session, status: control.StatusReply) -> control.CheckpointsReply | None:
+def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.CheckpointsReply | None:
     """What the topology master says of checkpoints; None without such a topology, or without an answer."""
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
-        reply: control.CheckpointsReply = session.ask(status.topology, control.GetCheckpoints(), ASK_S)
+        reply: control_pb2.CheckpointsReply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
         return reply
     except (HeronError, exits.Failure):
         return None  # the status stands without it
 
 
-def lines(reply: control.CheckpointsReply, now: float) -> list[str]:
+def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     """A sentence each: the last checkpoint, what is under way, what is being restored and why, what failed last."""
     found = [_last(reply, now)]
     if reply.pending:
@@ -55,7 +55,7 @@ def lines(reply: control.CheckpointsReply, now: float) -> list[str]:
     return found
 
 
-def _last(reply: control.CheckpointsReply, now: float) -> str:
+def _last(reply: control_pb2.CheckpointsReply, now: float) -> str:
     if not reply.complete:
         return "no checkpoint yet"
     last = max(reply.complete, key=lambda record: record.checkpoint)
@@ -67,7 +67,7 @@ def _last(reply: control.CheckpointsReply, now: float) -> str:
     )
 
 
-def current_lines(session: Session, status: control.StatusReply) -> list[str]:
+def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str]:
     """The same for a topology that is asked now."""
     reply = ask(session, status)
     if reply is None:
@@ -77,7 +77,7 @@ def current_lines(session: Session, status: control.StatusReply) -> list[str]:
     return lines(reply, time.time()) + ([waits_for] if waits_for and not unaligned else [])
 
 
-def barrier_text(reply: control.CheckpointsReply, status: control.StatusReply) -> str:
+def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
     """What an aligned checkpoint waits for that is late or never completes; empty when no queue is long."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
@@ -94,7 +94,7 @@ def barrier_text(reply: control.CheckpointsReply, status: control.StatusReply) -
     )
 
 
-def as_json(session: Session, status: control.StatusReply) -> dict[str, Any]:
+def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented part of `heron status --json` and `heron top --json`."""
     reply = ask(session, status)
     checkpoints = None

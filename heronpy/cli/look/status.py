@@ -13,8 +13,7 @@ from heronpy.cli.output import clean, moment, picked, print_json, print_table, s
 from heronpy.cli.render import summary
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import control_pb2, plan_pb2
 
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
@@ -45,7 +44,7 @@ def _only_topology(session: Session) -> str:
     raise exits.Failure(f"name a topology: there are {', '.join(names)}", exits.USAGE)
 
 
-def _show_starting(record: plans.ExecutionState, waits_for: str, as_json: bool) -> None:
+def _show_starting(record: plan_pb2.ExecutionState, waits_for: str, as_json: bool) -> None:
     """The state of a topology of which only its submit knows something."""
     if as_json:
         print_json(
@@ -66,7 +65,7 @@ def _show_starting(record: plans.ExecutionState, waits_for: str, as_json: bool) 
     say(f"  submitted  {moment(record.submitted_at)}")
 
 
-def _record_json(record: plans.ExecutionState) -> dict[str, Any]:
+def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
     """Who submitted it, when, and where it lives."""
     return {
         **picked(record, "cluster", "role", "environ", "submitted_at", "submission_user", "release"),
@@ -74,7 +73,7 @@ def _record_json(record: plans.ExecutionState) -> dict[str, Any]:
     }
 
 
-def status_json(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> dict[str, Any]:
+def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
     return {
         **summary.as_json(status, summary.components(status)),
@@ -105,7 +104,7 @@ def status_json(session: Session, record: plans.ExecutionState, status: control.
     }
 
 
-def _show_status(session: Session, record: plans.ExecutionState, status: control.StatusReply) -> None:
+def _show_status(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> None:
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
     say(f"  state      {clean(summary.state_text(status))}")
@@ -147,7 +146,7 @@ def _show_status(session: Session, record: plans.ExecutionState, status: control
     say(f"See also: heron top {session.target} {name}, heron logs {session.target} {name}")
 
 
-def _show_containers(status: control.StatusReply) -> None:
+def _show_containers(status: control_pb2.StatusReply) -> None:
     rows = [
         (
             str(executor.container),

@@ -22,7 +22,7 @@ from heronpy.cli.output import clean, console, say, table
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.common.units import format_duration
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -63,15 +63,15 @@ def samples(
     topology: str,
     interval_s: float,
     count: int | None = None,
-    ended: Callable[[control.StatusReply], bool] | None = None,
-) -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+    ended: Callable[[control_pb2.StatusReply], bool] | None = None,
+) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
     """Statuses with their rows, one per interval; sooner when `ended` says that there is no later one.
 
     The first comes after a short time, which its rates are taken over. A Failure when the topology is gone.
     """
     began = time.monotonic()
     #: Tasks report once a second, so a rate over less than some seconds would jump up and down.
-    history: deque[tuple[control.StatusReply | None, float]] = deque([(session.poll(topology), began)])
+    history: deque[tuple[control_pb2.StatusReply | None, float]] = deque([(session.poll(topology), began)])
     next_at, heard_at = began + min(interval_s, LIVE_INTERVAL_S), began
     done = 0
     while count is None or done < count:
@@ -97,7 +97,7 @@ def samples(
         done += 1
 
 
-def header(status: control.StatusReply, checkpoints: Sequence[str] = ()) -> str:
+def header(status: control_pb2.StatusReply, checkpoints: Sequence[str] = ()) -> str:
     """What stands above the table: the topology, its checkpoints, what holds it back and what is down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
@@ -171,14 +171,16 @@ def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
     return tight
 
 
-def _screen(status: control.StatusReply, rows: list[ComponentRow], narrow: bool, checkpoints: Sequence[str]) -> Group:
+def _screen(
+    status: control_pb2.StatusReply, rows: list[ComponentRow], narrow: bool, checkpoints: Sequence[str]
+) -> Group:
     from rich.console import Group
     from rich.text import Text
 
     return Group(Text(header(status, checkpoints), style="bold"), component_table(rows, narrow))
 
 
-def live(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
     from rich.live import Live
 
     screen = console()
@@ -188,6 +190,6 @@ def live(session: Session, looks: Iterator[tuple[control.StatusReply, list[Compo
             live.update(_screen(status, rows, screen.width < WIDE, checkpoints), refresh=True)
 
 
-def _print_json_lines(session: Session, looks: Iterator[tuple[control.StatusReply, list[ComponentRow]]]) -> None:
+def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
     for status, rows in looks:
         click.echo(json.dumps({**summary.as_json(status, rows), **stateful.as_json(session, status)}))

@@ -9,7 +9,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 ASK_S = 1.0
 ASKED_AT_ONCE = 16
@@ -44,7 +44,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
             say(f"'{clean(row['name'])}' is dead; run 'heron kill {where}' to remove what is left")
 
 
-def _row(session: Session, record: plans.ExecutionState) -> dict[str, Any]:
+def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
     if status is not None:
         state, cause = summary.lifecycle_name(status), status.cause

@@ -10,8 +10,7 @@ from heronpy.ckpt.catalogue import Found
 from heronpy.ckpt.compatibility import component_states
 from heronpy.cli.output import clean, counted, moment, picked, print_table, say
 from heronpy.common.units import format_bytes, format_duration
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.storage.checkpoints import files_of
 
 
@@ -40,10 +39,10 @@ class Row:
 
 
 def kind_name(kind: int) -> str:
-    return "savepoint" if kind == ckpt.SAVEPOINT else "checkpoint"
+    return "savepoint" if kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
 
 
-def figures(record: ckpt.CheckpointRecord) -> str:
+def figures(record: checkpoint_pb2.CheckpointRecord) -> str:
     """Size and time of a complete checkpoint."""
     return (
         f"{format_bytes(record.total_bytes)} of state, {format_bytes(record.uploaded_bytes)} of it written,"
@@ -51,7 +50,7 @@ def figures(record: ckpt.CheckpointRecord) -> str:
     )
 
 
-def record_json(record: ckpt.CheckpointRecord) -> dict[str, Any]:
+def record_json(record: checkpoint_pb2.CheckpointRecord) -> dict[str, Any]:
     return {
         **picked(record, "checkpoint", "location", "taken_at", "total_bytes", "uploaded_bytes", "damaged"),
         "kind": kind_name(record.kind),
@@ -63,7 +62,9 @@ def record_json(record: ckpt.CheckpointRecord) -> dict[str, Any]:
 # ---- heron checkpoints list -----------------------------------------------------------------
 
 
-def list_json(topology: str, running: bool, rows: list[Row], reply: control.CheckpointsReply | None) -> dict[str, Any]:
+def list_json(
+    topology: str, running: bool, rows: list[Row], reply: control_pb2.CheckpointsReply | None
+) -> dict[str, Any]:
     """The documented shape of `heron checkpoints list --json`."""
     return {
         "topology": topology,
@@ -73,7 +74,7 @@ def list_json(topology: str, running: bool, rows: list[Row], reply: control.Chec
     }
 
 
-def master_json(reply: control.CheckpointsReply) -> dict[str, Any]:
+def master_json(reply: control_pb2.CheckpointsReply) -> dict[str, Any]:
     """What a topology master says of its checkpoints, without their list."""
     pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks}
     return {
@@ -90,7 +91,7 @@ def master_json(reply: control.CheckpointsReply) -> dict[str, Any]:
     }
 
 
-def show_list(topology: str, mode: str, rows: list[Row], reply: control.CheckpointsReply | None) -> None:
+def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.CheckpointsReply | None) -> None:
     if rows:
         cells = [
             (
@@ -134,7 +135,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control.Checkpoi
 # ---- heron checkpoints show -----------------------------------------------------------------
 
 
-def show_json(found: Found, metadata: ckpt.Metadata) -> dict[str, Any]:
+def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]:
     """The documented shape of `heron checkpoints show --json`."""
     return {
         **picked(found, "checkpoint", "kind", "location", "total_bytes", "uploaded_bytes"),
@@ -146,14 +147,14 @@ def show_json(found: Found, metadata: ckpt.Metadata) -> dict[str, Any]:
     }
 
 
-def file_set(found: Found, metadata: ckpt.Metadata) -> list[tuple[str, int, str]]:
+def file_set(found: Found, metadata: checkpoint_pb2.Metadata) -> list[tuple[str, int, str]]:
     """Every file of a checkpoint with its size and hash, the metadata last: a copy of exactly these can be restored."""
     files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
     path = f"chk-{metadata.checkpoint}/metadata"
     return [*files, (path, (found.folder / path).stat().st_size, "")]
 
 
-def _task_json(task: ckpt.TaskSnapshot) -> dict[str, Any]:
+def _task_json(task: checkpoint_pb2.TaskSnapshot) -> dict[str, Any]:
     return {
         **picked(task, "task_id", "component", "component_index", "channel_tuples", "total_bytes", "uploaded_bytes"),
         **picked(task, "finished", "emitted", "executed"),
@@ -165,7 +166,7 @@ def _task_json(task: ckpt.TaskSnapshot) -> dict[str, Any]:
     }
 
 
-def show_one(found: Found, metadata: ckpt.Metadata, files: bool) -> None:
+def show_one(found: Found, metadata: checkpoint_pb2.Metadata, files: bool) -> None:
     way = "unaligned" if metadata.unaligned else "aligned"
     say(f"{found.kind.capitalize()} {metadata.checkpoint} of '{clean(metadata.topology)}'")
     say(f"  location   {found.location}")

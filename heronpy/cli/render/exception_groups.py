@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heronpy.api.user_code import is_runtime_frame
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3
 _FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
@@ -27,7 +27,7 @@ class Group:
     where: str
     """`file:line in function` of the user's code; "" when no traceback says it."""
     startup: bool
-    newest: control.ExceptionReport
+    newest: control_pb2.ExceptionReport
     count: int = 0
     first_at: float = 0.0
     last_at: float = 0.0
@@ -35,7 +35,7 @@ class Group:
     messages: list[str] = field(default_factory=list)
     """The first line of each different message, the newest first."""
 
-    def add(self, report: control.ExceptionReport) -> None:
+    def add(self, report: control_pb2.ExceptionReport) -> None:
         """Count one report in."""
         self.count += max(1, report.count)
         self.first_at = min(self.first_at or report.first_at, report.first_at)
@@ -63,7 +63,7 @@ class Group:
         }
 
 
-def groups_of(reports: Iterable[control.ExceptionReport]) -> list[Group]:
+def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[Group]:
     """The groups, the one seen last first."""
     found: dict[tuple[str, str, bool], Group] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):

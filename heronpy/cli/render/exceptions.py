@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heronpy.cli.output import clean, clean_block, listed, moment
 from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 
 def group_text(group: Group) -> str:
@@ -25,7 +25,7 @@ def group_text(group: Group) -> str:
     return "\n".join(lines) + f"\n{clean_block(body).rstrip()}"
 
 
-def exception_text(item: control.ExceptionReport) -> str:
+def exception_text(item: control_pb2.ExceptionReport) -> str:
     """One exception for people, with its traceback whole."""
     where = clean(item.instance_id or item.process)
     times = "once" if item.count <= 1 else f"{item.count:,} times, first {moment(item.first_at)}, last"

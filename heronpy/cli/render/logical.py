@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.cli.output import clean, console, table
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import topology_pb2
 
 
-def as_json(topology: api.Topology) -> dict[str, Any]:
+def as_json(topology: topology_pb2.Topology) -> dict[str, Any]:
     """spouts and bolts by name, with their streams, inputs and configuration."""
     spouts = {spout.comp.name: _component(spout) for spout in topology.spouts}
     bolts = {
@@ -36,7 +36,7 @@ def as_json(topology: api.Topology) -> dict[str, Any]:
     }
 
 
-def _component(part: api.Spout | api.Bolt) -> dict[str, Any]:
+def _component(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
     return {
         "class": part.comp.class_name or None,
         "parallelism": parallelism(part.comp),
@@ -48,7 +48,7 @@ def _component(part: api.Spout | api.Bolt) -> dict[str, Any]:
     }
 
 
-def parallelism(component: api.Component) -> int:
+def parallelism(component: topology_pb2.Component) -> int:
     """Number of tasks; 1 unless the component says otherwise."""
     for item in component.config.kvs:
         if item.key == "topology.component.parallelism" and item.value.isdigit():
@@ -56,7 +56,7 @@ def parallelism(component: api.Component) -> int:
     return 1
 
 
-def config_as_json(config: api.Config) -> dict[str, str]:
+def config_as_json(config: topology_pb2.Config) -> dict[str, str]:
     """Texts as they are; a serialized value only says how large it is."""
     return {
         item.key: f"<serialized, {len(item.serialized_value)} bytes>"
@@ -66,24 +66,24 @@ def config_as_json(config: api.Config) -> dict[str, str]:
     }
 
 
-def grouping_name(item: api.InputStream) -> str:
-    if item.prefer_local and item.gtype == api.SHUFFLE:
+def grouping_name(item: topology_pb2.InputStream) -> str:
+    if item.prefer_local and item.gtype == topology_pb2.SHUFFLE:
         return "LOCAL_OR_SHUFFLE"
-    return api.Grouping.Name(item.gtype)
+    return topology_pb2.Grouping.Name(item.gtype)
 
 
-def _input_text(item: api.InputStream) -> str:
+def _input_text(item: topology_pb2.InputStream) -> str:
     fields = ", ".join(key.key for key in item.grouping_fields.keys)
     stream = "" if item.stream.id == "default" else f".{item.stream.id}"
     grouping = grouping_name(item).lower() + (f"({fields})" if fields else "")
     return f"{item.stream.component_name}{stream}: {grouping}"
 
 
-def _output_text(outputs: Iterable[api.OutputStream]) -> str:
+def _output_text(outputs: Iterable[topology_pb2.OutputStream]) -> str:
     return "; ".join(f"{output.stream.id}({', '.join(key.key for key in output.schema.keys)})" for output in outputs)
 
 
-def show(topology: api.Topology, coloured: bool = False) -> None:
+def show(topology: topology_pb2.Topology, coloured: bool = False) -> None:
     """Print the plan as a table, a component per row."""
     from rich.text import Text
 

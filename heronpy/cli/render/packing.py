@@ -6,10 +6,10 @@ from typing import Any
 
 from heronpy.cli.output import clean, console, counted, table
 from heronpy.common.units import format_bytes
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 
-def as_json(plan: plans.PackingPlan) -> dict[str, Any]:
+def as_json(plan: plan_pb2.PackingPlan) -> dict[str, Any]:
     """Containers with their instances and resources."""
     return {
         "id": plan.id,
@@ -33,7 +33,7 @@ def as_json(plan: plans.PackingPlan) -> dict[str, Any]:
     }
 
 
-def _resource(resource: plans.Resource) -> dict[str, float]:
+def _resource(resource: plan_pb2.Resource) -> dict[str, float]:
     return {"cpu": resource.cpu, "ram": resource.ram_bytes, "disk": resource.disk_bytes}
 
 
@@ -46,7 +46,7 @@ def _bytes(count: int) -> str | None:
     return format_bytes(count) if count else None
 
 
-def show(plan: plans.PackingPlan, coloured: bool = False) -> None:
+def show(plan: plan_pb2.PackingPlan, coloured: bool = False) -> None:
     """Print the plan as a table, an instance per row, the container's sum first."""
     from rich.text import Text
 

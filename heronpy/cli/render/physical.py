@@ -6,11 +6,10 @@ from typing import Any
 
 from heronpy.cli.output import clean, console, table
 from heronpy.cli.render.logical import config_as_json
-from heronpy.proto import components_of
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import components_of, plan_pb2
 
 
-def as_json(plan: plans.PhysicalPlan) -> dict[str, Any]:
+def as_json(plan: plan_pb2.PhysicalPlan) -> dict[str, Any]:
     """Instances, stream managers and which component has which instances."""
     groups: dict[str, list[str]] = {}
     of_component: dict[str, list[str]] = {}
@@ -53,7 +52,7 @@ def as_json(plan: plans.PhysicalPlan) -> dict[str, Any]:
     }
 
 
-def show(plan: plans.PhysicalPlan, coloured: bool = False) -> None:
+def show(plan: plan_pb2.PhysicalPlan, coloured: bool = False) -> None:
     """Print the plan: stream managers, then instances."""
     stmgrs = [[stmgr.id, stmgr.host, str(stmgr.pid), str(stmgr.epoch), stmgr.data_endpoint] for stmgr in plan.stmgrs]
     title = f"Physical plan of '{clean(plan.topology.name)}', version {plan.version}"

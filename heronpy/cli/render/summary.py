@@ -13,28 +13,28 @@ from typing import Any
 from heronpy.cli.output import clean, clean_block, counted, listed, picked
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 DOWN_SHOWN = 5
-UP = (control.TASK_RUNNING, control.TASK_PAUSED, control.TASK_EXHAUSTED, control.TASK_FINISHED)
+UP = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
 
 
-def lifecycle_name(status: control.StatusReply) -> str:
+def lifecycle_name(status: control_pb2.StatusReply) -> str:
     """RUNNING, PAUSED, ..."""
-    return control.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
+    return control_pb2.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
 
 
-def state_text(status: control.StatusReply) -> str:
+def state_text(status: control_pb2.StatusReply) -> str:
     """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may hold what users wrote."""
     name = lifecycle_name(status)
     lost = losses_text(status.totals)
-    if status.lifecycle == control.LIFE_FINISHED and lost:
+    if status.lifecycle == control_pb2.LIFE_FINISHED and lost:
         name = f"{name} WITH LOSSES: {lost}"
         return f"{name}; {status.cause}" if status.cause else name
     return f"{name}: {status.cause}" if status.cause else name
 
 
-def losses_text(totals: control.TupleTotals) -> str:
+def losses_text(totals: control_pb2.TupleTotals) -> str:
     """How many tuples are missing from the result: `12`, `at least 12`, `an unknown number`; empty when none are."""
     count = totals.dead_letters + totals.lost
     if not totals.lost_at_least:
@@ -42,13 +42,13 @@ def losses_text(totals: control.TupleTotals) -> str:
     return f"at least {count:,}" if count else "an unknown number"
 
 
-def given_up_text(totals: control.TupleTotals) -> str:
+def given_up_text(totals: control_pb2.TupleTotals) -> str:
     """How the missing tuples were given up: `2 dead letters, at least 3 lost`."""
     lost = f"{'at least ' if totals.lost_at_least else ''}{totals.lost:,} lost"
     return f"{counted(totals.dead_letters, 'dead letter')}, {lost}"
 
 
-def totals_text(status: control.StatusReply) -> str:
+def totals_text(status: control_pb2.StatusReply) -> str:
     """What became of all tuples, in one line."""
     totals = status.totals
     replayed = f"replayed {totals.replayed:,}" + (" (may be counted twice)" if totals.replayed else "")
@@ -61,7 +61,7 @@ def totals_text(status: control.StatusReply) -> str:
     )
 
 
-def trouble_texts(status: control.StatusReply) -> list[str]:
+def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     """The totals when something of them should worry, for views that are short otherwise."""
     totals = status.totals
     worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
@@ -69,11 +69,11 @@ def trouble_texts(status: control.StatusReply) -> list[str]:
 
 
 def task_state_name(state: int) -> str:
-    return control.TaskState.Name(control.TaskState.ValueType(state)).removeprefix("TASK_")
+    return control_pb2.TaskState.Name(control_pb2.TaskState.ValueType(state)).removeprefix("TASK_")
 
 
 def process_state_name(state: int) -> str:
-    return control.ProcessState.Name(control.ProcessState.ValueType(state)).removeprefix("PROC_")
+    return control_pb2.ProcessState.Name(control_pb2.ProcessState.ValueType(state)).removeprefix("PROC_")
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class ComponentRow:
 
 
 def components(
-    status: control.StatusReply, before: control.StatusReply | None = None, elapsed_s: float = 0.0
+    status: control_pb2.StatusReply, before: control_pb2.StatusReply | None = None, elapsed_s: float = 0.0
 ) -> list[ComponentRow]:
     """A row per component in the topology's order; rates since the reply `before`."""
     topology = status.plan.topology
@@ -133,7 +133,7 @@ def components(
     return list(rows.values())
 
 
-def culprit_text(culprit: control.Culprit) -> str:
+def culprit_text(culprit: control_pb2.Culprit) -> str:
     """Who holds the topology back, as one sentence."""
     if culprit.task_id:
         who = f"{culprit.instance_id or culprit.component} is too slow"
@@ -145,41 +145,41 @@ def culprit_text(culprit: control.Culprit) -> str:
     )
 
 
-def down_tasks(status: control.StatusReply) -> list[control.TaskStatus]:
+def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
     """Tasks that do not work now; an ended process is known before its silence is noticed."""
     ended = {
         process.name
         for executor in status.executors
         for process in executor.processes
-        if process.task_id and process.state in (control.PROC_BACKOFF, control.PROC_FAILED)
+        if process.task_id and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
     }
     return [task for task in status.tasks if task.state not in UP or task.instance_id in ended]
 
 
-def down_texts(status: control.StatusReply) -> list[str]:
+def down_texts(status: control_pb2.StatusReply) -> list[str]:
     """A sentence for each process that ended and waits for its restart, the first few, unless the cause says it."""
-    if status.lifecycle == control.LIFE_DEGRADED:
+    if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []
     for executor in status.executors:
         for process in executor.processes:
-            if process.state == control.PROC_BACKOFF:
+            if process.state == control_pb2.PROC_BACKOFF:
                 why = ": ".join(part for part in (process.exit_reason.replace("_", " "), process.exit_detail) if part)
                 found.append(f"{process.name} is down, restart {process.restarts}: {why}".rstrip(": "))
     return found[:DOWN_SHOWN]
 
 
-def troubled_processes(executors: Iterable[control.RegisterExecutor]) -> list[control.ProcessRecord]:
+def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> list[control_pb2.ProcessRecord]:
     """Processes that are not running or were restarted."""
     return [
         process
         for executor in executors
         for process in executor.processes
-        if process.state != control.PROC_RUNNING or process.restarts
+        if process.state != control_pb2.PROC_RUNNING or process.restarts
     ]
 
 
-def as_json(status: control.StatusReply, rows: list[ComponentRow]) -> dict[str, Any]:
+def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[str, Any]:
     """The documented shape of `heron top --json` and the core of `heron status --json`."""
     return {
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
@@ -196,26 +196,26 @@ def as_json(status: control.StatusReply, rows: list[ComponentRow]) -> dict[str, 
     }
 
 
-def failed(status: control.StatusReply) -> bool:
-    return status.lifecycle == control.LIFE_FAILED or bool(status.startup_exceptions)
+def failed(status: control_pb2.StatusReply) -> bool:
+    return status.lifecycle == control_pb2.LIFE_FAILED or bool(status.startup_exceptions)
 
 
-def ready(status: control.StatusReply) -> bool:
+def ready(status: control_pb2.StatusReply) -> bool:
     """Whether every task has initialised; a bounded topology may be past RUNNING already."""
     return status.lifecycle in (
-        control.LIFE_RUNNING,
-        control.LIFE_DEGRADED,
-        control.LIFE_PAUSED,
-        control.LIFE_FINISHING,
-        control.LIFE_FINISHED,
+        control_pb2.LIFE_RUNNING,
+        control_pb2.LIFE_DEGRADED,
+        control_pb2.LIFE_PAUSED,
+        control_pb2.LIFE_FINISHING,
+        control_pb2.LIFE_FINISHED,
     )
 
 
-def task_name(task: control.TaskStatus) -> str:
+def task_name(task: control_pb2.TaskStatus) -> str:
     return task.instance_id or f"{task.component} (task {task.task_id})"
 
 
-def missing(status: control.StatusReply | None, tasks: int) -> str:
+def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
     """What is not there yet, as part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
@@ -231,7 +231,7 @@ def missing(status: control.StatusReply | None, tasks: int) -> str:
     return clean("; ".join(parts) or "the topology master has not declared it running")
 
 
-def failure_report(status: control.StatusReply) -> str:
+def failure_report(status: control_pb2.StatusReply) -> str:
     """Tracebacks of the tasks that failed, whole; tasks that failed alike share one."""
     alike: dict[str, list[str]] = {}
     for report in status.startup_exceptions:
@@ -240,6 +240,6 @@ def failure_report(status: control.StatusReply) -> str:
     blocks = [f"{listed(names)} failed to start:\n{text}" for text, names in alike.items()]
     if not blocks:
         for task in status.tasks:
-            if task.state == control.TASK_FAILED:
+            if task.state == control_pb2.TASK_FAILED:
                 blocks.append(f"{clean(task_name(task))}: {clean_block(task.error)}")
     return "\n\n".join(blocks)

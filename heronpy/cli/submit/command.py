@@ -28,8 +28,7 @@ from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.cli.submit.watching import watch_until_finished
-from heronpy.proto import control_pb2 as control
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import control_pb2, topology_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
             say(f"          component '{component}' is new and starts empty")
 
 
-def _watch(session: Session, name: str, options: SubmitOptions) -> control.StatusReply:
+def _watch(session: Session, name: str, options: SubmitOptions) -> control_pb2.StatusReply:
     """The last status of a topology that has finished; an interrupt ends only the waiting, unless it is to kill."""
     try:
         return watch_until_finished(session, name)
@@ -102,7 +101,7 @@ def _watch(session: Session, name: str, options: SubmitOptions) -> control.Statu
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
 
 
-def _say_how_it_ended(session: Session, name: str, last: control.StatusReply) -> None:
+def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
     """The end of --wait: what became of all tuples; a Failure when some are missing from the result."""
     say(f"  tuples: {summary.totals_text(last)}")
     lost = summary.losses_text(last.totals)
@@ -135,7 +134,7 @@ def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[P
     output = sys.stderr.fileno() if options.dry_run_format in ("json", "raw") else None
     paused = options.deploy_deactivated
     loaded = load(what, session.target, paused, scratch, options.timeout_s, output)
-    loaded.topology.state = api.PAUSED if paused else api.RUNNING
+    loaded.topology.state = topology_pb2.PAUSED if paused else topology_pb2.RUNNING
     planned = submission.plan(session, loaded.topology)
     if options.restore is not None:
         planned.restore = choose(planned, options.restore, options.allow_dropped_state)

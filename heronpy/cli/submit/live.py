@@ -14,10 +14,12 @@ from heronpy.cli.submit.loader import rename
 from heronpy.cli.submit.model import Started
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import topology_pb2
 
 
-def start(session: Session, message: api.Topology, name: str | None, restore: str | None, timeout_s: float) -> Started:
+def start(
+    session: Session, message: topology_pb2.Topology, name: str | None, restore: str | None, timeout_s: float
+) -> Started:
     """Start a topology and wait until every task has initialised; what fails or is interrupted leaves nothing."""
     deadline = time.monotonic() + timeout_s
     session.check_cluster()

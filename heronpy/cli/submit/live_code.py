@@ -20,8 +20,7 @@ import cloudpickle
 from heronpy.cli.submit import package_files
 from heronpy.cli.submit.model import Loaded
 from heronpy.common.errors import PackageError, TopologyError
-from heronpy.proto import components_of
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import components_of, topology_pb2
 
 #: Neither is a name that a module of the user would have.
 SESSION_FILE = "heron_session_main.py"
@@ -38,7 +37,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{_VALUES_FIL
 _BY_NAME = re.compile(rb"__main__\b")
 
 
-def package_of(topology: api.Topology, folder: Path) -> Loaded:
+def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
     """The topology with the files that its tasks need, written below `folder`, which is empty."""
     paths = [part.comp.class_name for part in components_of(topology)]
     for path in paths:

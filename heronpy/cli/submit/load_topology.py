@@ -205,12 +205,12 @@ def _spouts_that_start_over(out: Path) -> list[str]:
 
     from heronpy.api.state.stateful_component import StatefulComponent
     from heronpy.plan.component_config import reliability_mode
-    from heronpy.proto import topology_pb2 as api
+    from heronpy.proto import topology_pb2
 
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
-            topology = api.Topology.FromString(path.read_bytes())
+            topology = topology_pb2.Topology.FromString(path.read_bytes())
         except DecodeError:
             continue  # The parent says so.
         if reliability_mode(topology) != "EFFECTIVELY_ONCE":

@@ -27,7 +27,7 @@ from heronpy.cli.submit.model import Loaded
 from heronpy.cli.submit.program import Program
 from heronpy.common.absolute import absolute
 from heronpy.common.ids import topology_name_problem
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import topology_pb2
 
 SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
@@ -131,12 +131,12 @@ def _run_child(
     raise exits.Failure(f"{program.shown} {how}; no topology was started")
 
 
-def _the_topology(program: Program, out: Path) -> api.Topology:
+def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
     """The topology that was written, with the name that the user asked for."""
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
-            found.append(api.Topology.FromString(path.read_bytes()))
+            found.append(topology_pb2.Topology.FromString(path.read_bytes()))
         except DecodeError:
             raise exits.Failure(f"{program.shown} wrote {path.name}, which is no topology", exits.USAGE) from None
     if not found:
@@ -161,7 +161,7 @@ def _the_topology(program: Program, out: Path) -> api.Topology:
     return topology
 
 
-def rename(topology: api.Topology, name: str) -> None:
+def rename(topology: topology_pb2.Topology, name: str) -> None:
     """Give a topology another name, also where its id and configuration repeat it."""
     old, topology.name = topology.name, name
     if topology.id.startswith(old):
@@ -182,7 +182,9 @@ def _package(program: Program, report: dict[str, Any], scratch: Path) -> Path | 
     return package if package.is_dir() else None
 
 
-def _main_file(program: Program, topology: api.Topology, report: dict[str, Any], package: Path | None) -> str | None:
+def _main_file(
+    program: Program, topology: topology_pb2.Topology, report: dict[str, Any], package: Path | None
+) -> str | None:
     """Path in the package of the file that tasks must load as `__main__`; None when none needs it."""
     ran = report["main_file"]
     if ran is None or package is None or not Path(ran).is_relative_to(program.root):

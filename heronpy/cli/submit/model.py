@@ -9,15 +9,14 @@ from pathlib import Path
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import plan_pb2, topology_pb2
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A topology and the files that its tasks need."""
 
-    topology: api.Topology
+    topology: topology_pb2.Topology
     package: Path | None
     """Folder or archive to store; None when everything is installed."""
     main_file: str | None
@@ -45,9 +44,9 @@ class Restore:
 class Planned:
     """A topology that has passed every check that needs no side effect."""
 
-    topology: api.Topology
+    topology: topology_pb2.Topology
     logical: LogicalPlan
-    packing_plan: plans.PackingPlan
+    packing_plan: plan_pb2.PackingPlan
     resolved: Resolved
     needs_spark: bool
     restore: Restore | None = None
@@ -63,6 +62,6 @@ class Planned:
 class Started:
     """A topology whose scheduler runs."""
 
-    record: plans.ExecutionState
+    record: plan_pb2.ExecutionState
     spec: LaunchSpec
     scheduler: subprocess.Popen[bytes]

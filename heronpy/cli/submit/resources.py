@@ -17,7 +17,7 @@ from heronpy.cli import exits
 from heronpy.cli.output import counted
 from heronpy.common.units import format_bytes
 from heronpy.procs.cgroups import pids_left
-from heronpy.proto import plan_pb2 as plans
+from heronpy.proto import plan_pb2
 
 # What the runtime's processes use, measured and rounded up.
 FDS_PER_PROCESS = 40
@@ -56,7 +56,7 @@ class Need:
         return self.processes * RAM_PER_PROCESS
 
 
-def need_of(plan: plans.PackingPlan) -> Need:
+def need_of(plan: plan_pb2.PackingPlan) -> Need:
     """Sum up a packing plan."""
     containers = len(plan.containers)
     sizes = {container.id: len(container.instances) for container in plan.containers}
@@ -118,7 +118,7 @@ def _ram_bytes() -> int | None:
     return min(found, default=None)
 
 
-def check(plan: plans.PackingPlan, limits: Limits) -> None:
+def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
     """A Failure that prints the sum when the topology cannot fit; nothing is started then."""
     need = need_of(plan)
     total = (
@@ -142,7 +142,7 @@ def check(plan: plans.PackingPlan, limits: Limits) -> None:
         )
 
 
-def check_ports(plan: plans.PackingPlan, host: str, base: int) -> None:
+def check_ports(plan: plan_pb2.PackingPlan, host: str, base: int) -> None:
     """A Failure when a container's metrics page cannot have the port that is configured for it."""
     if not base:
         return

@@ -18,7 +18,7 @@ from heronpy.cli.submit.model import Planned, Restore
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.component_config import START_CLEAN_KEY, config_of, reliability_mode
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import topology_pb2
 from heronpy.storage.checkpoints import check_trusted
 
 LATEST = "latest"
@@ -41,7 +41,7 @@ def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None
     return Restore(found.location, found.checkpoint, tuple(fresh))
 
 
-def _refuse_conflicts(topology: api.Topology) -> None:
+def _refuse_conflicts(topology: topology_pb2.Topology) -> None:
     mode = reliability_mode(topology)
     if mode != "EFFECTIVELY_ONCE":
         raise TopologyError(

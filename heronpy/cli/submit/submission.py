@@ -44,10 +44,7 @@ from heronpy.plan.component_config import (
 from heronpy.plan.launch import LaunchSpec
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate, warnings
-from heronpy.proto import checkpoint_pb2 as ckpt
-from heronpy.proto import components_of
-from heronpy.proto import plan_pb2 as plans
-from heronpy.proto import topology_pb2 as api
+from heronpy.proto import checkpoint_pb2, components_of, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from heronpy.storage.archives import archive_in
 from heronpy.storage.packages import PackageStore
@@ -59,7 +56,7 @@ CLEAN_UP_S = 15.0
 LOG_TAIL_LINES = 30
 
 
-def plan(session: Session, topology: api.Topology) -> Planned:
+def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
     """Validate, resolve settings and pack; raises TopologyError or ConfigError."""
     add_our_names(topology)
     logical = LogicalPlan.from_topology(topology)
@@ -84,7 +81,7 @@ def plan(session: Session, topology: api.Topology) -> Planned:
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)))
 
 
-def _check_support(topology: api.Topology) -> None:
+def _check_support(topology: topology_pb2.Topology) -> None:
     """Say once what this release does not do, and what has no effect: never pretend."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
@@ -219,7 +216,7 @@ def _write_checkpoint_log(session: Session, planned: Planned) -> None:
         with suppress(NoNodeError):  # one of an earlier topology of this name, whose removal was cut short
             session.state.delete(node)
         return
-    log = ckpt.CheckpointLog(
+    log = checkpoint_pb2.CheckpointLog(
         topology_id=planned.topology.id, next_checkpoint=restore.checkpoint + 1, restore_from=restore.location
     )
     session.state.set(node, log.SerializeToString())
@@ -262,8 +259,8 @@ def _launch_spec(session: Session, planned: Planned, loaded: Loaded, package_dir
     )
 
 
-def _execution_state(spec: LaunchSpec) -> plans.ExecutionState:
-    return plans.ExecutionState(
+def _execution_state(spec: LaunchSpec) -> plan_pb2.ExecutionState:
+    return plan_pb2.ExecutionState(
         topology=spec.topology,
         topology_id=spec.topology_id,
         cluster=spec.cluster,
@@ -293,7 +290,7 @@ def _spawn_scheduler(spec: LaunchSpec, launch_file: str) -> subprocess.Popen[byt
 
 
 def _wait_scheduler(
-    session: Session, record: plans.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
+    session: Session, record: plan_pb2.ExecutionState, spec: LaunchSpec, scheduler: subprocess.Popen[bytes]
 ) -> None:
     deadline = time.monotonic() + SCHEDULER_START_S
     pause = 0.01

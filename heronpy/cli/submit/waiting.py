@@ -14,7 +14,7 @@ from heronpy.cli.render.summary import failed, failure_report, missing, ready
 from heronpy.cli.submit.model import Started
 from heronpy.cli.submit.submission import scheduler_died
 from heronpy.common.errors import HeronError
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
@@ -22,19 +22,19 @@ EXCEPTIONS_SHOWN = 5
 CONTAINERS_LOOK_S = 1.0
 
 
-def exceptions_report(session: Session, name: str, status: control.StatusReply) -> str:
+def exceptions_report(session: Session, name: str, status: control_pb2.StatusReply) -> str:
     """Tracebacks that explain a failure, as far as the topology master can still tell."""
     report = failure_report(status)
     if status.startup_exceptions:
         return report
     try:
-        reply = session.ask(name, control.GetExceptions(), 2.0)
+        reply = session.ask(name, control_pb2.GetExceptions(), 2.0)
     except (HeronError, exits.Failure):
         return report
     return "\n\n".join(exception_text(item) for item in reply.exceptions[-EXCEPTIONS_SHOWN:]) or report
 
 
-def failure(session: Session, name: str, status: control.StatusReply) -> exits.Failure:
+def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exits.Failure:
     cause = status.cause
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]
@@ -45,7 +45,7 @@ def failure(session: Session, name: str, status: control.StatusReply) -> exits.F
     return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
 
 
-def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control.StatusReply:
+def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control_pb2.StatusReply:
     """The first status that is ready; a Failure when the topology fails, vanishes or is late.
 
     The time in which it is WAITING does not count: what it waits for has a limit of its own, after which the
@@ -68,7 +68,7 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
                 _refuse_failed_container(session, name)
                 look_at = time.monotonic() + CONTAINERS_LOOK_S
             now = time.monotonic()
-            if latest is not None and latest.lifecycle == control.LIFE_WAITING:
+            if latest is not None and latest.lifecycle == control_pb2.LIFE_WAITING:
                 deadline = max(deadline, now + timeout_s)
                 progress.show_waiting(f"WAITING: {clean(latest.cause)}", now)
             elif now > deadline:
@@ -84,16 +84,16 @@ def until_running(session: Session, started: Started, tasks: int, timeout_s: flo
         progress.clear()
 
 
-def _progress_text(status: control.StatusReply | None, tasks: int) -> str:
-    if status is None or status.lifecycle == control.LIFE_STARTING:
+def _progress_text(status: control_pb2.StatusReply | None, tasks: int) -> str:
+    if status is None or status.lifecycle == control_pb2.LIFE_STARTING:
         return f"STARTING: {missing(status, tasks)}"
     return clean(summary.state_text(status))
 
 
-def _with_tracebacks(session: Session, name: str, status: control.StatusReply) -> control.StatusReply:
+def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusReply) -> control_pb2.StatusReply:
     """The status again once it holds why tasks cannot start: that takes another way than their state."""
     deadline = time.monotonic() + TRACEBACK_WAIT_S
-    while not status.startup_exceptions and any(task.state == control.TASK_FAILED for task in status.tasks):
+    while not status.startup_exceptions and any(task.state == control_pb2.TASK_FAILED for task in status.tasks):
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)

@@ -13,20 +13,20 @@ from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.cli.submit.waiting import exceptions_report
 from heronpy.common.units import format_duration
-from heronpy.proto import control_pb2 as control
+from heronpy.proto import control_pb2
 
 LINE_INTERVAL_S = 2.0
 
 
-def watch_until_finished(session: Session, topology: str) -> control.StatusReply:
+def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusReply:
     """Show a bounded topology until it has finished; the last status, or a Failure with its exceptions."""
     terminal = sys.stdout.isatty()
-    last: list[control.StatusReply] = []
+    last: list[control_pb2.StatusReply] = []
 
-    def over(status: control.StatusReply) -> bool:
+    def over(status: control_pb2.StatusReply) -> bool:
         return summary.failed(status) or summary.lifecycle_name(status) == "FINISHED"
 
-    def until_end() -> Iterator[tuple[control.StatusReply, list[ComponentRow]]]:
+    def until_end() -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
         interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S
         for status, rows in samples(session, topology, interval_s, ended=over):
             last[:] = [status]
@@ -47,7 +47,7 @@ def watch_until_finished(session: Session, topology: str) -> control.StatusReply
     return last[0]
 
 
-def _line(status: control.StatusReply, rows: list[ComponentRow]) -> str:
+def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
     """One line per look for outputs that are not terminals."""
     parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
     for row in rows:

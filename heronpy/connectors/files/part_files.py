@@ -27,9 +27,7 @@ from heronpy.connectors.durable_files import safe_name, sync_folder
 _OPEN, _PENDING, _PART = ".open", ".pending", "part"
 _WRITER = r"(?P<run>[0-9a-f]{8})\.(?P<attempt>\d+|x[0-9a-f]+)\.\w+"
 _OPEN_NAME = re.compile(r"(?P<state>\.open)-(?P<component>.+)-(?P<index>\d+)-" + _WRITER)
-_NUMBERED_NAME = re.compile(
-    r"(?P<state>\.pending|part)-(?P<component>.+)-(?P<index>\d+)-(?P<number>\d+)-" + _WRITER
-)
+_NUMBERED_NAME = re.compile(r"(?P<state>\.pending|part)-(?P<component>.+)-(?P<index>\d+)-(?P<number>\d+)-" + _WRITER)
 _BUFFER_BYTES = 256 * 1024
 
 

@@ -24,8 +24,7 @@ class ArrayLooper(Generator[Any]):
         if not isinstance(user_iterable, Iterable):
             raise RuntimeError(f"ArrayLooper must be passed an iterable, given: {user_iterable!r}")
         # A one-shot iterator can neither be repeated from the start nor travel to a task.
-        self._elements = (list(user_iterable) if isinstance(user_iterable, Iterator)
-                          else user_iterable)
+        self._elements = list(user_iterable) if isinstance(user_iterable, Iterator) else user_iterable
         self._sleep = sleep
         self._round: Iterator[Any] = iter(())
         self._place = 0

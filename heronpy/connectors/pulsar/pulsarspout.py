@@ -42,27 +42,29 @@ class PulsarSpout(Spout):
         """Subscribes to the topic."""
         for key in (PulsarSpout.serviceUrl, PulsarSpout.topicName):
             if key not in config:
-                raise ValueError(f"Spout {context.get_component_id()} needs {key} in its "
-                                 "configuration.")
+                raise ValueError(f"Spout {context.get_component_id()} needs {key} in its configuration.")
         decode = config.get(PulsarSpout.deserializer, self.default_deserializer)
         if not callable(decode):
-            raise TypeError(f"{PulsarSpout.deserializer} must be a function from bytes to a list "
-                            f"of values, given: {decode!r}")
+            raise TypeError(
+                f"{PulsarSpout.deserializer} must be a function from bytes to a list of values, given: {decode!r}"
+            )
         self._decode: Callable[[bytes], Any] = decode
-        self._tracked = (config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-                         == api_constants.TopologyReliabilityMode.ATLEAST_ONCE)
+        self._tracked = (
+            config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == api_constants.TopologyReliabilityMode.ATLEAST_ONCE
+        )
         self._timeout_ms = int(config.get(PulsarSpout.receiveTimeoutMs, 10))
         self._pulsar = _client_library()
         url, topic = str(config[PulsarSpout.serviceUrl]), str(config[PulsarSpout.topicName])
         self.client = self._pulsar.Client(url)
         try:
             self.consumer = self.client.subscribe(
-                topic, context.get_topology_name(),
-                consumer_type=self._pulsar.ConsumerType.Failover)
+                topic, context.get_topology_name(), consumer_type=self._pulsar.ConsumerType.Failover
+            )
         except Exception as error:
             self.client.close()
-            raise FatalError(f"Cannot subscribe to Pulsar topic {topic} at {url}: {error}; check "
-                             "the address and the topic.") from error
+            raise FatalError(
+                f"Cannot subscribe to Pulsar topic {topic} at {url}: {error}; check the address and the topic."
+            ) from error
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
     def next_tuple(self) -> None:
@@ -98,5 +100,7 @@ def _client_library() -> Any:
     try:
         return import_module("pulsar")
     except ImportError as error:
-        raise FatalError("Pulsar topics need the package pulsar-client; run "
-                         "`pip install pulsar-client` in the topology's environment.") from error
+        raise FatalError(
+            "Pulsar topics need the package pulsar-client; run "
+            "`pip install pulsar-client` in the topology's environment."
+        ) from error

@@ -13,9 +13,15 @@ from heronpy.streamlet.streamlet import Streamlet
 class PulsarStreamlet(Streamlet[Any]):
     """The messages of a topic; `input_schema` turns their bytes into a list of one element."""
 
-    def __init__(self, service_url: str, topic_name: str, stage_name: str | None = None,
-                 parallelism: int | None = None, receive_timeout_ms: int | None = None,
-                 input_schema: Callable[[bytes], list[Any]] | None = None) -> None:
+    def __init__(
+        self,
+        service_url: str,
+        topic_name: str,
+        stage_name: str | None = None,
+        parallelism: int | None = None,
+        receive_timeout_ms: int | None = None,
+        input_schema: Callable[[bytes], list[Any]] | None = None,
+    ) -> None:
         super().__init__()
         if service_url is None:
             raise RuntimeError("Pulsar Service Url cannot be None")
@@ -25,25 +31,31 @@ class PulsarStreamlet(Streamlet[Any]):
             self.set_name(stage_name)
         if parallelism is not None:
             self.set_num_partitions(parallelism)
-        self._config: dict[str, Any] = {PulsarSpout.serviceUrl: service_url,
-                                        PulsarSpout.topicName: topic_name}
+        self._config: dict[str, Any] = {PulsarSpout.serviceUrl: service_url, PulsarSpout.topicName: topic_name}
         if receive_timeout_ms is not None:
             self._config[PulsarSpout.receiveTimeoutMs] = receive_timeout_ms
         if input_schema is not None:
             self._config[PulsarSpout.deserializer] = input_schema
 
     @staticmethod
-    def pulsarStreamlet(service_url: str, topic_name: str, stage_name: str | None = None,
-                        parallelism: int | None = None, receive_timeout_ms: int | None = None,
-                        input_schema: Callable[[bytes], list[Any]] | None = None
-                        ) -> PulsarStreamlet:
+    def pulsarStreamlet(
+        service_url: str,
+        topic_name: str,
+        stage_name: str | None = None,
+        parallelism: int | None = None,
+        receive_timeout_ms: int | None = None,
+        input_schema: Callable[[bytes], list[Any]] | None = None,
+    ) -> PulsarStreamlet:
         """Makes a PulsarStreamlet."""
-        return PulsarStreamlet(service_url, topic_name, stage_name, parallelism,
-                               receive_timeout_ms, input_schema)
+        return PulsarStreamlet(service_url, topic_name, stage_name, parallelism, receive_timeout_ms, input_schema)
 
     def _build_this(self, builder: TopologyBuilder, stage_names: set[str]) -> bool:
         # A topic is a path such as persistent://tenant/namespace/topic.
         topic = str(self._config[PulsarSpout.topicName]).rsplit("/", 1)[-1]
-        builder.add_spout(self._claim_name(f"pulsarspout-{topic}", stage_names), PulsarSpout,
-                          par=self.get_num_partitions(), config=self._config)
+        builder.add_spout(
+            self._claim_name(f"pulsarspout-{topic}", stage_names),
+            PulsarSpout,
+            par=self.get_num_partitions(),
+            config=self._config,
+        )
         return True

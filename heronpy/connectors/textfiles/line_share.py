@@ -70,8 +70,10 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
             continue
         matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches and not may_be_gone:
-            raise TextFileError(f"No file matches {pattern}; check the path, it must be readable "
-                                "on every machine that runs the topology.")
+            raise TextFileError(
+                f"No file matches {pattern}; check the path, it must be readable "
+                "on every machine that runs the topology."
+            )
         files.update(matches)
     return sorted(files)
 
@@ -79,9 +81,18 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
 class LineShare:
     """The share of one of `readers` readers."""
 
-    def __init__(self, files: list[str], index: int, readers: int, *, encoding: str = "utf-8",
-                 decode_errors: str = "strict", skip_header: int = 0,
-                 block_bytes: int = BLOCK_BYTES, line_bytes_max: int = LINE_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        files: list[str],
+        index: int,
+        readers: int,
+        *,
+        encoding: str = "utf-8",
+        decode_errors: str = "strict",
+        skip_header: int = 0,
+        block_bytes: int = BLOCK_BYTES,
+        line_bytes_max: int = LINE_BYTES_MAX,
+    ) -> None:
         self._files = list(files)
         #: So many files are told apart by their place, later ones by a hash of their path.
         self._placed = len(self._files)
@@ -102,8 +113,14 @@ class LineShare:
 
     def to_state(self, position: Position) -> dict[str, Any]:
         """What `restore` needs to go on from a position, in plain values."""
-        return {"files": list(self._files), "placed": self._placed, "position": list(position),
-                "reader": self._index, "readers": self._readers, "block_bytes": self._block_bytes}
+        return {
+            "files": list(self._files),
+            "placed": self._placed,
+            "position": list(position),
+            "reader": self._index,
+            "readers": self._readers,
+            "block_bytes": self._block_bytes,
+        }
 
     def restore(self, state: Mapping[str, Any], owner: str) -> None:
         """Goes on from a state. Files that are new since then come after the known ones.
@@ -111,14 +128,20 @@ class LineShare:
         Refuses a state of another share: with another number of readers or size of blocks, the same
         lines would belong to others.
         """
-        for key, now, what in (("readers", self._readers, "tasks"),
-                               ("block_bytes", self._block_bytes, "bytes a block")):
+        for key, now, what in (
+            ("readers", self._readers, "tasks"),
+            ("block_bytes", self._block_bytes, "bytes a block"),
+        ):
             if state[key] != now:
-                raise TextFileError(f"{owner} has {now} {what}, but its position was saved with {state[key]}; "
-                                    f"restore with {state[key]} {what}.")
+                raise TextFileError(
+                    f"{owner} has {now} {what}, but its position was saved with {state[key]}; "
+                    f"restore with {state[key]} {what}."
+                )
         if state["reader"] != self._index:
-            raise TextFileError(f"{owner} is reader {self._index}, but its position is that of reader "
-                                f"{state['reader']}; keep the order of its tasks.")
+            raise TextFileError(
+                f"{owner} is reader {self._index}, but its position is that of reader "
+                f"{state['reader']}; keep the order of its tasks."
+            )
         known = [str(path) for path in state["files"]]
         self._placed = int(state["placed"])
         self._files = known + sorted(set(self._files).difference(known))
@@ -137,8 +160,10 @@ class LineShare:
             raise _unreadable(path, begin, error) from error
         # A reader that saw the end of the file stands at most one round of blocks behind it.
         if begin and size <= begin - self._readers * self._block_bytes:
-            raise TextFileError(f"{path} has become shorter than the position {begin} that was reached in it; "
-                                "restore the file, or start without the checkpoint.")
+            raise TextFileError(
+                f"{path} has become shorter than the position {begin} that was reached in it; "
+                "restore the file, or start without the checkpoint."
+            )
 
     @property
     def position(self) -> Position:
@@ -216,7 +241,7 @@ class LineShare:
                 if newline < 0:
                     return begin, b""
                 start = begin + newline
-                data = data[newline + 1:]
+                data = data[newline + 1 :]
             if data and not data.endswith(b"\n"):
                 data = self._complete(file, path, start, data)
         except OSError as error:
@@ -228,8 +253,10 @@ class LineShare:
         data += file.readline(self._line_bytes_max + 1)
         line_start = data.rfind(b"\n", 0, len(data) - 1) + 1
         if len(data) - line_start > self._line_bytes_max:
-            raise TextFileError(f"{path} has a line of more than {self._line_bytes_max} bytes at "
-                                f"byte {start + line_start}; is it a text file?")
+            raise TextFileError(
+                f"{path} has a line of more than {self._line_bytes_max} bytes at "
+                f"byte {start + line_start}; is it a text file?"
+            )
         return data
 
     def _split(self, path: str, position: Position, start: int, data: bytes) -> LineBlock:
@@ -254,8 +281,9 @@ class LineShare:
             if self._strip_bom:
                 lines[0] = lines[0].removeprefix("\ufeff")
             if self._skip_header > len(lines) and len(data) >= self._block_bytes:
-                raise TextFileError(f"The header of {path} is longer than its first "
-                                    f"{self._block_bytes} bytes; skip fewer lines.")
+                raise TextFileError(
+                    f"The header of {path} is longer than its first {self._block_bytes} bytes; skip fewer lines."
+                )
             skip = max(skip, self._skip_header)
         first = position._replace(lines_done=min(skip, len(lines)))
         return LineBlock(path, first, lines[skip:], offsets[skip:])
@@ -264,9 +292,11 @@ class LineShare:
         try:
             return data.decode(self._encoding, self._decode_errors)
         except UnicodeDecodeError as error:
-            raise TextFileError(f"{path} is not valid {self._encoding} at byte "
-                                f"{start + error.start}; set the right encoding, or how to treat "
-                                "such bytes.") from error
+            raise TextFileError(
+                f"{path} is not valid {self._encoding} at byte "
+                f"{start + error.start}; set the right encoding, or how to treat "
+                "such bytes."
+            ) from error
 
 
 def _check_encoding(encoding: str) -> tuple[bool, str]:
@@ -274,17 +304,21 @@ def _check_encoding(encoding: str) -> tuple[bool, str]:
     try:
         name = codecs.lookup(encoding).name
     except LookupError:
-        raise ValueError(f"Encoding {encoding!r} is unknown; use a name that Python knows, such "
-                         "as utf-8 or latin-1.") from None
+        raise ValueError(
+            f"Encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1."
+        ) from None
     strip = name == "utf-8-sig"
     if strip:
         name = "utf-8"
     if "\n".encode(name) != b"\n":
-        raise ValueError(f"Encoding {encoding!r} does not write a line end as one byte, so files "
-                         "cannot be shared by blocks; convert them to utf-8.")
+        raise ValueError(
+            f"Encoding {encoding!r} does not write a line end as one byte, so files "
+            "cannot be shared by blocks; convert them to utf-8."
+        )
     return strip, name
 
 
 def _unreadable(path: str, offset: int, error: OSError) -> TextFileError:
-    return TextFileError(f"{path} cannot be read at byte {offset} "
-                         f"({error.strerror or error}); check that it exists and is readable.")
+    return TextFileError(
+        f"{path} cannot be read at byte {offset} ({error.strerror or error}); check that it exists and is readable."
+    )

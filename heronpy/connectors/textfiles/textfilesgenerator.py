@@ -37,13 +37,18 @@ class TextFileGenerator(Generator[str]):
         self._state = context.get_state()
         restored = self._state["share"] if self._state is not None and "share" in self._state else None
         files = find_files(self._patterns, may_be_gone=restored is not None)
-        self._share = LineShare(files, context.get_partition_index(), context.get_num_partitions(),
-                                encoding=self._encoding)
+        self._share = LineShare(
+            files, context.get_partition_index(), context.get_num_partitions(), encoding=self._encoding
+        )
         self._block, self._done = None, 0
         if restored is not None:
             self._share.restore(restored, "This source of text files")
-        _logger.info("reading partition %d of %d of %d text files",
-                     context.get_partition_index(), context.get_num_partitions(), len(files))
+        _logger.info(
+            "reading partition %d of %d of %d text files",
+            context.get_partition_index(),
+            context.get_num_partitions(),
+            len(files),
+        )
 
     def get(self) -> str:
         """The next line without its end; StopIteration after the last one."""

@@ -64,8 +64,13 @@ class TextFileSpout(Spout, StatefulComponent):
     outputs: list[str | Stream] = ["line"]
 
     @classmethod
-    def spec(cls, name: str | None = None, par: int = 1, config: dict[str, Any] | None = None,
-             optional_outputs: Sequence[str | Stream] | None = None) -> HeronComponentSpec:
+    def spec(
+        cls,
+        name: str | None = None,
+        par: int = 1,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
         """As for any spout. Paths are made absolute here, where the topology is submitted."""
         extra = list(optional_outputs or ())
         if config is not None:
@@ -94,13 +99,14 @@ class TextFileSpout(Spout, StatefulComponent):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         """Finds the files and this task's share of them."""
         if self.PATHS not in config:
-            raise ValueError(f"Spout {context.get_component_id()} needs {self.PATHS} in its "
-                             "configuration; give the path or glob of the text files.")
+            raise ValueError(
+                f"Spout {context.get_component_id()} needs {self.PATHS} in its "
+                "configuration; give the path or glob of the text files."
+            )
         tasks = sorted(context.get_component_tasks(context.get_component_id()))
         self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
         self._replays_max = _positive(config, self.REPLAYS_MAX, 0, least=0)
-        self._tracked = (config.get(TOPOLOGY_RELIABILITY_MODE)
-                         == TopologyReliabilityMode.ATLEAST_ONCE)
+        self._tracked = config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self._pending_max = _positive(config, self.PENDING_MAX, 100_000)
         spout_pending = int(config.get(TOPOLOGY_MAX_SPOUT_PENDING, 0))
         if spout_pending > 0:
@@ -110,7 +116,8 @@ class TextFileSpout(Spout, StatefulComponent):
         restored = state["share"] if state is not None and "share" in state else None
         self._share = LineShare(
             find_files(absolute_patterns(config[self.PATHS]), may_be_gone=restored is not None),
-            tasks.index(context.get_task_id()), len(tasks),
+            tasks.index(context.get_task_id()),
+            len(tasks),
             encoding=str(config.get(self.ENCODING, "utf-8")),
             decode_errors=str(config.get(self.DECODE_ERRORS, "strict")),
             skip_header=_positive(config, self.SKIP_HEADER, 0, least=0),
@@ -163,8 +170,9 @@ class TextFileSpout(Spout, StatefulComponent):
         attempts = self._attempts.get(tup_id, 0) + 1
         if self._replays_max and attempts > self._replays_max:
             self._attempts.pop(tup_id, None)
-            self.logger.error("giving up the line at byte %d of %s after %d replays",
-                              tup_id[1], tup_id[0], self._replays_max)
+            self.logger.error(
+                "giving up the line at byte %d of %s after %d replays", tup_id[1], tup_id[0], self._replays_max
+            )
             return
         self._attempts[tup_id] = attempts
         self._replay.append(tup_id)

@@ -1,6 +1,6 @@
 """A bolt at full speed that stalls for a time: how soon the throughput recovers.
 
-    heron submit local stall.py - --spec spec.json
+heron submit local stall.py - --spec spec.json
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ class StallingBolt(Bolt):
             self.resumed_at = time.monotonic()
 
     def finish(self) -> None:
-        self.report.write(
-            self.received, numbers=self.numbers, stalled_at=self.stalled_at, resumed_at=self.resumed_at
-        )
+        self.report.write(self.received, numbers=self.numbers, stalled_at=self.stalled_at, resumed_at=self.resumed_at)
 
 
 def main() -> None:

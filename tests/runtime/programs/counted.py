@@ -75,7 +75,9 @@ def main() -> None:
         source = builder.add_spout(f"source-{letter}", Source, par=1)
         count = builder.add_bolt(f"count-{letter}", Count, par=args.counters, inputs={source: Grouping.fields("key")})
         folder = f"{args.out}/{letter}"
-        builder.add_spec(FileSink.spec(f"store-{letter}", {count: Grouping.SHUFFLE}, folder=folder, fields=["key", "count"]))
+        builder.add_spec(
+            FileSink.spec(f"store-{letter}", {count: Grouping.SHUFFLE}, folder=folder, fields=["key", "count"])
+        )
     builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE", "out": args.out})
     builder.build_and_submit()
 

@@ -243,8 +243,13 @@ def features(args: argparse.Namespace) -> TopologyBuilder:
         held = b.add_spout("held", Held, par=1, config={"topology.max.spout.pending": 7})
         b.add_bolt("batcher", Batcher, par=1, inputs={held: shuffle}, config={"topology.tick.tuple.freq.ms": 50})
         calls = b.add_spout("calls", Calls, par=1)
-        b.add_bolt("caller", Caller, par=1, inputs={calls: shuffle},
-                   config={"heron.instance.async_concurrency": 16, "topology.tick.tuple.freq.ms": 100})
+        b.add_bolt(
+            "caller",
+            Caller,
+            par=1,
+            inputs={calls: shuffle},
+            config={"heron.instance.async_concurrency": 16, "topology.tick.tuple.freq.ms": 100},
+        )
     else:
         ids = b.add_spout("ids", Ids, par=1)
         b.add_bolt("hooked", Hooked, par=1, inputs={ids: shuffle})

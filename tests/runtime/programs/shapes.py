@@ -223,12 +223,14 @@ def shapes(args: argparse.Namespace) -> TopologyBuilder:
     b.add_bolt("pulse_tally", Tally, par=1, inputs={pulse: Grouping.SHUFFLE}, config=out)
     jobs = b.add_spout("jobs", Jobs, par=1, config=count)
     b.add_bolt("workers", Tally, par=3, inputs={jobs: Grouping.DIRECT}, config=out)
-    b.set_config({
-        "topology.reliability.mode": args.mode,
-        "topology.stmgrs": args.containers,
-        "topology.max.spout.pending": 500,
-        "topology.message.timeout.secs": 30,
-    })
+    b.set_config(
+        {
+            "topology.reliability.mode": args.mode,
+            "topology.stmgrs": args.containers,
+            "topology.max.spout.pending": 500,
+            "topology.message.timeout.secs": 30,
+        }
+    )
     return b
 
 

@@ -48,9 +48,7 @@ class WrappingBuilder(TopologyBuilder):
     def create_topology(self):
         """The class of the topology; its `write` submits it."""
         bolts = [spec for spec in self.wrapped.values() if not spec.is_spout]
-        parents = {
-            bolt.name: {stream.stream.component_name for stream in bolt.get_protobuf().inputs} for bolt in bolts
-        }
+        parents = {bolt.name: {stream.stream.component_name for stream in bolt.get_protobuf().inputs} for bolt in bolts}
         last = set(self.wrapped) - {name for names in parents.values() for name in names}
         self.add_bolt(self.COLLECTOR, core.Collector, 1, inputs={}, config={core.RESULT: self.result})
         assert not self.wrapped[self.COLLECTOR].get_protobuf().inputs

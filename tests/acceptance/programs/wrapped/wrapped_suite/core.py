@@ -25,7 +25,13 @@ def _spec(cls, name, is_spout, par, inputs, config, user_class, user_outputs):
     outputs = [Stream(fields=[CONTROL_FIELD], name=CONTROL), *user_outputs]
     path = f"{cls.__module__}.{cls.__name__}"
     return HeronComponentSpec(
-        name, path, is_spout=is_spout, par=par, inputs=inputs, outputs=outputs, config={**config, USER_CLASS: user_class}
+        name,
+        path,
+        is_spout=is_spout,
+        par=par,
+        inputs=inputs,
+        outputs=outputs,
+        config={**config, USER_CLASS: user_class},
     )
 
 
