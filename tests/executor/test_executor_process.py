@@ -358,10 +358,10 @@ def test_metrics_page(home: Path) -> None:
         with_master(deployed, check)
         page = _get(port, "/metrics")
         assert (
-            'heron_emit_count_total{topology="word-count",container="1",process="container_1_word_1",'
-            'instance_id="container_1_word_1",component="word",task="1",stream="default"} 7' in page
+            'heron_emit_count_total{component="word",container="1",instance_id="container_1_word_1",'
+            'process="container_1_word_1",stream="default",task="1",topology="word-count"} 7.0' in page
         )
-        assert 'heron_process_up{topology="word-count",container="1",process="stmgr-1"} 1' in page
+        assert 'heron_process_up{container="1",process="stmgr-1",topology="word-count"} 1.0' in page
         assert " instance=" not in page
         assert '"healthy": true' in _get(port, "/health")
         with pytest.raises(urllib.error.HTTPError, match="404"):
