@@ -15,6 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from math import isfinite
 
 from heronpy.proto import control_pb2
 
@@ -31,6 +32,8 @@ HEARD_S = 1.5
 _GAP_S = 0.1
 #: Tasks that were removed by updates and are still kept apart; the counts of older ones are added up.
 RETIRED_MAX = 10_000
+#: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
+_MOST = (1 << 64) - 1
 #: Ends in which a process hands over, or reports, what it held.
 ORDERLY_ENDS = frozenset({"", "preempted", "user_exception", "startup_failure", "finished", "rewound", "spawn_failed"})
 
@@ -52,7 +55,7 @@ class TaskCounts:
     reports: list[tuple[int, ...]] = field(default_factory=list)
 
     def totals(self) -> tuple[int, ...]:
-        return tuple(map(int.__add__, self.before, self.latest))
+        return tuple(map(_sum, self.before, self.latest))
 
     def keep(self, at: float) -> None:
         """Keep the totals as those of this moment."""
@@ -116,21 +119,21 @@ class Totals:
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
-            known.keep(status.counted_at)
+            known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
         if status.epoch < known.epoch:
             return
         if status.epoch > known.epoch:
             known.before, known.latest = known.totals(), told
-            known.abandoned += known.pending
+            known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
             self.changes += 1
         elif told != known.latest:
             # A stream manager that has just started knows the task, and not yet its counts.
             known.latest = tuple(map(max, known.latest, told))
         known.pending = status.pending
-        if status.counted_at:
+        if status.counted_at > 0 and isfinite(status.counted_at):
             known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0) -> None:
@@ -144,7 +147,7 @@ class Totals:
             return
         if epoch > known.epoch:
             self.uncounted = self.uncounted or not known.left
-            known.before = (known.before[0] + known.latest[0], known.before[1] + known.latest[1])
+            known.before = (_sum(known.before[0], known.latest[0]), _sum(known.before[1], known.latest[1]))
             known.epoch, known.latest = epoch, (discarded, lost)
             self.changes += 1
         else:
@@ -169,7 +172,7 @@ class Totals:
     @property
     def discarded(self) -> int:
         """Tuples that stream managers gave up, those that are sent again included."""
-        return sum(known.before[0] + known.latest[0] for known in self.stmgrs.values())
+        return _sum(*(known.before[0] + known.latest[0] for known in self.stmgrs.values()))
 
     def moment(self, tasks: Iterable[int]) -> float:
         """The newest moment that these tasks, the silent ones apart, have all reported since; it never falls."""
@@ -232,15 +235,19 @@ class Totals:
         totals.CopyFrom(self._retired)
         for known in self.tasks.values():
             _add(totals, known)
-        totals.lost += sum(known.before[1] + known.latest[1] for known in self.stmgrs.values())
+        totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         return totals
+
+
+def _sum(*counts: int) -> int:
+    return min(sum(counts), _MOST)
 
 
 def _add(totals: control_pb2.TupleTotals, task: TaskCounts) -> None:
     _, _, acked, failed, dead_letters, lost = task.totals()
-    totals.dead_letters += dead_letters
-    totals.lost += lost
+    totals.dead_letters = _sum(totals.dead_letters, dead_letters)
+    totals.lost = _sum(totals.lost, lost)
     if task.spout:
-        totals.acked += acked
-        totals.failed += failed
-        totals.replayed += failed + task.abandoned
+        totals.acked = _sum(totals.acked, acked)
+        totals.failed = _sum(totals.failed, failed)
+        totals.replayed = _sum(totals.replayed, failed, task.abandoned)

@@ -397,7 +397,9 @@ def test_next_tuple_that_always_raises_backs_off_and_ends_failed(heron: Heron, t
     assert degraded.startswith("the only task of numbers is down, restart ") and "given up after 5 s" in degraded
     assert degraded.count("the feed is gone") == 1 and "OSError" in degraded
     status = heron.when_state("loop", "FAILED")
-    pattern = r"container_1_numbers_1 failed: user exception: ended \d+ times in \d+ s without a healthy run in between: "
+    pattern = (
+        r"container_1_numbers_1 failed: user exception: ended \d+ times in \d+ s without a healthy run in between: "
+    )
     assert re.fullmatch(pattern + "OSError: the feed is gone", status["cause"]), status["cause"]
     pauses = heron.when_logged("loop", r"container_1_numbers_1 ended \(.*\); restart in ([\d.]+) s", "executor-1")
     assert pauses == ["0.05", "0.1", "0.2", "0.4", "0.8", "1.6", "3.2"][: len(pauses)] and len(pauses) >= 4

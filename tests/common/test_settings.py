@@ -41,7 +41,7 @@ def resolved(*overrides: str, topology: dict[str, Any] | None = None, **componen
 def test_without_any_configuration_the_defaults_hold() -> None:
     result = resolved()
     for room, cls in ROOMS.items():
-        assert settings_for(Launch(result.settings), room) == cls()
+        assert settings_for(Launch(result.settings), cls) == cls()
         assert set(result.settings[room]) == {item.name for item in fields(cls)}
     assert set(result.origins.values()) == {"default"}
     assert result.component_settings == {}

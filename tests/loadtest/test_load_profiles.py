@@ -140,7 +140,7 @@ def test_wrong_counts_fail_the_command(where: Cluster, monkeypatch: pytest.Monke
 
 def test_mistakes_are_sentences(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for words, sentence in (
-        (["wordcount"], "there is no load profile 'wordcount' (did you mean 'word_count'?)"),
+        (["wordcount"], "there is no load profile 'wordcount'"),
         (["word_count", "--duration", "1", "--tuples", "5"], "give --duration or --tuples, not both"),
         (["word_count", "--against", str(tmp_path / "x.json")], "x.json cannot be read"),
         (["word_count", "--set", "counter=3"], "has no parameter 'counter' (did you mean 'counters'?)"),

@@ -151,7 +151,7 @@ from tests.net.test_porch import IDLE, Guarded
 async def main():
     async with Guarded() as guarded:
         friend = ControlClient(guarded.server.endpoints[0], lambda _: None, keys=guarded.keys)
-        await friend.call(control.Ok(), 20)
+        await friend.call(control_pb2.Ok(), 20)
         wait = asyncio.get_running_loop().run_in_executor
         await wait(None, int)  # what it imports takes descriptors
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -163,7 +163,7 @@ async def main():
                 while True:
                     held.enter_context(open(os.devnull))
             await wait(None, idle.stdout.readline)
-            await friend.call(control.Ok(), 20)
+            await friend.call(control_pb2.Ok(), 20)
         friend.close()
         await guarded.serves()
         idle.communicate()

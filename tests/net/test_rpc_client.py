@@ -24,7 +24,7 @@ async def answer(identity, envelope):
         raise RpcError("no")
     if text == "silence":
         await asyncio.sleep(3600)
-    return control.Ok(text=text)
+    return control_pb2.Ok(text=text)
 
 async def main():
     server = ControlServer([sys.argv[1]], answer)

@@ -11,8 +11,10 @@ from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
 from tests.tmaster.tmaster_world import World
 
 COUNT = st.integers(0, 1000)
-TASK = st.tuples(st.just("task"), st.integers(1, 3), st.integers(1, 4), st.lists(COUNT, min_size=7, max_size=7))
-STMGR = st.tuples(st.just("stmgr"), st.integers(1, 2), st.integers(1, 4), st.lists(COUNT, min_size=2, max_size=2))
+#: As a broken or hostile process may report it.
+ANY_COUNT = COUNT | st.just((1 << 64) - 1)
+TASK = st.tuples(st.just("task"), st.integers(1, 3), st.integers(1, 4), st.lists(ANY_COUNT, min_size=7, max_size=7))
+STMGR = st.tuples(st.just("stmgr"), st.integers(1, 2), st.integers(1, 4), st.lists(ANY_COUNT, min_size=2, max_size=2))
 PLACE = st.tuples(st.just("place"), st.integers(0, 3), st.integers(0, 2), st.just([]))
 MASTER = st.tuples(st.just("master"), st.just(0), st.just(0), st.just([]))
 
