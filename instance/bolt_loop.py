@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.proto import control_pb2, frame_pb2
+from heronpy.proto import components_of, control_pb2, frame_pb2
 from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
@@ -26,7 +26,7 @@ from .in_queue import Entry, InQueue
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
-from .routing import components_of, upstream_tasks
+from .routing import upstream_tasks
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 

@@ -21,7 +21,7 @@ from heronpy.common.logs import setup
 from heronpy.common.setting_types import InstanceSettings, LoggingSettings, MetricsSettings, StmgrSettings
 from heronpy.common.settings import settings_for
 from heronpy.procs import sampler
-from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
 from .async_loop import AsyncBoltTask
@@ -32,7 +32,6 @@ from .joining import wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
-from .routing import components_of
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 

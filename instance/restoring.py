@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.proto import plan_pb2, topology_pb2
-
-from .routing import components_of
+from heronpy.plan.grouping import grouping_width
+from heronpy.proto import components_of, plan_pb2
 
 
 class RestoreError(Exception):
@@ -25,6 +24,7 @@ def open_state(
     from heronpy.ckpt.snapshot import TaskState
     from heronpy.storage.stores import StoreChoice
 
+    part = components_of(plan.topology)[component]
     tasks = sorted(record.task_id for record in plan.instances if record.component == component)
     return TaskState(
         component,
@@ -34,16 +34,5 @@ def open_state(
         StoreChoice(launch, settings),
         task_id=task_id,
         allow_pickle=allow_pickle,
-        grouping_width=grouping_width(plan.topology, component),
+        grouping_width=grouping_width(getattr(part, "inputs", ())),
     )
-
-
-def grouping_width(topology: topology_pb2.Topology, component: str) -> int:
-    """How many fields the input of a component is grouped by; 1 when by none."""
-    part = components_of(topology)[component]
-    widths = [
-        len(source.grouping_fields.keys)
-        for source in getattr(part, "inputs", ())
-        if source.gtype == topology_pb2.FIELDS
-    ]
-    return max(widths, default=1)

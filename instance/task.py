@@ -17,7 +17,7 @@ import zmq
 
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.errors import HeronError, TopologyError
+from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
@@ -436,10 +436,7 @@ class Task:
         """The declared output stream, or an error that names the ones there are."""
         found = self.emitter.streams.get(stream)
         if found is None:
-            names = ", ".join(map(repr, self.emitter.streams)) or "none"
-            raise TopologyError(
-                f"component {self.component} emitted on stream {stream!r}, which it does not declare; it has {names}"
-            )
+            raise self.emitter.rules.undeclared(stream, self.emitter.streams)
         return found
 
     # ---- errors and exit ----------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import component_config, parallelism_of
-from heronpy.proto import plan_pb2
+from heronpy.proto import components_of, plan_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def problems(plan: Any, topology: Any = None) -> list[str]:
     if topology is None:
         return found
     have = {name: len(ids) for name, ids in tasks_by_component(plan).items()}
-    for part in (*topology.spouts, *topology.bolts):
+    for part in components_of(topology).values():
         name = part.comp.name
         want = parallelism_of(component_config(topology, name), name)
         if have.pop(name, 0) != want:

@@ -185,7 +185,7 @@ class Records:
     def check_component(self, topology: str, component: str | None) -> None:
         """A Failure that names the nearest component when the topology has none of that name."""
         self.find(topology)
-        known = [part.comp.name for part in components_of(self.topology(topology))] if component is not None else []
+        known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
             hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
             raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
