@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
@@ -46,7 +47,7 @@ class Emitter:
         component: str,
         task_id: int,
         streams: list[OutStream],
-        settings: Any,
+        settings: InstanceSettings,
         send: Send,
         bits: Callable[[], int],
         tracked: str | None = None,

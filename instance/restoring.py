@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
 from heronpy.plan.grouping import grouping_width
+from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 
 class RestoreError(Exception):
@@ -17,13 +23,14 @@ class RestoreError(Exception):
 
 
 def open_state(
-    launch: Any, plan: plan_pb2.PhysicalPlan, component: str, task_id: int, settings: Any, allow_pickle: bool
-) -> Any:
+    launch: LaunchSpec, plan: plan_pb2.PhysicalPlan, component: str, task_id: int, allow_pickle: bool
+) -> TaskState:
     """The empty state of a task, on the store that it is saved to."""
     # Only here: most topologies take no checkpoints.
     from heronpy.ckpt.snapshot import TaskState
     from heronpy.storage.stores import StoreChoice
 
+    settings = settings_for(launch, CheckpointSettings)
     part = components_of(plan.topology)[component]
     tasks = sorted(record.task_id for record in plan.instances if record.component == component)
     return TaskState(

@@ -1,7 +1,7 @@
 """The settings of a cluster, and what its state manager holds of its topologies.
 
 Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a Failure that
-names the nearest topology. What the masters themselves have to be asked is in `session`, which takes longer to import.
+names the nearest topology. What the masters themselves have to be asked is in `session`.
 """
 
 from __future__ import annotations
