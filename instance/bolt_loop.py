@@ -65,7 +65,7 @@ class BoltTask(Task):
 
     # ---- emit, ack ------------------------------------------------------------------------------
 
-    def build(self, plan: Any) -> None:
+    def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().build(plan)
         if plan.spouts_held and components_of(plan.topology)[self.component].comp.asks_readiness:
             now = time.monotonic()
@@ -210,7 +210,7 @@ class BoltTask(Task):
     def on_link_lost(self) -> None:
         self.in_queue.lose_link()
 
-    def take_plan(self, plan: Any) -> None:
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().take_plan(plan)
         self.in_queue.put_first(self.opener.take_plan(plan, self.components))
         if not self.starting:
