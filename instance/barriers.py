@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, DATA, Frame
@@ -21,6 +21,9 @@ from .alignment import Aligner, Channels, Recorder, Step
 from .checkpoints import Checkpoints, Cut, CutPorts
 from .in_queue import Entry, InQueue, Sized
 from .snapshots import Channel
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 
 class BoltCheckpoints(Checkpoints):
@@ -32,14 +35,13 @@ class BoltCheckpoints(Checkpoints):
         self,
         ports: CutPorts,
         region: plan_pb2.RegionRecord,
-        settings: Any,
-        state: Any,
+        state: TaskState,
         sources: Iterable[int],
         queue: InQueue,
     ) -> None:
-        super().__init__(ports, region, settings, state)
+        super().__init__(ports, region, state)
         self.queue = queue
-        self.aligner: Aligner[Sized] = Aligner(sources, settings.alignment_bytes_max)
+        self.aligner: Aligner[Sized] = Aligner(sources, state.settings.alignment_bytes_max)
         self.recorder: Recorder | None = None
         self._channels = Channels()
         #: When the first barrier of the alignment came out of the queue, and how long the rest may take.

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from heronpy.common.errors import TopologyError
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
 
@@ -54,7 +55,7 @@ class Batches:
         component: str,
         task_id: int,
         streams: list[OutStream],
-        settings: Any,
+        settings: InstanceSettings,
         send: Send,
         bits: Callable[[], int],
         tracked: str | None,

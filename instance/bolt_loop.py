@@ -11,24 +11,26 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import TopologyError
-from heronpy.proto import control_pb2, frame_pb2
+from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks
 from .barriers import BoltCheckpoints
-from .checkpoints import CutPorts
 from .emitter import mark_of
 from .execute_watch import ExecuteWatch
 from .in_queue import Entry, InQueue
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
-from .routing import components_of, upstream_tasks
+from .routing import upstream_tasks
 from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 log = logging.getLogger("heron.instance")
 
@@ -63,7 +65,7 @@ class BoltTask(Task):
 
     # ---- emit, ack ------------------------------------------------------------------------------
 
-    def build(self, plan: Any) -> None:
+    def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().build(plan)
         if plan.spouts_held and components_of(plan.topology)[self.component].comp.asks_readiness:
             now = time.monotonic()
@@ -71,9 +73,11 @@ class BoltTask(Task):
             self.readiness = Readiness(self.component, self.user.object.is_ready, limit_s, self.control.notify, now)
             self.ask_readiness(now)
 
-    def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> BoltCheckpoints:
+    def make_checkpoints(
+        self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, state: TaskState
+    ) -> BoltCheckpoints:
         sources = upstream_tasks(plan, self.component)
-        self.checkpoints = BoltCheckpoints(ports, region, settings, state, sources, self.in_queue)
+        self.checkpoints = BoltCheckpoints(self.cut_ports(), region, state, sources, self.in_queue)
         return self.checkpoints
 
     def prepare_delegate(self) -> None:
@@ -206,7 +210,7 @@ class BoltTask(Task):
     def on_link_lost(self) -> None:
         self.in_queue.lose_link()
 
-    def take_plan(self, plan: Any) -> None:
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().take_plan(plan)
         self.in_queue.put_first(self.opener.take_plan(plan, self.components))
         if not self.starting:

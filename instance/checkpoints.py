@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -29,6 +29,9 @@ from heronpy.wire.frames import BARRIER, Frame
 from .attempt import region_of
 from .metrics import TaskMetrics
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 log = logging.getLogger("heron.instance")
 
@@ -81,9 +84,9 @@ class CutPorts:
 class Checkpoints:
     """One task's checkpoints, of one attempt. All methods are for the task's thread."""
 
-    def __init__(self, ports: CutPorts, region: plan_pb2.RegionRecord, settings: Any, state: Any) -> None:
+    def __init__(self, ports: CutPorts, region: plan_pb2.RegionRecord, state: TaskState) -> None:
         self.ports = ports
-        self.settings = settings
+        self.settings = settings = state.settings
         self.attempt = int(region.attempt)
         self.restored_from = int(region.checkpoint)
         self.location = region.location

@@ -10,10 +10,10 @@ import contextlib
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 from heronpy.common.errors import HeronError, RetryableError
 from heronpy.common.folders import read_own
+from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import open_state_of, paths
 from heronpy.statemgr.base import MAX_BYTES
@@ -24,7 +24,7 @@ _TOPOLOGY_COPY = "instance-topology.copy"
 _PACKING_COPY = "instance-packing.copy"
 
 
-def own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, str]:
+def own_component(launch: LaunchSpec, task_id: int) -> tuple[topology_pb2.Topology, str]:
     """The topology, and the component that the packing plan gives to this task."""
     try:
         definition, packed = _read(launch)
@@ -40,7 +40,7 @@ def own_component(launch: Any, task_id: int) -> tuple[topology_pb2.Topology, str
     raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 
-def _read(launch: Any) -> tuple[bytes, bytes]:
+def _read(launch: LaunchSpec) -> tuple[bytes, bytes]:
     state = open_state_of(launch)
     try:
         found = state.get(paths.topology(launch.topology))
@@ -67,7 +67,7 @@ def _keep(copy: Path, data: bytes) -> None:
         os.replace(draft, copy)
 
 
-def _copies(launch: Any, error: RetryableError) -> tuple[bytes, bytes]:
+def _copies(launch: LaunchSpec, error: RetryableError) -> tuple[bytes, bytes]:
     folder = Path(launch.sockets_dir)
     try:
         return read_own(folder / _TOPOLOGY_COPY, MAX_BYTES), read_own(folder / _PACKING_COPY, MAX_BYTES)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
@@ -46,7 +47,7 @@ class Emitter:
         component: str,
         task_id: int,
         streams: list[OutStream],
-        settings: Any,
+        settings: InstanceSettings,
         send: Send,
         bits: Callable[[], int],
         tracked: str | None = None,
@@ -72,7 +73,7 @@ class Emitter:
             codec.USER if serialize else codec.MSGPACK,
             frame_max_bytes,
         )
-        self._rules = EmitRules(component, settings, frame_max_bytes, serialize)
+        self.rules = EmitRules(component, settings, frame_max_bytes, serialize)
         #: The topology's own serializer sees every value, so no value has a fast path.
         self._serializes = serialize is not None
         self._room = room or _plenty
@@ -131,7 +132,7 @@ class Emitter:
             "context": context,
             "immediate": immediate,
             "mark_of": mark_of,
-            "refuse": partial(self._rules.check, stream.name, stream.fields),
+            "refuse": partial(self.rules.check, stream.name, stream.fields),
             "slow": partial(self._slow_one, stream)
             if self.tracked
             else partial(self._slow_untracked, stream, immediate),
@@ -196,7 +197,7 @@ class Emitter:
         if stream.shape == "general":
             self.emit_to(stream, tup, mark, None)
             return
-        self._rules.check(stream.name, stream.fields, tup)
+        self.rules.check(stream.name, stream.fields, tup)
         for value in tup:
             kind = type(value)
             if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(value) > SMALL):
@@ -227,10 +228,10 @@ class Emitter:
 
     def emit_to(self, stream: OutStream, tup: Sequence[Any], mark: Mark, direct_task: int | None) -> list[int]:
         """The general path; returns the tasks that get the tuple."""
-        self._rules.check(stream.name, stream.fields, tup)
+        self.rules.check(stream.name, stream.fields, tup)
         if stream.shared is not None:
             self._flush_stream(stream)
-        tasks = self._rules.targets(stream.name, stream.choosers, tup, direct_task)
+        tasks = self.rules.targets(stream.name, stream.choosers, tup, direct_task)
         self._slow(stream, [stream.outlet(task) for task in tasks], tup, mark)
         if stream.shared is not None:
             # What comes next over the shared buffer must not overtake this tuple.
@@ -239,7 +240,7 @@ class Emitter:
 
     def _slow(self, stream: OutStream, outlets: list[Outlet], tup: Sequence[Any], mark: Mark) -> None:
         """Freeze, measure and append one tuple to each outlet."""
-        frozen, size = self._rules.freeze(stream.name, tup)
+        frozen, size = self.rules.freeze(stream.name, tup)
         if not frozen and not stream.fields:
             frozen = [None]
         if self.tracked == "spout" and mark is not None and len(outlets) != 1:

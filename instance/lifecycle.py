@@ -20,8 +20,9 @@ from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import InstanceSettings, LoggingSettings, MetricsSettings, StmgrSettings
 from heronpy.common.settings import settings_for
+from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
-from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
 from .async_loop import AsyncBoltTask
@@ -32,7 +33,6 @@ from .joining import wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
-from .routing import components_of
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 
@@ -46,7 +46,7 @@ WAIT_S = 1.0
 EXIT_LINGER_S = 1.0
 
 
-def run(launch: Any, container: int, task_id: int, epoch: int, after: str = "") -> int:
+def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str = "") -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
     topology, component = own_component(launch, task_id)
     settings = settings_for(launch, InstanceSettings, component)
@@ -194,7 +194,9 @@ def _startup_failed(task: Task, error: BaseException) -> int:
     return exit_codes.STARTUP_FAILURE
 
 
-def _task_class(part: Any, launch: Any) -> tuple[type[Task], BaseException | None]:
+def _task_class(
+    part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
+) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
     spout = isinstance(part, topology_pb2.Spout)
     try:

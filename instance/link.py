@@ -24,7 +24,7 @@ from heronpy.common.errors import RemoteWireError
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
@@ -195,7 +195,7 @@ class DataLink:
                 self.stale_frames += 1
                 continue
             if seq != self._receive_seq + 1:
-                self.gaps += max(1, seq - self._receive_seq - 1)
+                self.gaps += gap(self._receive_seq, seq)
             self._receive_seq = seq
             if frame.kind == CREDIT:
                 self._credit(frame)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
+from heronpy.plan.grouping import grouping_width
+from heronpy.plan.launch import LaunchSpec
+from heronpy.proto import components_of, plan_pb2
 
-from .routing import components_of
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 
 class RestoreError(Exception):
@@ -18,13 +23,15 @@ class RestoreError(Exception):
 
 
 def open_state(
-    launch: Any, plan: plan_pb2.PhysicalPlan, component: str, task_id: int, settings: Any, allow_pickle: bool
-) -> Any:
+    launch: LaunchSpec, plan: plan_pb2.PhysicalPlan, component: str, task_id: int, allow_pickle: bool
+) -> TaskState:
     """The empty state of a task, on the store that it is saved to."""
     # Only here: most topologies take no checkpoints.
     from heronpy.ckpt.snapshot import TaskState
     from heronpy.storage.stores import StoreChoice
 
+    settings = settings_for(launch, CheckpointSettings)
+    part = components_of(plan.topology)[component]
     tasks = sorted(record.task_id for record in plan.instances if record.component == component)
     return TaskState(
         component,
@@ -34,16 +41,5 @@ def open_state(
         StoreChoice(launch, settings),
         task_id=task_id,
         allow_pickle=allow_pickle,
-        grouping_width=grouping_width(plan.topology, component),
+        grouping_width=grouping_width(getattr(part, "inputs", ())),
     )
-
-
-def grouping_width(topology: topology_pb2.Topology, component: str) -> int:
-    """How many fields the input of a component is grouped by; 1 when by none."""
-    part = components_of(topology)[component]
-    widths = [
-        len(source.grouping_fields.keys)
-        for source in getattr(part, "inputs", ())
-        if source.gtype == topology_pb2.FIELDS
-    ]
-    return max(widths, default=1)

@@ -7,16 +7,10 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.grouping import make_chooser
-from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 #: Key of a custom grouping object: (consumer component, source component, stream).
 GroupingKey = tuple[str, str, str]
-
-
-def components_of(topology: topology_pb2.Topology) -> dict[str, Any]:
-    """The Spout or Bolt message of each component."""
-    parts: list[Any] = [*topology.spouts, *topology.bolts]
-    return {part.comp.name: part for part in parts}
 
 
 def output_streams(topology: topology_pb2.Topology, component: str) -> list[tuple[str, list[str], bool]]:

@@ -17,7 +17,7 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
-from heronpy.proto import control_pb2, frame_pb2
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
 
 from .pending import Batch, PendingRoots
@@ -56,11 +56,11 @@ class SpoutTask(Task):
 
     # ---- emit ---------------------------------------------------------------------------------
 
-    def build(self, plan: Any) -> None:
+    def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().build(plan)
         self._read_limits()
 
-    def take_plan(self, plan: Any) -> None:
+    def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().take_plan(plan)
         self.held = self.plan is not None and self.plan.spouts_held
         if not self.starting:

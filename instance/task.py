@@ -11,15 +11,15 @@ import os
 import random
 import time
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
-from heronpy.common.errors import HeronError, TopologyError
-from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import InstanceSettings, StmgrSettings
+from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
@@ -38,6 +38,9 @@ from .reports import Progress, exception_report, report_of, status_of
 from .restoring import RestoreError, open_state
 from .routing import choosers_for, component_of, downstream_tasks, output_streams
 from .user_code import UserCode
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 log = logging.getLogger("heron.instance")
 
@@ -79,7 +82,9 @@ class Task:
     #: While it is asked whether it is ready.
     readiness: Readiness | None = None
 
-    def __init__(self, launch: Any, settings: Any, metrics_s: float, container: int, task_id: int, epoch: int) -> None:
+    def __init__(
+        self, launch: LaunchSpec, settings: InstanceSettings, metrics_s: float, container: int, task_id: int, epoch: int
+    ) -> None:
         self.launch = launch
         self.settings = settings
         self.container = container
@@ -97,9 +102,7 @@ class Task:
         self.metrics = TaskMetrics()
         self.user_metrics = UserMetrics(self.metrics)
         self.acking = False
-        self.finish_requested = False
-        self.leaving = False
-        self._waiting = False
+        self.finish_requested = self.leaving = self._waiting = False
         self._metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
@@ -112,7 +115,7 @@ class Task:
 
     # ---- start --------------------------------------------------------------------------------
 
-    def connect(self, topology: topology_pb2.Topology, component: str, stmgr: Any) -> None:
+    def connect(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
         """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
         self._instance_lost_s = stmgr.instance_lost_s
         self._frame_max_bytes = stmgr.frame_max_bytes
@@ -191,20 +194,21 @@ class Task:
             return
         self.attempt.take(region)
         try:
-            settings = settings_for(self.launch, CheckpointSettings)
-            state = open_state(self.launch, plan, self.component, self.task_id, settings, self.settings.allow_pickle)
-            checkpoints = self.make_checkpoints(self._cut_ports(), plan, region, settings, state)
+            state = open_state(self.launch, plan, self.component, self.task_id, self.settings.allow_pickle)
+            checkpoints = self.make_checkpoints(plan, region, state)
             checkpoints.restore()
             self.user.know_state(checkpoints.attempt, state)
         except Exception as error:
             raise RestoreError(region) from error
 
-    def make_checkpoints(self, ports: CutPorts, plan: Any, region: Any, settings: Any, state: Any) -> Checkpoints:
+    def make_checkpoints(
+        self, plan: plan_pb2.PhysicalPlan, region: plan_pb2.RegionRecord, state: TaskState
+    ) -> Checkpoints:
         """Make and keep the task's part in EFFECTIVELY_ONCE."""
-        self.checkpoints = Checkpoints(ports, region, settings, state)
+        self.checkpoints = Checkpoints(self.cut_ports(), region, state)
         return self.checkpoints
 
-    def _cut_ports(self) -> CutPorts:
+    def cut_ports(self) -> CutPorts:
         return CutPorts(
             task_id=self.task_id,
             epoch=self.epoch,
@@ -436,10 +440,7 @@ class Task:
         """The declared output stream, or an error that names the ones there are."""
         found = self.emitter.streams.get(stream)
         if found is None:
-            names = ", ".join(map(repr, self.emitter.streams)) or "none"
-            raise TopologyError(
-                f"component {self.component} emitted on stream {stream!r}, which it does not declare; it has {names}"
-            )
+            raise self.emitter.rules.undeclared(stream, self.emitter.streams)
         return found
 
     # ---- errors and exit ----------------------------------------------------------------------

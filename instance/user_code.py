@@ -14,31 +14,23 @@ from typing import Any
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
+    TOPOLOGY_RELIABILITY_MODE,
     TOPOLOGY_SERIALIZER_CLASSNAME,
-    TOPOLOGY_TICK_TUPLE_FREQ_MS,
-    TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+    TopologyReliabilityMode,
 )
 from heronpy.api.config_values import decode_config
 from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import load_class, load_hooks
-from heronpy.common.errors import HeronError
-from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.common.logs import level_of
+from heronpy.plan.component_config import tick_interval_s
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 
-from .routing import GroupingKey, component_of, components_of
+from .routing import GroupingKey, component_of
 
 log = logging.getLogger("heron.instance")
 
-_LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 _DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
 
@@ -60,7 +52,7 @@ class Delegate:
 
     def log(self, message: str, level: str | None = None) -> None:
         """Log a message; the level is trace, debug, info (default), warn or error."""
-        self.logger.log(_LEVELS.get((level or "info").lower(), logging.INFO), "%s", message)
+        self.logger.log(level_of(level), "%s", message)
 
 
 class UserCode:
@@ -73,7 +65,7 @@ class UserCode:
             **decode_config(plan.topology.topology_config),
             **decode_config(self._part.comp.config),
         }
-        self.reliability = str(self.config.get("topology.reliability.mode", "ATMOST_ONCE"))
+        self.reliability = str(self.config.get(TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode.ATMOST_ONCE))
         self.context = TopologyContext(
             self.config,
             plan.topology,
@@ -162,16 +154,7 @@ class UserCode:
 
     def tick_interval_s(self) -> float | None:
         """The tick interval; read after initialize, because window bolts set it there."""
-        for key, factor in ((TOPOLOGY_TICK_TUPLE_FREQ_MS, 1e-3), (TOPOLOGY_TICK_TUPLE_FREQ_SECS, 1.0)):
-            value = self.config.get(key)
-            if value is not None:
-                try:
-                    seconds = float(value) * factor
-                except (TypeError, ValueError):
-                    raise HeronError(f"config {key} is {value!r}; it must be a number above 0") from None
-                if seconds > 0:
-                    return seconds
-        return None
+        return tick_interval_s(self.config)
 
     def close(self) -> None:
         """Last calls into user code, each one tried."""

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame
+from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame, gap
 
 _pack_header = LINK_HEADER.pack
 
@@ -91,7 +91,7 @@ class Source:
             self.stale_frames += 1
             return False
         if seq != self.seq + 1:
-            self.gaps += max(1, seq - self.seq - 1)
+            self.gaps += gap(self.seq, seq)
         self.seq = seq
         return True
 

@@ -131,7 +131,7 @@ def submissions_ignored() -> Iterator[None]:
 
 def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
     """Writes `<directory>/<name>.defn` and returns its path."""
-    for component in components_of(topology):
+    for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(
                 f"Class {component.comp.class_name} of component "

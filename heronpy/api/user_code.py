@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from heronpy.api import arguments
 from heronpy.api.api_constants import TOPOLOGY_AUTO_TASK_HOOKS
@@ -27,6 +27,9 @@ from heronpy.api.serializer import default_serializer
 from heronpy.api.topology import Topology, TopologyType, submissions_ignored
 from heronpy.api.topology_context import ITaskHook
 from heronpy.common.errors import ConfigError, HeronError, PackageError, TopologyError
+
+if TYPE_CHECKING:
+    from heronpy.plan.launch import LaunchSpec
 
 _T = TypeVar("_T")
 
@@ -64,10 +67,8 @@ def prepare_path(package_dir: str | None) -> None:
     importlib.invalidate_caches()
 
 
-def prepare(launch: Any) -> None:
+def prepare(launch: LaunchSpec) -> None:
     """Makes the user's code of a `LaunchSpec` importable: path and arguments first, then its main file."""
-    if launch is None:
-        return
     prepare_path(launch.package_dir)
     if launch.package_dir and launch.source:
         _SUBMITTED_AS[launch.package_dir] = launch.source
@@ -86,9 +87,10 @@ def load_main(path: str | os.PathLike[str]) -> ModuleType:
     return _execute(file)
 
 
-def load_class(class_path: str, launch: Any = None) -> type[Any]:
+def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
     """The class at `pkg.module.Class` or `__main__.Class`; nested classes work too."""
-    prepare(launch)
+    if launch is not None:
+        prepare(launch)
     local = LOCAL_CLASSES.get(class_path)
     if local is not None:
         return local
@@ -126,9 +128,8 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
     return hooks
 
 
-def load_custom_grouping(serialized: bytes, launch: Any = None) -> ICustomGrouping:
+def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
     """The grouping of an input stream, from its serialized instance or class path."""
-    prepare(launch)
     value = _guarded(lambda: default_serializer.deserialize(serialized), "The custom grouping")
     if isinstance(value, str):
         cls = load_class(value)

@@ -7,8 +7,9 @@ whole before it, such as a user's traceback.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from heronpy.common import nearest as common_nearest
 
 OK = 0
 FAILED = 1
@@ -42,16 +43,9 @@ class Failure(Exception):
         self.report = report
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """The nearest known word, or nothing when none is near."""
-    lowered = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), lowered, n=1, cutoff=0.6)
-    return lowered[found[0]] if found else ""
-
-
 def nearest(word: str, known: Iterable[str], suffix: str = "") -> str:
     """`; did you mean 'x'?` for the nearest known word, or the suffix when none is near."""
-    found = near(word, known)
+    found = common_nearest.nearest(word, known)
     return f"; did you mean '{found}'?" if found else suffix
 
 

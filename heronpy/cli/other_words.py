@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.known import known_clusters
+from heronpy.common.nearest import nearest
 
 #: Words of other tools, and what they are here.
 MEANT = {
@@ -37,7 +38,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
     if meant is not None:
         hint = f"; use '{meant}'"
     else:
-        cluster = exits.near(word.partition("/")[0], known_clusters())
+        cluster = nearest(word.partition("/")[0], known_clusters())
         verbs = "; run 'heron --help' to see all verbs"
         first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
         hint = exits.nearest(word, known, first if cluster else verbs)

@@ -131,14 +131,7 @@ class RotatingLog:
         self._mid_line = self._size > 0 and os.pread(self._descriptor, 1, self._size - 1) != b"\n"
 
     def _rotate(self) -> None:
-        if self._files_max == 1:
-            os.ftruncate(self._descriptor, 0)
-            self._size, self._mid_line = 0, False
-            return
-        for number in range(self._files_max - 2, 0, -1):
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
-        os.replace(self.path, f"{self.path}.1")
+        rotate(self.path, self._files_max)
         self.close()
         self._open()
 
@@ -152,6 +145,20 @@ class RotatingLog:
         if self._append(memoryview(line)) < len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._unreported = 0
+
+
+def rotate(path: str | os.PathLike[str], files_max: int) -> None:
+    """Make `path` free for a new file: it becomes path.1, path.1 becomes path.2, and so on.
+
+    At most `files_max` files will exist, the new one included. OSError when the folder refuses.
+    """
+    for number in range(files_max - 2, 0, -1):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{path}.{number}", f"{path}.{number + 1}")
+    if files_max > 1:
+        os.replace(path, f"{path}.1")
+    else:
+        os.unlink(path)
 
 
 def log_processes(directory: str | os.PathLike[str]) -> list[str]:

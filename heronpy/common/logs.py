@@ -28,6 +28,7 @@ __all__ = [
     "capture_prints",
     "escape",
     "format_record",
+    "level_of",
     "log_processes",
     "parse_line",
     "read_logs",
@@ -35,6 +36,20 @@ __all__ = [
 ]
 
 _PARTIAL_MAX: Final = 64 * 1024
+_USER_LEVELS: Final = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+def level_of(name: str | None) -> int:
+    """The level of `logging` for a level that user code names; INFO for none and for an unknown one."""
+    return _USER_LEVELS.get((name or "info").lower(), logging.INFO)
 
 
 class LogFormatter(logging.Formatter):

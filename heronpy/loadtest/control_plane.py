@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import PackingSettings, TmasterSettings
 from heronpy.loadtest import calibration
@@ -18,6 +19,7 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.run import Say, facts
 from heronpy.packing import pack
+from heronpy.plan.component_config import set_key
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Persist, Send
@@ -55,15 +57,13 @@ def run_control_plane(containers: int, tasks: int, repeat: int, say: Say) -> dic
 def _topology(containers: int, tasks: int) -> topology_pb2.Topology:
     """Half spouts, half bolts."""
     topology = topology_pb2.Topology(id="scale-1", name="scale", state=topology_pb2.RUNNING)
-    topology.topology_config.kvs.add(key="topology.stmgrs", value=str(containers), type=topology_pb2.STRING_VALUE)
+    set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
     for part, name, count in (
         (topology.spouts.add(), "source", tasks - tasks // 2),
         (topology.bolts.add(), "sink", tasks // 2),
     ):
         part.comp.name, part.comp.spec, part.comp.class_name = name, topology_pb2.PYTHON_CLASS_NAME, f"scale.{name}"
-        parallelism = part.comp.config.kvs.add()
-        parallelism.key, parallelism.value = "topology.component.parallelism", str(count)
-        parallelism.type = topology_pb2.STRING_VALUE
+        set_key(part.comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
         output = part.outputs.add()
         output.stream.id, output.stream.component_name = "default", name
         output.schema.keys.add(key="value", type=topology_pb2.OBJECT)

@@ -74,7 +74,7 @@ class Bins:
             self.open()
 
     @classmethod
-    def from_plan(cls, demand: Demand, plan: Any) -> Bins:
+    def from_plan(cls, demand: Demand, plan: plan_pb2.PackingPlan) -> Bins:
         """The bins of a plan, with the sizes of the new demand; they may overflow until mended."""
         sizes = {component.name: component.size for component in demand.components}
         result = cls(demand)

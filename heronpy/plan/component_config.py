@@ -19,7 +19,6 @@ from heronpy.api.api_constants import (
     TOPOLOGY_NAME,
     TOPOLOGY_RELIABILITY_MODE,
     TOPOLOGY_SERIALIZER_CLASSNAME,
-    TOPOLOGY_STATEFUL_START_CLEAN,
     TOPOLOGY_STMGRS,
     TOPOLOGY_TICK_TUPLE_FREQ_MS,
     TOPOLOGY_TICK_TUPLE_FREQ_SECS,
@@ -29,7 +28,7 @@ from heronpy.common.errors import ConfigError, TopologyError
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import KINDS, RELIABILITY_MODES, KeyKind
 from heronpy.common.units import parse_bytes
-from heronpy.proto import topology_pb2
+from heronpy.proto import components_of, topology_pb2
 
 ConfigMap = dict[str, Any]
 
@@ -85,11 +84,11 @@ def config_of(message: Any, *, load: bool = False) -> ConfigMap:
 
 def component_config(topology: Any, component: str, *, load: bool = False) -> ConfigMap:
     """What a component sees: the topology's configuration with its own over it."""
-    for part in (*topology.spouts, *topology.bolts):
-        if part.comp.name == component:
-            return {**config_of(topology, load=load), **config_of(part, load=load)}
-    names = [part.comp.name for part in (*topology.spouts, *topology.bolts)]
-    raise TopologyError(f"Topology '{topology.name}' has no component '{component}'{did_you_mean(component, names)}.")
+    parts = components_of(topology)
+    if component not in parts:
+        hint = did_you_mean(component, parts)
+        raise TopologyError(f"Topology '{topology.name}' has no component '{component}'{hint}.")
+    return {**config_of(topology, load=load), **config_of(parts[component], load=load)}
 
 
 def parallelism_of(config: Mapping[str, Any], component: str) -> int:
@@ -143,7 +142,6 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
 ) | (apache_keys.TOPOLOGY_KEYS - set(apache_keys.OTHER_NAMES))
-START_CLEAN_KEY = TOPOLOGY_STATEFUL_START_CLEAN
 #: What these say matters under EFFECTIVELY_ONCE alone.
 _STATEFUL_KEYS = "topology.stateful."
 
@@ -175,13 +173,20 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 def add_our_names(topology: Any) -> None:
     """Give the topology and its components the entries that Apache Heron calls by another name, by our name too."""
-    for config in (topology.topology_config, *(part.comp.config for part in (*topology.spouts, *topology.bolts))):
+    for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
             name = apache_keys.OTHER_NAMES.get(pair.key)
             if name is not None and name not in there:
                 config.kvs.add().CopyFrom(pair)
                 config.kvs[-1].key = name
+
+
+def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
+    """Set one key of a configuration message to a text, replacing an earlier value."""
+    fresh = topology_pb2.Config(kvs=[item for item in config.kvs if item.key != key])
+    fresh.kvs.add(key=key, value=value, type=topology_pb2.STRING_VALUE)
+    config.CopyFrom(fresh)
 
 
 def key_problem(key: str, value: Any) -> str | None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.plan.component_config import component_config, parallelism_of
-from heronpy.proto import plan_pb2
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class PlacedTask:
     disk_bytes: int = 0
 
 
-def tasks(plan: Any) -> Iterator[PlacedTask]:
+def tasks(plan: plan_pb2.PackingPlan) -> Iterator[PlacedTask]:
     """Every task of a plan, container by container."""
     for container in plan.containers:
         for item in container.instances:
@@ -45,12 +44,12 @@ def tasks(plan: Any) -> Iterator[PlacedTask]:
             )
 
 
-def tasks_by_id(plan: Any) -> dict[int, PlacedTask]:
+def tasks_by_id(plan: plan_pb2.PackingPlan) -> dict[int, PlacedTask]:
     """Every task of a plan by its id."""
     return {task.task_id: task for task in tasks(plan)}
 
 
-def tasks_by_component(plan: Any) -> dict[str, list[int]]:
+def tasks_by_component(plan: plan_pb2.PackingPlan) -> dict[str, list[int]]:
     """Sorted task ids of every component."""
     result: dict[str, list[int]] = {}
     for task in sorted(tasks(plan), key=lambda task: task.task_id):
@@ -58,12 +57,12 @@ def tasks_by_component(plan: Any) -> dict[str, list[int]]:
     return result
 
 
-def container_ids(plan: Any) -> list[int]:
+def container_ids(plan: plan_pb2.PackingPlan) -> list[int]:
     """Sorted ids of the containers (without container 0)."""
     return sorted(container.id for container in plan.containers)
 
 
-def container_of(plan: Any, container: int) -> Any:
+def container_of(plan: plan_pb2.PackingPlan, container: int) -> plan_pb2.ContainerPlan:
     """The ContainerPlan of this id; TopologyError when the plan has none."""
     for item in plan.containers:
         if item.id == container:
@@ -73,18 +72,18 @@ def container_of(plan: Any, container: int) -> Any:
     )
 
 
-def task_count(plan: Any) -> int:
+def task_count(plan: plan_pb2.PackingPlan) -> int:
     """How many tasks a plan holds."""
     return sum(len(container.instances) for container in plan.containers)
 
 
-def next_task_id(plan: Any) -> int:
+def next_task_id(plan: plan_pb2.PackingPlan) -> int:
     """The first task id that was never given out."""
     highest = max((task.task_id for task in tasks(plan)), default=0)
     return max(int(plan.next_task_id), highest + 1)
 
 
-def problems(plan: Any, topology: Any = None) -> list[str]:
+def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None = None) -> list[str]:
     """What is wrong with a plan, alone and against a topology; one sentence each."""
     found = []
     seen: dict[int, str] = {}
@@ -100,8 +99,7 @@ def problems(plan: Any, topology: Any = None) -> list[str]:
     if topology is None:
         return found
     have = {name: len(ids) for name, ids in tasks_by_component(plan).items()}
-    for part in (*topology.spouts, *topology.bolts):
-        name = part.comp.name
+    for name in components_of(topology):
         want = parallelism_of(component_config(topology, name), name)
         if have.pop(name, 0) != want:
             found.append(f"Component '{name}' needs {want} tasks; the plan has another number.")
@@ -109,14 +107,14 @@ def problems(plan: Any, topology: Any = None) -> list[str]:
     return found
 
 
-def validate(plan: Any, topology: Any = None) -> None:
+def validate(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None = None) -> None:
     """Raise TopologyError naming everything that is wrong with a plan."""
     found = problems(plan, topology)
     if found:
         raise TopologyError("\n".join(found))
 
 
-def copy_of(plan: Any) -> Any:
+def copy_of(plan: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """A copy that can be changed."""
     result = plan_pb2.PackingPlan()
     result.CopyFrom(plan)

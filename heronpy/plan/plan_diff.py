@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from heronpy.plan import packing_plan
 from heronpy.plan.packing_plan import PlacedTask
+from heronpy.proto import plan_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PlanDiff:
         return [task.task_id for task in self.moved]
 
 
-def diff(old: Any, new: Any) -> PlanDiff:
+def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
     """What changes from packing plan `old` to `new`."""
     before = packing_plan.tasks_by_id(old)
     after = packing_plan.tasks_by_id(new)
@@ -75,7 +75,7 @@ def diff(old: Any, new: Any) -> PlanDiff:
     )
 
 
-def union(old: Any, new: Any) -> Any:
+def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
     """The packing plan that runs everything of `old` where it is, and what `new` adds."""
     result = packing_plan.copy_of(old)
     result.id = new.id
@@ -94,7 +94,7 @@ def union(old: Any, new: Any) -> Any:
     return result
 
 
-def without(plan: Any, task_ids: Iterable[int]) -> Any:
+def without(plan: plan_pb2.PackingPlan, task_ids: Iterable[int]) -> plan_pb2.PackingPlan:
     """A packing plan without some tasks, and without containers that this leaves empty."""
     gone = set(task_ids)
     result = packing_plan.copy_of(plan)
@@ -107,8 +107,8 @@ def without(plan: Any, task_ids: Iterable[int]) -> Any:
     return result
 
 
-def _larger(one: Any, other: Any) -> Any:
-    return type(one)(
+def _larger(one: plan_pb2.Resource, other: plan_pb2.Resource) -> plan_pb2.Resource:
+    return plan_pb2.Resource(
         cpu=max(one.cpu, other.cpu),
         ram_bytes=max(one.ram_bytes, other.ram_bytes),
         disk_bytes=max(one.disk_bytes, other.disk_bytes),

@@ -13,6 +13,7 @@ import contextlib
 import os
 
 from heronpy.common.folders import open_private
+from heronpy.common.log_files import rotate
 from heronpy.common.log_seal import Line, Separator, unmarked
 from heronpy.common.logs import RotatingLog, parse_line
 
@@ -145,11 +146,5 @@ class OwnLog:
         with contextlib.suppress(OSError):
             if os.fstat(1).st_size <= self._file_max_bytes:
                 return
-            for number in range(self._files_max - 2, 0, -1):
-                with contextlib.suppress(FileNotFoundError):
-                    os.replace(f"{self.path}.{number}", f"{self.path}.{number + 1}")
-            if self._files_max > 1:
-                os.replace(self.path, f"{self.path}.1")
-            else:
-                os.unlink(self.path)
+            rotate(self.path, self._files_max)
             self.redirect()

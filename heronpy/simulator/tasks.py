@@ -23,6 +23,7 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import TupleHelper
 from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import TopologyError
+from heronpy.common.logs import level_of
 from heronpy.plan.component_config import tick_interval_s
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import grouping_width
@@ -34,15 +35,6 @@ from heronpy.simulator.serialization import ValueCodec
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tuples import Delivery, SimulatedTuple
 
-_LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "critical": logging.CRITICAL,
-}
 _NS = 1_000_000_000
 # A spout that emitted nothing is asked again after a pause, which grows while it stays silent.
 _IDLE_MIN_S = 50e-6
@@ -168,7 +160,7 @@ class SimTask:
 
     def log(self, message: str, level: str | None = None) -> None:
         """Log for user code."""
-        self.logger.log(_LEVELS.get((level or "info").lower(), logging.INFO), "%s", message)
+        self.logger.log(level_of(level), "%s", message)
 
     def _send(
         self,

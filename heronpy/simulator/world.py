@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.common.errors import TopologyError
+from heronpy.proto import components_of
 from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
@@ -16,7 +17,7 @@ class World(Shared):
 
     def __init__(self, topology: Any, seed: int, records_limit: int, collects: bool = False) -> None:
         super().__init__(topology, seed, records_limit, collects)
-        self._messages = {part.comp.name: part for part in (*topology.spouts, *topology.bolts)}
+        self._messages = components_of(topology)
         self.tasks: dict[int, SimTask] = {}
 
     @property

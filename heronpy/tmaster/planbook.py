@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.ids import stmgr_id
-from heronpy.plan.component_config import runtime_key_problem, split_setting
+from heronpy.plan.component_config import runtime_key_problem, set_key, split_setting
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.proto import components_of, plan_pb2, topology_pb2
 from heronpy.tmaster.registry import Stmgr
 
 
@@ -112,17 +112,14 @@ class PlanBook:
     def configure(self, settings: Iterable[str]) -> None:
         """Merge `[component:]key:value` settings into the topology of the next plan: all or none."""
         topology = _copy(self.topology)
-        components = {spout.comp.name: spout.comp for spout in topology.spouts}
-        components |= {bolt.comp.name: bolt.comp for bolt in topology.bolts}
+        components = components_of(topology)
         for setting in settings:
             component, key, value = split_setting(setting, components)
             problem = runtime_key_problem(key, value)
             if problem:
                 raise ConfigError(problem)
-            if not component:
-                _put(topology.topology_config, key, value)
-            else:
-                _put(components[component].config, key, value)
+            config = components[component].comp.config if component else topology.topology_config
+            set_key(config, key, value)
         self.topology = topology
 
 
@@ -134,13 +131,6 @@ def placement(packing: plan_pb2.PackingPlan) -> dict[int, tuple[int, str]]:
 def placement_of_plan(physical: plan_pb2.PhysicalPlan) -> dict[int, tuple[int, str]]:
     """Task to container and component."""
     return {i.task_id: (i.container, i.component) for i in physical.instances}
-
-
-def _put(config: topology_pb2.Config, key: str, value: str) -> None:
-    kept = [kv for kv in config.kvs if kv.key != key]
-    kept.append(topology_pb2.Config.KeyValue(key=key, value=value, type=topology_pb2.STRING_VALUE))
-    merged = topology_pb2.Config(kvs=kept)
-    config.CopyFrom(merged)
 
 
 def _address(record: plan_pb2.StmgrRecord) -> tuple[int, str, str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from heronpy.api.api_constants import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.common.errors import ConfigError
 from heronpy.verify import acts, damage, links, pressure, verbs
 from heronpy.verify.acts import Act
@@ -78,7 +79,7 @@ _LIMITED = {"heron.instance.memory_limit_bytes": "1GB", **_PATIENT}
 _SLOWLY = {**_OFTEN, **_PATIENT, "heron.executor.restart_backoff_s": 1.0, "heron.executor.restart_backoff_max_s": 1.0}
 _BIG = {"payload_bytes": 4000}
 #: Pending tuples are processed within the message timeout, even if one task has most of them.
-_FEW_PENDING = {"topology.max.spout.pending": 500}
+_FEW_PENDING = {TOPOLOGY_MAX_SPOUT_PENDING: 500}
 
 _KILLS = (
     Scenario("none", "no fault", acts.nothing, 1, 60.0, usual=MODES),

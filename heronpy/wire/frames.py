@@ -75,6 +75,12 @@ class LinkHeader:
 
 LINK_HEADER = LinkHeader()
 
+
+def gap(last: int, seq: int) -> int:
+    """The number of frames that are missing at `seq` after `last`, which it does not follow; 1 when it goes back."""
+    return max(1, seq - last - 1)
+
+
 #: Maximum number of tuples or roots of a frame: arrays are allocated from that number alone.
 COUNT_MAX = 1 << 22
 

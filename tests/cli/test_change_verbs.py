@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.cli.change import update
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.common.errors import ConfigError, RpcError
-from heronpy.plan.component_config import split_setting
-from heronpy.proto import control_pb2, topology_pb2
+from heronpy.plan.component_config import set_key, split_setting
+from heronpy.proto import control_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, word_count
 
@@ -134,10 +134,9 @@ def test_settings_split_or_are_refused(text: str) -> None:
 
 def test_a_key_is_replaced_not_repeated() -> None:
     config = word_count().bolts[0].comp.config
-    update.set_key(config, update.PARALLELISM, "7")
-    update.set_key(config, "other", "1")
-    assert [(item.key, item.value) for item in config.kvs] == [(update.PARALLELISM, "7"), ("other", "1")]
-    assert isinstance(config, topology_pb2.Config)
+    set_key(config, TOPOLOGY_COMPONENT_PARALLELISM, "7")
+    set_key(config, "other", "1")
+    assert [(item.key, item.value) for item in config.kvs] == [(TOPOLOGY_COMPONENT_PARALLELISM, "7"), ("other", "1")]
 
 
 def test_kill_asks_the_scheduler_and_removes_the_nodes(heron: Heron, wordy: FakeTopology) -> None:

@@ -33,17 +33,28 @@ def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def loaded_by(*args: str, **environment: str) -> set[str]:
+    """The modules that a command imports."""
+    code = f"import sys; from heronpy.cli.main import main; main({list(args)!r}); print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=child_environment(environment), capture_output=True, text=True, check=True
+    )
+    return set(shown.stdout.split())
+
+
 def test_help_is_cheap_and_imports_nothing_heavy() -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = run("--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert result.returncode == 0 and "submit" in result.stdout
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < HELP_CPU_MAX_S
-    code = "import sys; from heronpy.cli.main import main; main(['--help']); print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], env=child_environment({}), capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert not {"zmq", "google.protobuf", "rich", "yaml", "asyncio"} & set(loaded)
+    assert not {"zmq", "google.protobuf", "rich", "yaml", "asyncio"} & loaded_by("--help")
+
+
+def test_a_list_of_no_topologies_imports_no_sockets(tmp_path: Path) -> None:
+    loaded = loaded_by("list", "local", HERON_HOME=str(tmp_path))
+    assert "heronpy.cli.look.topologies" in loaded
+    assert not {"zmq", "asyncio", "heronpy.net.rpc"} & loaded
 
 
 def test_every_verb_has_help(heron: Heron) -> None:

@@ -60,9 +60,10 @@ class State:
     index = 0
     restored: TaskSnapshot | None = None
 
-    def __init__(self, component: Notes, frames: list[bytes]) -> None:
+    def __init__(self, component: Notes, frames: list[bytes], settings: CheckpointSettings) -> None:
         self.component = component
         self.frames = frames
+        self.settings = settings
         self.seen: dict[int, list[tuple[int, int]]] = {}
         self.channels: dict[int, list[bytes]] = {}
         self.fates: list[tuple[str, int]] = []
@@ -99,7 +100,7 @@ class World:
         frames: list[bytes] | None = None,
     ) -> None:
         self.component = component or Notes()
-        self.state = State(self.component, frames or [])
+        self.state = State(self.component, frames or [], CheckpointSettings(alignment_bytes_max=alignment_bytes_max))
         self.control = Control()
         self.metrics = TaskMetrics()
         self.errors: list[Exception] = []
@@ -132,8 +133,7 @@ class World:
             interrupt=self.control.interrupt,
         )
         region = plan_pb2.RegionRecord(components=["note"], attempt=ATTEMPT)
-        chosen = CheckpointSettings(alignment_bytes_max=alignment_bytes_max)
-        self.checkpoints = BoltCheckpoints(ports, region, chosen, self.state, range(1, sources + 1), self.queue)
+        self.checkpoints = BoltCheckpoints(ports, region, self.state, range(1, sources + 1), self.queue)
         self.checkpoints.restore()
         self.checkpoints.restored = region.started = True
         self.checkpoints.take_plan(plan_pb2.PhysicalPlan(regions=[region]))

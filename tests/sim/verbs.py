@@ -12,12 +12,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.ckpt import catalogue
-from heronpy.cli.change.update import CONTAINERS, PARALLELISM, set_key
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
+from heronpy.plan.component_config import set_key
 from heronpy.proto import checkpoint_pb2, components_of, control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.sim.auditor import Auditor
@@ -59,11 +60,9 @@ class Verbs:
         old = plan_pb2.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)
         component, count = rng.choice(("relay", "count", "count", "sink")), rng.randint(1, 3)
         containers = rng.choice((None, None, 1, 2, 3))
-        for part in components_of(topology):
-            if part.comp.name == component:
-                set_key(part.comp.config, PARALLELISM, str(count))
+        set_key(components_of(topology)[component].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
         if containers is not None:
-            set_key(topology.topology_config, CONTAINERS, str(containers))
+            set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
         try:
             new = repack(old, topology, settings_for(self.cluster.launch, PackingSettings), containers)
         except HeronError as error:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_STMGRS
 from heronpy.cli import exits
 from heronpy.cli.change import update_outcome
 from heronpy.cli.change.update_outcome import moves
@@ -21,13 +22,10 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
 from heronpy.packing import repack
-from heronpy.plan.component_config import reliability_mode, runtime_key_problem, split_setting
+from heronpy.plan.component_config import reliability_mode, runtime_key_problem, set_key, split_setting
 from heronpy.plan.logical import LogicalPlan
 from heronpy.plan.validation import key_group_problems, validate
 from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
-
-PARALLELISM = "topology.component.parallelism"
-CONTAINERS = "topology.stmgrs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def update(target: Target, common: Common, topology: str, options: UpdateOptions
 
 def _configure(session: Session, name: str, options: UpdateOptions) -> None:
     topology = session.topology(name)
-    components = [part.comp.name for part in components_of(topology)]
+    components = list(components_of(topology))
     changes = [split_setting(text, components) for text in options.runtime_config]
     for _, key, value in changes:
         problem = runtime_key_problem(key, value)
@@ -140,11 +138,11 @@ def replan(
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
     """The topology and packing plan that the user asked for; raises TopologyError when it cannot be."""
     topology = session.topology(name)
-    parts = {part.comp.name: part.comp for part in components_of(topology)}
+    parts = components_of(topology)
     for component, count in parse_parallelism(parallelism, list(parts)).items():
-        set_key(parts[component].config, PARALLELISM, str(count))
+        set_key(parts[component].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
     if containers is not None:
-        set_key(topology.topology_config, CONTAINERS, str(containers))
+        set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
     logical = LogicalPlan.from_topology(topology)
     validate(logical)
     launch = session.launch_of(session.find(name))
@@ -168,14 +166,6 @@ def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str
         if wanted.setdefault(component, int(count)) != int(count):
             raise exits.Failure(f"component '{component}' is given two parallelisms; give one", exits.USAGE)
     return wanted
-
-
-def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
-    """Set one key of a configuration message, replacing an earlier value."""
-    kept = [item for item in config.kvs if item.key != key]
-    fresh = topology_pb2.Config(kvs=kept)
-    fresh.kvs.add(key=key, value=value, type=topology_pb2.STRING_VALUE)
-    config.CopyFrom(fresh)
 
 
 def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan, form: str) -> None:

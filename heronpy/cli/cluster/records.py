@@ -1,7 +1,7 @@
 """The settings of a cluster, and what its state manager holds of its topologies.
 
 Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a Failure that
-names the nearest topology. What the masters themselves have to be asked is in `session`, which takes longer to import.
+names the nearest topology. What the masters themselves have to be asked is in `session`.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Records:
     def check_component(self, topology: str, component: str | None) -> None:
         """A Failure that names the nearest component when the topology has none of that name."""
         self.find(topology)
-        known = [part.comp.name for part in components_of(self.topology(topology))] if component is not None else []
+        known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
             hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
             raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)

@@ -8,18 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
-from heronpy.net.curve import Keys
-from heronpy.net.rpc import RpcClient
-from heronpy.net.transport import keys_of
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
+
+if TYPE_CHECKING:
+    from heronpy.net.curve import Keys
+    from heronpy.net.rpc import RpcClient
 
 ASK_CONTAINERS_S = 2.0
 
@@ -45,15 +46,22 @@ class Session(Records):
         location = self.tmaster_location(name)
         if location is None:
             raise exits.Failure(self._no_master(name))
-        peer = f"the topology master of '{name}'"
-        with RpcClient(location.endpoint, peer=peer, keys=self.keys(name)) as client:
+        with self._master_at(location.endpoint, name) as client:
             yield client
+
+    def _master_at(self, endpoint: str, name: str) -> RpcClient:
+        # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
+        from heronpy.net.rpc import RpcClient
+
+        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name))
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a topology's TCP links; None when they are plain."""
         record = self.record(name)
         if record is None or not os.path.exists(record.launch_file):
             return None
+        from heronpy.net.transport import keys_of
+
         return keys_of(self.launch_of(record))
 
     def _no_master(self, name: str) -> str:
@@ -72,6 +80,8 @@ class Session(Records):
 
     def scheduler(self, name: str) -> RpcClient | None:
         """A client of the topology's scheduler; None when it does not run. ConfigError for a socket of other users."""
+        from heronpy.net.rpc import RpcClient
+
         location = self.scheduler_location(name)
         return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
 
@@ -103,7 +113,7 @@ class Session(Records):
         if location is None:
             return None
         try:
-            with RpcClient(location.endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name)) as client:
+            with self._master_at(location.endpoint, name) as client:
                 reply: control_pb2.StatusReply | None = client.call(control_pb2.GetStatus(), timeout_s)
                 return reply
         except (DeadlineError, RpcError):

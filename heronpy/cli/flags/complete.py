@@ -62,7 +62,7 @@ def _components(ctx: click.Context) -> list[str]:
     from heronpy.proto import components_of
 
     records, topology = _place(ctx)
-    return [part.comp.name for part in components_of(records.topology(topology))]
+    return list(components_of(records.topology(topology)))
 
 
 def _instances(ctx: click.Context) -> list[tuple[int, str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
 from heronpy.cli.output import clean, console, table
 from heronpy.proto import topology_pb2
 
@@ -51,7 +52,7 @@ def _component(part: topology_pb2.Spout | topology_pb2.Bolt) -> dict[str, Any]:
 def parallelism(component: topology_pb2.Component) -> int:
     """Number of tasks; 1 unless the component says otherwise."""
     for item in component.config.kvs:
-        if item.key == "topology.component.parallelism" and item.value.isdigit():
+        if item.key == TOPOLOGY_COMPONENT_PARALLELISM and item.value.isdigit():
             return int(item.value)
     return 1
 

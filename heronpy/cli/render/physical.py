@@ -17,7 +17,7 @@ def as_json(plan: plan_pb2.PhysicalPlan) -> dict[str, Any]:
         groups.setdefault(f"container_{instance.container}", []).append(instance.instance_id)
         of_component.setdefault(instance.component, []).append(instance.instance_id)
     topology = plan.topology
-    parts = [part.comp for part in components_of(topology)]
+    parts = [part.comp for part in components_of(topology).values()]
     return {
         "name": topology.name,
         "version": plan.version,

@@ -39,7 +39,7 @@ _BY_NAME = re.compile(rb"__main__\b")
 
 def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
     """The topology with the files that its tasks need, written below `folder`, which is empty."""
-    paths = [part.comp.class_name for part in components_of(topology)]
+    paths = [part.comp.class_name for part in components_of(topology).values()]
     for path in paths:
         if "<locals>" in path:
             raise TopologyError(

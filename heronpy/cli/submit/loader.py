@@ -19,6 +19,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 import heronpy
+from heronpy.api.api_constants import TOPOLOGY_NAME
 from heronpy.cli import exits
 from heronpy.cli.cluster.target import Target, unix_user
 from heronpy.cli.output import warning
@@ -167,7 +168,7 @@ def rename(topology: topology_pb2.Topology, name: str) -> None:
     if topology.id.startswith(old):
         topology.id = name + topology.id[len(old) :]
     for item in topology.topology_config.kvs:
-        if item.key == "topology.name":
+        if item.key == TOPOLOGY_NAME:
             item.value = name
 
 

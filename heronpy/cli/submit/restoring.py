@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from heronpy.api.api_constants import TOPOLOGY_STATEFUL_START_CLEAN
 from heronpy.ckpt import catalogue, compatibility
 from heronpy.ckpt.catalogue import Found
 from heronpy.cli import exits
@@ -17,7 +18,7 @@ from heronpy.cli.output import clean, warning
 from heronpy.cli.submit.model import Planned, Restore
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import CheckpointSettings
-from heronpy.plan.component_config import START_CLEAN_KEY, config_of, reliability_mode
+from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import topology_pb2
 from heronpy.storage.checkpoints import check_trusted
 
@@ -48,9 +49,9 @@ def _refuse_conflicts(topology: topology_pb2.Topology) -> None:
             f"topology '{topology.name}' is {mode} and has no checkpoints; leave out --restore,"
             " or set topology.reliability.mode to EFFECTIVELY_ONCE"
         )
-    if config_of(topology).get(START_CLEAN_KEY) is True:
+    if config_of(topology).get(TOPOLOGY_STATEFUL_START_CLEAN) is True:
         raise TopologyError(
-            f"topology '{topology.name}' sets '{START_CLEAN_KEY}' and is submitted with --restore,"
+            f"topology '{topology.name}' sets '{TOPOLOGY_STATEFUL_START_CLEAN}' and is submitted with --restore,"
             " which contradict each other; leave out one of them"
         )
 

@@ -64,7 +64,7 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
     for text in warnings(logical):
         output.warning(f"{text[:1].lower()}{text[1:]}")
     _check_support(topology)
-    configs = {part.comp.name: config_of(part.comp) for part in components_of(topology)}
+    configs = {name: config_of(part) for name, part in components_of(topology).items()}
     resolved = session.resolve(config_of(topology), configs)
     for text in resolved.ignored:
         output.warning(text)
@@ -84,7 +84,7 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
 def _check_support(topology: topology_pb2.Topology) -> None:
     """Say once what this release does not do, and what has no effect: never pretend."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
-    owners += [(f"component '{part.comp.name}'", config_of(part.comp)) for part in components_of(topology)]
+    owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
         for problem in unsupported_problems(config, owner):
             output.warning(problem)
