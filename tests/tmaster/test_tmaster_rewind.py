@@ -169,7 +169,7 @@ def test_what_is_being_restored_is_not_deleted() -> None:
     w.when_complete(2)
     w.task(1).stuck = True
     w.request(events.RewindRequested, 1)
-    assert "checkpoint 1 is not deleted" in str(w.answer(w.request(events.DeleteRequested, (1,))).error)
+    assert "checkpoint 1 cannot be deleted" in str(w.answer(w.request(events.DeleteRequested, (1,))).error)
     assert not w.answer(w.request(events.DeleteRequested, (2,))).error
 
 
