@@ -1,4 +1,4 @@
-"""Amounts of bytes and of time as people write them.
+"""Counts, and amounts of bytes and of time, as people write them.
 
 Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
 are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the
@@ -104,6 +104,11 @@ def format_duration(seconds: float) -> str:
         if whole >= unit:
             return f"{whole // unit}{name}{whole % unit // small:02d}{small_name}"
     return f"{whole}s"
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 task', '2 tasks'."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _bytes_error(value: object) -> ConfigError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
+from heronpy.common.units import counted
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk, listed
@@ -157,7 +158,7 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}")
         elif not waiting and not self._old_stmgrs():
-            self._finish(f"restarted {self._target}: {_count(len(self._tasks), 'task')} back")
+            self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back")
             if self._last_container_0:
                 # Last, and after the answer, because this master is one of its processes.
                 self._order(0, [])
@@ -189,7 +190,3 @@ class Restart:
     def _old_stmgrs(self) -> list[str]:
         known = self._desk.registry.stmgrs
         return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
