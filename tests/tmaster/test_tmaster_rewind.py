@@ -244,7 +244,7 @@ def test_an_update_that_finds_too_many_requests_is_refused() -> None:
     w.request(events.CheckpointRequested, False)
     for _ in range(100):
         w.request(events.CheckpointRequested, False)
-    assert "too many checkpoints" in str(w.answer(bigger(w, 3)).error)
+    assert "too many requests for checkpoints" in str(w.answer(bigger(w, 3)).error)
 
 
 def test_a_request_that_waited_in_vain_hears_what_is_under_way() -> None:
@@ -252,4 +252,4 @@ def test_a_request_that_waited_in_vain_hears_what_is_under_way() -> None:
     w.mute = {1}
     w.request(events.CheckpointRequested, True)
     reply = w.answer(w.request(events.CheckpointRequested, False))
-    assert "number 1 is still under way" in str(reply.error)
+    assert "number 1 is still in progress" in str(reply.error)
