@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from heronpy.common.units import counted
 from heronpy.proto import checkpoint_pb2
 
 
@@ -74,13 +75,13 @@ def problems(
             continue
         if state.plain:
             found.append(
-                f"component '{component}' has plain State of {before} tasks in checkpoint {number} and cannot be"
-                f" restored with {tasks}; keep its parallelism at {before}, or use keyed state"
+                f"component '{component}' has plain State of {counted(before, 'task')} in checkpoint {number} and"
+                f" cannot be restored with {tasks}; keep its parallelism at {before}, or use keyed state"
             )
         elif state.channel_tuples:
             found.append(
-                f"component '{component}' has {state.channel_tuples} tuples in flight to {before} tasks in"
-                f" checkpoint {number} and cannot be restored with {tasks};"
+                f"component '{component}' has {counted(state.channel_tuples, 'tuple')} in flight to"
+                f" {counted(before, 'task')} in checkpoint {number} and cannot be restored with {tasks};"
                 " keep its parallelism, or restore a savepoint"
             )
     kept = [name for name, state in states.items() if state.keyed and name in parallelism]

@@ -13,6 +13,7 @@ from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
 from heronpy.ckpt.plain_state import decode_plain
 from heronpy.ckpt.segments import BASE, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
+from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
 from heronpy.wire.codec import MSGPACK, decoder
@@ -46,14 +47,15 @@ class Loader:
 
     def _check_divisible(self) -> None:
         owner, before = self._owner, len(self._tasks)
+        tasks = f"{counted(before, 'task')} in checkpoint {self._number}"
         if any(task.stateful for task in self._tasks):
             raise TopologyError(
-                f"component {owner.component} has plain State of {before} tasks in checkpoint {self._number} and"
+                f"component {owner.component} has plain State of {tasks} and"
                 f" cannot be restored with {owner.parallelism}; keep its parallelism at {before}, or use keyed state."
             )
         if any(task.channel_file.path for task in self._tasks):
             raise TopologyError(
-                f"component {owner.component} has tuples in flight to {before} tasks in checkpoint {self._number} and"
+                f"component {owner.component} has tuples in flight to {tasks} and"
                 f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint."
             )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 def absolute(path: str | os.PathLike[str]) -> Path:
     """The path from the root, with `~` and without `..`.
 
-    What leads to a `..` is resolved as the system resolves it, since the parent of a link is that of its
+    A path that contains `..` is resolved as the system does, since the parent of a link is that of its
     target; other links stay, because people know a folder by the name they gave it.
     """
     given = Path(path).expanduser().absolute()

@@ -26,13 +26,13 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
 TOPOLOGY_KEYS: Final[frozenset[str]] = frozenset(f"topology.{name}" for name in _TOPOLOGY.split()) | set(OTHER_NAMES)
 """Keys of a topology's configuration that only Apache Heron has."""
 
-#: Families of keys none of whose names is one of our rooms.
+#: Families of keys that share no name with our rooms.
 _FAMILIES: Final = frozenset(
     """directory config build class jars internals package topology proxy resources statefulstorage classpath
     runtime downloader uploader release apiserver binaries command check streammgr tmanager metricsmgr metricscache
     metricscachemgr healthmgr ckptmgr aurora kubernetes mesos marathon nomad slurm yarn ecs dlog""".split()
 )
-#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml that begin like keys of ours.
+#: Keys of heron_internals.yaml, scheduler.yaml, packing.yaml and statemgr.yaml that begin like ours.
 _SINGLE: Final = frozenset(
     f"heron.{name}"
     for name in """
@@ -70,7 +70,7 @@ _SINGLE: Final = frozenset(
     instance.tuning.interval.ms
     """.split()
 )
-#: What has the effect that one of them had.
+#: The key or option that replaces one of them.
 _INSTEAD: Final[Mapping[str, str]] = {
     "heron.streammgr.network.backpressure.highwatermark.mb": "heron.stmgr.backpressure_high_bytes",
     "heron.streammgr.network.backpressure.lowwatermark.mb": "heron.stmgr.backpressure_low_bytes",
@@ -95,12 +95,12 @@ FILES: Final = frozenset(
 
 
 def is_system_key(key: str) -> bool:
-    """Whether this is a `heron.*` key of Apache Heron that is none of ours."""
+    """Whether this `heron.*` key exists only in Apache Heron."""
     parts = key.split(".")
     return key in _SINGLE or (len(parts) > 2 and parts[0] == "heron" and parts[1] in _FAMILIES)
 
 
 def without_effect(key: str, origin: str) -> str:
-    """The sentence about a `heron.*` key of Apache Heron."""
+    """The warning about a `heron.*` key of Apache Heron."""
     instead = f"; {_INSTEAD[key]} has the effect that it had" if key in _INSTEAD else ""
     return f"{origin}: {key} is a key of Apache Heron without effect here{instead}"

@@ -11,13 +11,13 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of monotonic seconds; the zero point means nothing."""
+    """A source of monotonic seconds with an arbitrary zero point."""
 
     def now(self) -> float: ...
 
 
 class MonotonicClock:
-    """The clock of the machine: never goes back, not touched by changes of the wall time."""
+    """The monotonic clock of the machine: never goes back, unaffected by changes of the wall time."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Disks that are full: how that is recognised, and a little space kept for what has to work then as well."""
+"""Full disks: how they are recognised, and a small reserve for the writes that must still succeed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 RESERVE_BYTES: Final = 1 << 20
-#: What a file or an entry of a folder takes at least.
+#: Least space that a file or a directory entry takes.
 _BLOCK_BYTES: Final = 4096
-#: A disk with less than this counts as full: what is to grow would fill it at once.
+#: A disk with less free space counts as full: growing data would fill it immediately.
 FULL_BELOW_BYTES: Final = 256 * 1024
 
 
@@ -24,7 +24,7 @@ def is_full_error(error: OSError) -> bool:
 
 
 def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
-    """The first of these folders whose disk is full, if one is; a folder that is not there is none."""
+    """The first of these folders whose disk is full, or None; missing folders are skipped."""
     for folder in map(Path, folders):
         with contextlib.suppress(OSError):
             found = os.statvfs(folder)
@@ -34,9 +34,9 @@ def full_folder(*folders: str | os.PathLike[str]) -> Path | None:
 
 
 class Reserve:
-    """A file whose space is given back when a write finds none, so that small writes go on on a full disk.
+    """A file whose space is released when a write finds none, so that small writes still succeed on a full disk.
 
-    Whoever uses it holds a lock that keeps other users of the same file out.
+    The caller holds a lock that keeps other users of the same file out.
     """
 
     def __init__(self, file: Path, size_bytes: int = RESERVE_BYTES) -> None:
@@ -44,13 +44,13 @@ class Reserve:
         self._size = size_bytes
 
     def keep(self) -> None:
-        """Take the space, as far as there is some; costs one look when it is taken already."""
+        """Reserve the space, as far as it is available; one stat call when it is already reserved."""
         with contextlib.suppress(OSError):
             if self._held() >= self._size:
                 return
             descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
-                # Block by block towards the end of the space: all at once would take nothing then.
+                # Block by block: when space runs out, one large write would reserve nothing.
                 for step in (self._size, _BLOCK_BYTES * 8, _BLOCK_BYTES):
                     with contextlib.suppress(OSError):
                         while (held := os.fstat(descriptor).st_size) < self._size:
@@ -59,7 +59,7 @@ class Reserve:
                 os.close(descriptor)
 
     def during(self, action: Callable[[], T], needs_bytes: int) -> T:
-        """What `action` returns; when it finds no space it gets some of ours and is called again."""
+        """The result of `action`; if it runs out of space, some of the reserve is released and it is called again."""
         while True:
             try:
                 return action()
@@ -74,7 +74,7 @@ class Reserve:
             return 0
 
     def _give(self, wanted_bytes: int) -> bool:
-        """Give back that much or what is left; False when nothing is."""
+        """Release this much, or what is left; False when nothing is left."""
         try:
             held = self._held()
             if held:

@@ -56,7 +56,7 @@ class NoNodeError(StateError):
 
 
 class VersionMismatchError(StateError):
-    """Somebody else wrote the node since it was read."""
+    """The node was changed since it was read."""
 
 
 class NoSpaceError(StateError):
@@ -64,7 +64,7 @@ class NoSpaceError(StateError):
 
 
 class DamagedStateError(StateError):
-    """What a node holds cannot be read; trying again does not help (F24)."""
+    """The content of a node cannot be read; trying again does not help (F24)."""
 
 
 class WireError(HeronError):
@@ -92,7 +92,7 @@ class DeadlineError(HeronError):
 
 
 class LostReplyError(DeadlineError):
-    """The peer ended before it answered: what was asked for may be done or not."""
+    """The peer ended before it answered: the request may or may not have been carried out."""
 
 
 class FencedError(HeronError):
@@ -104,7 +104,7 @@ class FencedRpcError(RpcError, FencedError):
 
 
 class ReplacedError(FencedError):
-    """A newer incarnation has the place of `who`, which has epoch `epoch`; the newer one has `newer`."""
+    """`who`, of epoch `epoch`, was replaced by an incarnation of epoch `newer`."""
 
     def __init__(self, who: str, epoch: int, newer: int) -> None:
         super().__init__(who, epoch, newer)

@@ -1,4 +1,4 @@
-"""Exit codes of the processes of a topology: what a process says with its last breath.
+"""Exit codes of the processes of a topology.
 
 Executor and scheduler decide from these whether to start a process again.  They are not the exit
 codes of the `heron` command, which the command line documents for itself.
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Why a process ended on its own account."""
+    """Why a process exited by itself."""
 
     OK = 0
     FAILURE = 1
@@ -43,13 +43,13 @@ FINISHED = ExitCode.FINISHED
 """The work of the process is complete; there is nothing to restart."""
 
 REWIND = ExitCode.REWIND
-"""A task ends itself to start anew from a checkpoint; restarted at once, and no budget is charged."""
+"""A task ends itself to restart from a checkpoint; restarted immediately, at no cost to its budget."""
 
 UNAVAILABLE = ExitCode.UNAVAILABLE
-"""Something that the process needs is away, such as the state manager; restarted as long as that lasts."""
+"""Something that the process needs is unreachable, such as the state manager; restarted for as long as that lasts."""
 
 TERMINATED = ExitCode.TERMINATED
-"""A task ended in order after SIGTERM, as shells tell that; from outside it is a preemption."""
+"""A task ended in order after SIGTERM (128 + 15, as shells report it); unless the runtime sent it, a preemption."""
 
 NEVER_RESTARTED = frozenset({OK, USAGE, STARTUP_FAILURE, FENCED, LOST_PARENT, FINISHED})
 """Codes after which the same process is not started again."""

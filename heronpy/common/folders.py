@@ -1,10 +1,10 @@
-"""Folders and files of this user alone: the one place that makes folders with their parents.
+"""Folders and files private to this user: the one place that makes folders with their parents.
 
 `Path.mkdir(mode=..., parents=True)` gives the mode to the last folder only: the ones above it get what the
-umask leaves, and whoever may write to one of those may swap everything below it. `make_folders` gives
-every level that it makes mode 0700. `check_root` is asked once, where a process starts, about folders
-that were there before. What belongs to users, such as the output of a sink, is made by `make_output`,
-with the rights that their umask says.
+umask leaves, and anyone who may write to one of those can replace everything below it. `make_folders` gives
+every level that it makes mode 0700. `check_root` checks folders that already exist, once, when a process
+starts. Data for users, such as the output of a sink, goes into folders of `make_output`, which follow their
+umask.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from heronpy.common.errors import ConfigError
 
-#: Rights to write of group and others.
+#: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
 
@@ -35,13 +35,13 @@ def make_folders(folder: str | os.PathLike[str]) -> None:
         make_folders(path.parent)
         make_folders(path)
     except OSError:
-        # It exists; a file system that is read-only, or not ours, says something else than that.
+        # It exists; a read-only or foreign file system raises another error.
         if not path.is_dir():
             raise
 
 
 def make_output(folder: str | os.PathLike[str]) -> None:
-    """Make a folder that users read with other programs, and its parents, with what their umask allows."""
+    """Make a folder that users read with other programs, and its parents, with the rights of their umask."""
     Path(folder).mkdir(parents=True, exist_ok=True)
 
 
@@ -57,21 +57,21 @@ def write_private_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
-    """The content of a file that nobody but this user or root has written; OSError when it cannot be read.
+    """The content of a file that only this user or root can have written; OSError when it cannot be read.
 
-    Opened once, never through a link, and looked at by its descriptor. ConfigError when another user owns
-    the file or may write to it, or when it is larger than `max_bytes`.
+    The file is opened once, never through a link, and checked by its descriptor. ConfigError when another
+    user owns the file or may write to it, or when it is larger than `max_bytes`.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path} is no file.")
+            raise ConfigError(f"{path} is not a file.")
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(f"{path} belongs to another user (uid {status.st_uid}), so it is not read.")
         if status.st_mode & WRITABLE_BY_OTHERS:
             raise ConfigError(
-                f"{path} can be written by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
+                f"{path} is writable by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
             )
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -80,37 +80,37 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) -> None:
-    """ConfigError unless nobody but this user and root can replace what is below a folder.
+    """ConfigError unless only this user and root can replace the contents of a folder.
 
-    `what` names the folder in the sentence. One that is not there is fine: it will be made. `sticky` also
-    takes a folder such as /tmp, to which everybody may write but in which nobody may touch the files of
-    others; who takes that has to look at the owner of what lies inside. Above the folder only what
-    everybody may write is refused, because the rights of a group there are an administrator's choice.
+    `what` names the folder in the error. A missing folder is fine: it will be made. `sticky` also accepts a
+    folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
+    to check who owns what is inside. Parents are refused only if they are writable by all users, because
+    the rights of a group there are an administrator's choice.
     """
     path = Path(folder).absolute()
     try:
         here = os.lstat(path)
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        _check_above(path, what)  # who makes it will say what is in the way
+        _check_above(path, what)  # making it will report what is in the way
         return
     except OSError as error:
-        raise ConfigError(f"Cannot look at {what} {path}: {error.strerror}.") from None
+        raise ConfigError(f"Cannot check {what} {path}: {error.strerror}.") from None
     if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{what} {path} is no folder; remove it, or name another one.")
+        raise ConfigError(f"{what} {path} is not a folder; remove it, or choose another one.")
     for status in (here, found):
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(
-                f"{what} {path} belongs to another user (uid {status.st_uid}), who could replace what is in it;"
-                " name a folder of your own."
+                f"{what} {path} belongs to another user (uid {status.st_uid}), who could replace its contents;"
+                " use a folder of your own."
             )
     if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and found.st_mode & stat.S_ISVTX):
-        raise ConfigError(f"{what} {path} can be written by other users; run: chmod go-w {_quoted(path)}")
+        raise ConfigError(f"{what} {path} is writable by other users; run: chmod go-w {_quoted(path)}")
     _check_above(path, what)
 
 
 def _check_above(path: Path, what: str) -> None:
-    """ConfigError when everybody may rename a folder on the way to the path."""
+    """ConfigError when any user could rename a parent of the path."""
     for parent in Path(os.path.realpath(path)).parents:
         try:
             mode = os.stat(parent).st_mode
@@ -118,11 +118,11 @@ def _check_above(path: Path, what: str) -> None:
             continue
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise ConfigError(
-                f"{what} {path} lies in {parent}, which everybody can write; run: chmod o-w {_quoted(parent)}"
+                f"{what} {path} is in {parent}, which is writable by all users; run: chmod o-w {_quoted(parent)}"
             )
 
 
 def _quoted(path: Path) -> str:
-    import shlex  # only a folder that is refused needs it
+    import shlex  # needed only when a folder is refused
 
     return shlex.quote(str(path))

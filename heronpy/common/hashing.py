@@ -1,8 +1,8 @@
 """One hash of values that is the same in every process, on every host and after every restart.
 
-Fields grouping and key groups stand on it: two values that Python calls equal must meet in one
+Fields grouping and key groups depend on it: two values that Python calls equal must reach the same
 task. So the hash is canonical over *values*, not over representations: `a == b` implies
-`stable_hash(a) == stable_hash(b)` for every type with a rule below, also deep inside containers. It
+`stable_hash(a) == stable_hash(b)` for every type with a rule below, also inside containers. It
 never uses the builtin `hash()`, which is salted per process.
 
 Rules: numbers of all types by their mathematical value (every NaN alike); text; bytes and
@@ -40,7 +40,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 63) - 1
 #: Modulus of the rule for numbers that neither 64 bits nor a double can hold (a Mersenne prime).
 _PRIME = (1 << 61) - 1
-#: Types whose rule is remembered; user code may create classes without end.
+#: Types whose rule is cached; user code may create classes without end.
 _RULES_MAX = 4096
 
 Rule = Callable[[Any], int]
@@ -88,7 +88,7 @@ def _mix(number: int) -> int:
 
 
 def _hash(value: Any) -> int:
-    """As `stable_hash`, for values inside others: lets RecursionError pass."""
+    """Like `stable_hash`, for nested values: lets RecursionError pass."""
     kind = type(value)
     return (_rules.get(kind) or _rule_for(kind))(value)
 
@@ -229,7 +229,7 @@ def _mapping(value: Any) -> int:
 
 
 def _counter(value: Any) -> int:
-    # A Counter equals another one that lists absent elements with a count of zero.
+    # A Counter equals one that lists absent elements with a count of zero.
     return _unordered(b"d", (_entry(key, item) for key, item in value.items() if item != 0))
 
 
@@ -238,7 +238,7 @@ def _entry(key: Any, item: Any) -> int:
 
 
 def _range(value: Any) -> int:
-    # Ranges are equal when they are equal as sequences.
+    # Ranges compare as sequences.
     length = len(value)
     step = value.step if length > 1 else 0
     return _ordered(b"r", (length, value.start if length else 0, step))
@@ -248,7 +248,7 @@ def _range(value: Any) -> int:
 
 
 def _enum(value: Any) -> int:
-    # Without the module: a class of the main file has another module name in each kind of process.
+    # Without the module: a class of the main file has a different module name in each kind of process.
     name = value._value_ if isinstance(value, enum.Flag) else value._name_
     return _ordered(b"E", (type(value).__qualname__, name))
 
@@ -266,9 +266,9 @@ def _datetime(value: Any) -> int:
     if value != value:  # pandas NaT is a datetime
         return _NAN
     micros = _micros_of_day(value) + value.toordinal() * 86_400_000_000
-    # pandas timestamps count nanoseconds; they equal a plain datetime only when they have none.
+    # pandas timestamps count nanoseconds; they equal a plain datetime only when those are zero.
     nanos = micros * 1000 + getattr(value, "nanosecond", 0)
-    # As Python compares: the offset is that of fold=0 (PEP 495).
+    # Python compares with the offset of fold=0 (PEP 495).
     offset = value.replace(fold=0).utcoffset() if value.fold else value.utcoffset()
     if offset is None:
         return _ordered(b"T", (nanos,))
@@ -319,13 +319,13 @@ def _pickled(value: Any) -> int:
 
 
 def _pickle(value: Any) -> bytes:
-    # Without the memo: equal values must not differ by which of their parts are one object.
+    # Without the memo: equal values must not differ by which of their parts are the same object.
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=4)
     pickler.fast = True
     try:
         pickler.dump(value)
-    except (RecursionError, ValueError):  # it contains itself; only the memo can write it
+    except (RecursionError, ValueError):  # it contains itself, so it needs the memo
         return pickle.dumps(value, protocol=4)
     return buffer.getvalue()
 
@@ -360,7 +360,7 @@ _EXACT: dict[type, Rule] = {
     type(...): lambda value: _digest(b"ellipsis"),
 }
 
-#: In this order: a class of two kinds goes by the one whose equality it has.
+#: In this order: a class of two kinds takes the rule of the one whose equality it uses.
 _BY_BASE: tuple[tuple[Any, Rule], ...] = (
     (str, _text),
     (collections.UserString, lambda value: _text(value.data)),
@@ -417,5 +417,5 @@ def _compares_by_fields(kind: type) -> bool:
     if equality is object.__eq__:
         return True
     code = getattr(equality, "__code__", None)
-    # The generated method is compiled from text, a written one from a file.
+    # The generated method is compiled from a string, a written one from a file.
     return code is not None and code.co_filename == "<string>"

@@ -1,7 +1,7 @@
 """The names of things: processes, containers, tasks and epochs.
 
-Every process derives the same name from the same numbers, so names never travel separately. A name
-that a user chose becomes part of file names and state paths; `name_problem` is the one rule for it.
+Every process derives the same name from the same numbers, so names are never sent. A name
+chosen by a user becomes part of file names and state paths; `name_problem` is the one rule for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Epoch = NewType("Epoch", int)
 NAME_BYTES_MAX = 200
 
 _STARTS_BITS = 16
-#: What a shell acts upon. Names stand in paths and commands that people paste.
+#: Characters special to shells: names occur in paths and commands that people paste.
 _FOR_SHELLS = frozenset("\"'`$;|&*?~<>")
 _TOPOLOGY = re.compile(r"\w[\w.-]*")
 
@@ -36,12 +36,12 @@ def executor_id(container: int) -> str:
 
 
 def instance_id(container: int, component: str, task: int) -> str:
-    """The name of an instance, as Heron writes it."""
+    """The name of an instance, in Heron's form."""
     return f"container_{container}_{component}_{task}"
 
 
 def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
-    """Container, component and task of an instance's name; the component may hold underscores."""
+    """Container, component and task of an instance's name; the component may contain underscores."""
     head, _, task = name.rpartition("_")
     prefix, _, rest = head.partition("_")
     container, _, component = rest.partition("_")
@@ -64,7 +64,7 @@ def short_hash(text: str) -> str:
 
 
 def topology_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a new topology: commands name it, so it is one plain word for every shell."""
+    """What is wrong with the name of a new topology; commands use it, so it must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
         return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter or digit"
@@ -77,7 +77,7 @@ def name_problem(name: str) -> str | None:
         return "is empty"
     if "/" in name or "\\" in name:
         return "contains a slash"
-    # A name reaches terminals and logs: whatever they would have to escape is no part of one.
+    # Names reach terminals and logs, so they contain nothing that would have to be escaped there.
     if not is_plain(name):
         return "contains a control character"
     if name.startswith("-"):

@@ -97,8 +97,8 @@ class RotatingLog:
         line_end = bytes(view[:room]).rfind(b"\n") + 1 if room > 0 else 0
         if line_end or room <= 0:
             return line_end
-        # No line ends within the room: a line that has begun here, or that no file could hold
-        # whole, is torn; any other line starts the next file.
+        # No line ends within the room: a line that began in this file, or that no file could hold
+        # whole, is split; any other line starts the next file.
         return room if self._mid_line or self._size == 0 else 0
 
     def _append(self, view: memoryview) -> int:
@@ -110,7 +110,7 @@ class RotatingLog:
         return written
 
     def _open(self) -> None:
-        """Have the file at `path` open, also when somebody removed or replaced it."""
+        """Have the file at `path` open, even if it was removed or replaced."""
         if self._descriptor >= 0:
             try:
                 status = os.stat(self.path, follow_symlinks=False)
@@ -136,7 +136,7 @@ class RotatingLog:
         self._open()
 
     def _report(self) -> None:
-        """Say in the log how many bytes it lacks; raises OSError while the trouble lasts."""
+        """Log how many bytes were discarded; raises OSError while writing still fails."""
         message = f"{self._unreported} bytes of this log were discarded: {self._reason}"
         text = format_record(time.time(), "WARN", self._process, "log", message)
         line = (("\n" if self._mid_line else "") + text + "\n").encode()
@@ -183,7 +183,7 @@ def read_logs(
 
     `since` (seconds since 1970) and `level` leave out older and less severe records; output that
     bypassed logging has the time of the record before it and is never left out for its level.
-    `follow` waits for more until `stop()` says so and survives rotation.
+    `follow` waits for more, across rotations, until `stop()` is true.
     """
     if not _PROCESS_NAME.fullmatch(process) or len(process) > 200:
         raise ConfigError(f"{escape(process)!r} is not the name of a process.")
@@ -207,14 +207,14 @@ def _level_number(level: str) -> int:
 
 
 def _other(line: str, when: float, process: str) -> Record:
-    """What stands in a log without being a record."""
+    """A line of the log that is not a record."""
     if line.startswith(RAW):
         return Record(when, "", process, RAW_LOGGER, escape(line.removeprefix(RAW)))
     return Record(when, "", "", "", escape(line))
 
 
 def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
-    """Join lines to records; None means that no more lines are there at the moment."""
+    """Join lines into records; None means that there are no more lines at the moment."""
     current: Record | None = None
     more: list[str] = []
     when = 0.0
@@ -239,7 +239,7 @@ def _records(lines: Iterator[str | None], process: str) -> Iterator[Record]:
 
 
 def _files(path: Path) -> list[tuple[tuple[int, int], int, Path]]:
-    """The log's files as (identity, time of last write, path), oldest first."""
+    """The log's files as (identity, time of last write, path), from oldest to newest."""
     numbered: list[tuple[int, Path]] = [(0, path)]
     pattern = re.compile(re.escape(path.name) + r"\.(\d{1,4})")
     with contextlib.suppress(FileNotFoundError):
@@ -256,7 +256,7 @@ def _files(path: Path) -> list[tuple[tuple[int, int], int, Path]]:
 
 
 def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[str | None]:
-    """Lines across files; None after the last line that is there at the moment."""
+    """Lines across files; None after the last line that is available at the moment."""
     rest = b""
     for chunk in _chunks(path, follow, stop, poll_s):
         if chunk is None:
@@ -267,16 +267,16 @@ def _lines(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) ->
             yield line.decode("utf-8", "backslashreplace")
         if len(rest) > MESSAGE_MAX * 4:
             yield rest.decode("utf-8", "backslashreplace")
-            rest = RAW.encode()  # what follows begins no line, so it is no record whatever it looks like
+            rest = RAW.encode()  # what follows is not the start of a line, so it is never a record
     if rest:
         yield rest.decode("utf-8", "backslashreplace")
 
 
 def _open_next(path: Path, descriptor: int) -> int:
-    """Open the file that follows the open one (the oldest when none is open); -1 when none does.
+    """Open the file after the open one (the oldest when none is open); -1 when there is none.
 
-    A file that is gone was rotated away, or somebody removed it: what follows is then the oldest
-    file that was written to later.
+    A missing file was rotated away or removed: the next one is then the oldest file that was written
+    to later.
     """
     files = _files(path)
     if descriptor >= 0:
@@ -294,7 +294,7 @@ def _open_next(path: Path, descriptor: int) -> int:
 
 
 def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -> Iterator[bytes | None]:
-    """Bytes across files, in order; None when all that is there has been read."""
+    """Bytes across files, in order; None when everything available has been read."""
     files = _files(path)
     newest = files[-1][0] if files and not follow else None
     descriptor = _open_next(path, -1)
@@ -304,7 +304,7 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
                 yield from _read_on(descriptor)
                 status = os.fstat(descriptor)
                 if newest == (status.st_dev, status.st_ino):
-                    return  # what was the newest file when we began has been read
+                    return  # the file that was newest when we began has been read
             following = _open_next(path, descriptor)
             if following >= 0:
                 if descriptor >= 0:
@@ -322,7 +322,7 @@ def _chunks(path: Path, follow: bool, stop: Callable[[], bool], poll_s: float) -
 
 
 def _read_on(descriptor: int) -> Iterator[bytes]:
-    """What the file holds beyond the place read so far."""
+    """The bytes of the file after the current position."""
     if os.lseek(descriptor, 0, os.SEEK_CUR) > os.fstat(descriptor).st_size:
         os.lseek(descriptor, 0, os.SEEK_SET)  # truncated in place
     while chunk := os.read(descriptor, _CHUNK):

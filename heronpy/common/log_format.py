@@ -4,10 +4,10 @@ A record is one line, in UTC,
 
     2026-11-21T00:10:21.123+0000 INFO  container_1_word_3 [logger] message
 
-and each further line of its message starts with "  | ".  What a process printed past its logging, such
-as the last words of C code, stands in lines that begin with "raw | ".  Invariants: no text that a user
-or a tuple supplies can forge a record or drive a terminal, because line breaks and control characters
-are escaped and the begin of a line is never theirs; a record is bounded.
+and each further line of its message starts with "  | ".  Output that bypassed logging, such as the last
+message of crashing C code, is in lines that begin with "raw | ".  Invariants: no text from a user or a
+tuple can forge a record or control a terminal, because line breaks and control characters are escaped
+and the start of a line is never theirs; a record is bounded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def escape(text: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether a name is one line without anything that drives a terminal, or that hides or reorders text."""
+    """Whether a name is one line without characters that control a terminal, or hide or reorder text."""
     return not (_UNSAFE.search(text) or "\n" in text or "\t" in text)
 
 
@@ -53,7 +53,7 @@ def _visible(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=1024)
 def word(text: str, closing: str = "") -> str:
-    """A name that stands in the head of a record: one word without the closing character."""
+    """A name in the head of a record: one word without the closing character."""
     return re.sub(rf"[\s{re.escape(closing)}]", "_", escape(text[:_WORD_MAX])) or "-"
 
 
@@ -72,7 +72,7 @@ def format_record(when: float, level: str, process: str, logger: str, message: s
 class Record:
     """One record of a log; `level` is "" for output that bypassed logging, such as a crash dump.
 
-    Its `logger` is "raw" where the log says so, and its message goes without the mark.
+    Raw output has `logger` "raw", and its message is without the mark.
     """
 
     when: float
@@ -90,7 +90,7 @@ class Record:
 
 
 def parse_line(line: str) -> Record | None:
-    """The record that a line begins, or None when the line begins none."""
+    """The record that starts with this line, or None."""
     match = _HEAD.fullmatch(line.rstrip("\n"))
     if match is None:
         return None

@@ -1,12 +1,12 @@
 """Which of the bytes that a process prints are records of its own logging.
 
 A child's stdout and stderr are one pipe, and user code, C extensions and subprocesses write to it past
-Python's streams. Before any of them runs, the child declares a seal at the very begin of the pipe, chosen
-by chance; from then on each line of a record begins with it. The other end takes a line without the seal
-for raw output: it is marked, made harmless, and never a record, whatever it looks like.
+Python's streams. Before any of them runs, the child declares a random seal at the start of the pipe; from
+then on each line of a record begins with it. The reader treats a line without the seal as raw output: it
+is marked, escaped, and never a record, whatever it looks like.
 
-Invariants: the seal is declared once, in the first line; a line of raw output is bounded, and so is what
-is kept of a line that has not ended.
+Invariants: the seal is declared once, in the first line; a line of raw output is bounded, and so is the
+kept part of an unfinished line.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 from heronpy.common.log_format import CONTINUATION, RAW, escape
 
-#: Hands the seal on to a new interpreter, which takes it out of its environment at once.
+#: Passes the seal to a new interpreter, which removes it from its environment immediately.
 VARIABLE: Final = "HERON_LOG_SEAL"
-# The seal has this in it, which no record has, because records are escaped.
+# The seal contains this character; records never do, because they are escaped.
 _MARK: Final = "\x1e"
 _DECLARATION: Final = b"\x1eheron-log "
 _seal = ""
 
 
 def declare(descriptor: int) -> None:
-    """Choose a seal for this process and say so on the pipe; call it before anything else is written there."""
+    """Choose a seal for this process and declare it on the pipe; call this before anything else writes there."""
     global _seal
     token = os.urandom(12).hex()
     _seal = f"{_MARK}{token} "
@@ -34,32 +34,32 @@ def declare(descriptor: int) -> None:
 
 
 def hand_on() -> dict[str, str]:
-    """What the environment of a new interpreter needs, so that it goes on with the seal of this process."""
+    """The environment variables that let a new interpreter keep the seal of this process."""
     return {VARIABLE: _seal} if _seal else {}
 
 
 def current() -> str:
-    """What each line of this process's records begins with; "" when nobody asked for a seal."""
+    """The prefix of each line of this process's records; "" when no seal was declared."""
     global _seal
     _seal = os.environ.pop(VARIABLE, "") or _seal
     return _seal
 
 
 def sealed(record: str, seal: str) -> str:
-    """A formatted record as it goes to the pipe, with its final newline."""
+    """A formatted record as written to the pipe, with its final newline."""
     return f"{seal}{record}\n" if "\n" not in record else seal + record.replace("\n", "\n" + seal) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a child's output, made harmless, without its newline."""
+    """One line of a child's output, escaped, without its newline."""
 
     text: str
     raw: bool
 
     @property
     def logged(self) -> bytes:
-        """The line as it stands in the log file."""
+        """The line as written to the log file."""
         return f"{RAW if self.raw else ''}{self.text}\n".encode("utf-8", "backslashreplace")
 
 
@@ -67,13 +67,13 @@ class Separator:
     """Tells the records of one incarnation of a child from its raw output. Pure."""
 
     def __init__(self, raw_max: int, record_max: int) -> None:
-        """Lines longer than these numbers of bytes go on as a raw line of their own."""
+        """Longer lines, in bytes, continue as a separate raw line."""
         self._seal: bytes | None = None
         self._raw_max, self._record_max = max(raw_max, 1), max(record_max, 1)
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Line]:
-        """The lines that are complete now."""
+        """The lines that this data completes."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         found = [line for part in whole for line in self._lines(part)]
         while len(self._rest) > self._limit_of(self._rest):
@@ -83,7 +83,7 @@ class Separator:
         return found
 
     def finish(self) -> list[Line]:
-        """The line that has not ended; what still comes of it is raw."""
+        """The unfinished line; the rest of it is raw output."""
         rest, self._rest = self._rest, b""
         return self._lines(rest) if rest else []
 
@@ -98,7 +98,7 @@ class Separator:
                 return []
         if not self._seal:
             return self._cut(line, raw=True)
-        # A record that comes in the middle of a line follows raw output that had no newline.
+        # A record in the middle of a line follows raw output without a newline.
         before, *records = line.split(self._seal)
         found = self._cut(before, raw=True) if before or not records else []
         return found + [part for record in records for part in self._cut(record, raw=False)]
@@ -115,12 +115,12 @@ class Separator:
 
 def _shown(line: bytes) -> str:
     text = line.decode("utf-8", "backslashreplace").removesuffix("\r")
-    # A further line of a record keeps its indent: tabs and spaces are harmless.
+    # The continuation of a record keeps its indent: tabs and spaces are harmless.
     return escape(text)
 
 
 def _boundary(line: bytes, limit: int) -> int:
-    """A place near the limit, and above 0, that does not divide a character."""
+    """A position near the limit, and above 0, that does not split a character."""
     for at in range(limit, max(limit - 4, 0), -1):
         if line[at] & 0xC0 != 0x80:
             return at
@@ -128,5 +128,5 @@ def _boundary(line: bytes, limit: int) -> int:
 
 
 def unmarked(line: str) -> str:
-    """A line of a log as its process said it: without the mark of raw output, or of a further line."""
+    """A line of a log as its process wrote it: without the mark of raw output or of a continuation."""
     return line.removeprefix(RAW).removeprefix(CONTINUATION)

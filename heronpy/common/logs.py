@@ -1,7 +1,7 @@
 """Logs of a process: records and prints go to its stdout in one format.
 
-The executor copies that pipe into files, see `log_files`; the format is in `log_format`; their
-public names are offered here too.  Invariants: writing a log never raises into the caller; buffers
+The executor copies that pipe into files, see `log_files`; the format is in `log_format`; both
+can be imported from here.  Invariants: writing a log never raises into the caller; buffers
 are bounded; each printed line becomes one record.
 """
 
@@ -89,7 +89,7 @@ class _DescriptorHandler(logging.Handler):
             while view:
                 try:
                     view = view[os.write(self._descriptor, view) :]
-                except BlockingIOError:  # somebody made the pipe non-blocking
+                except BlockingIOError:  # user code may have made the pipe non-blocking
                     if not select.select([], [self._descriptor], [], 1.0)[1]:
                         return
 
@@ -97,7 +97,7 @@ class _DescriptorHandler(logging.Handler):
 def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
     """Send all logging of this process to its stdout in our format.
 
-    It replaces what was set up before, so a forked child can call it again under its own name.
+    It replaces the previous setup, so a forked child can call it again under its own name.
     """
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
         raise ConfigError(f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL.")
@@ -156,14 +156,14 @@ class _PrintCapture(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Log the unfinished lines of all threads: whoever flushes wants the text to be seen."""
+        """Log the unfinished lines of all threads, so that flushed text is visible."""
         for thread in list(self._parts):
             rest = self._parts.pop(thread, "")
             if rest:
                 self._log(rest)
 
     def close(self) -> None:
-        """Stay open: libraries that close stdout must not silence the process."""
+        """Do nothing: libraries that close stdout must not silence the process."""
         self.flush()
 
     def _log(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The known name that somebody probably meant, for the sentences of errors."""
+"""The known name that was probably meant, for error messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like `name`, if any does."""
-    import difflib  # every process imports this module, few meet an error
+    """The known name most similar to `name`, or None if none is close."""
+    import difflib  # every process imports this module, but few meet an error
 
     candidates = list(known)
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}
@@ -19,6 +19,6 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` to follow the unknown name in a sentence; empty when no known name is near."""
+    """` (did you mean 'x'?)`, to follow the unknown name in a sentence; empty when no known name is close."""
     near = nearest(name, known)
     return f" (did you mean '{near}'?)" if near else ""

@@ -2,8 +2,8 @@
 
 A field carries its documentation, unit and range as metadata, so that parsing, the commented files
 in conf/, the documentation and `heron config show` all read the same source.  Invariants: every
-default lies in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
-`_s`, `_ms`, `_us`) when it has one.
+default is in its own range and the defaults satisfy `ORDERED`; a name ends in its unit (`_bytes`,
+`_s`, `_ms`, `_us`) if it has one.
 """
 
 from __future__ import annotations
@@ -35,27 +35,25 @@ class StmgrSettings:
     backpressure_high_bytes: int = _setting(
         MB, "A queue above this many bytes announces backpressure, naming the slow task.", low=1
     )
-    backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this many bytes.")
+    backpressure_low_bytes: int = _setting(512 * KB, "Backpressure ends when the queue has shrunk to this size.")
     backpressure_lease_s: float = _setting(
-        3.0, "An announcement of backpressure that is not renewed for this long is void.", low=0.01
+        3.0, "Backpressure ends if its announcement is not renewed for this long.", low=0.01
     )
-    backpressure_renew_s: float = _setting(
-        1.0, "How often a lasting announcement of backpressure is renewed.", low=0.01
-    )
+    backpressure_renew_s: float = _setting(1.0, "Interval at which ongoing backpressure is announced again.", low=0.01)
     link_window_bytes: int = _setting(
         MB,
-        "Bytes that may be under way to one other stream manager without being confirmed.",
+        "Most unconfirmed bytes that may be in transit to one other stream manager.",
         low=1,
     )
     instance_out_window_bytes: int = _setting(
-        MB, "Bytes that one instance may send before the stream manager grants more.", low=1
+        MB, "Bytes that an instance may send before the stream manager grants more.", low=1
     )
     heartbeat_interval_s: float = _setting(
-        1.0, "How often the stream manager reports to the topology master.", low=0.01
+        1.0, "Interval at which the stream manager reports to the topology master.", low=0.01
     )
-    instance_lost_s: float = _setting(10.0, "An instance that has been silent this long counts as lost.", low=0.01)
-    frames_per_turn: int = _setting(64, "Frames taken from one socket before the next socket has its turn.", low=1)
-    frame_max_bytes: int = _setting(64 * MB, "A larger frame is refused; it must hold the largest tuple.", low=KB)
+    instance_lost_s: float = _setting(10.0, "An instance that is silent for this long counts as lost.", low=0.01)
+    frames_per_turn: int = _setting(64, "Frames taken from one socket before the next socket is served.", low=1)
+    frame_max_bytes: int = _setting(64 * MB, "Larger frames are refused; the largest tuple must fit.", low=KB)
     peer_reconnect_max_s: float = _setting(
         1.0, "Longest pause between two attempts to reach another stream manager.", low=0.001
     )
@@ -70,84 +68,84 @@ class StmgrSettings:
 class InstanceSettings:
     """The instance: one process per task. Components may override these in their own config."""
 
-    tuple_max_bytes: int = _setting(32 * MB, "A larger tuple is an error at emit, raised to the user's code.", low=1)
+    tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
     batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
-    batch_age_ms: float = _setting(1.0, "A batch is sent at the latest when it is this old.")
-    in_queue_tuples_max: int = _setting(65536, "Most tuples the incoming queue may be allowed to hold.", low=1)
+    batch_age_ms: float = _setting(1.0, "A batch is sent no later than this after its first tuple.")
+    in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
     in_queue_bytes_max: int = _setting(
-        512 * KB, "Most bytes the incoming queue may hold; one frame always fits.", low=1
+        512 * KB, "Upper limit of the incoming queue in bytes; one frame always fits.", low=1
     )
-    in_queue_expected_tuples: int = _setting(8192, "Length of the incoming queue that its self-tuning aims at.", low=1)
-    out_queue_tuples_max: int = _setting(65536, "Most tuples the outgoing queue may be allowed to hold.", low=1)
-    out_queue_bytes_max: int = _setting(MB, "Most bytes the outgoing queue may hold; one frame always fits.", low=1)
-    out_queue_expected_tuples: int = _setting(8192, "Length of the outgoing queue that its self-tuning aims at.", low=1)
-    queue_sample_ms: float = _setting(100.0, "How often the self-tuning looks at the length of a queue.", low=1)
+    in_queue_expected_tuples: int = _setting(8192, "Target length of the incoming queue for its self-tuning.", low=1)
+    out_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the outgoing queue, in tuples.", low=1)
+    out_queue_bytes_max: int = _setting(MB, "Upper limit of the outgoing queue in bytes; one frame always fits.", low=1)
+    out_queue_expected_tuples: int = _setting(8192, "Target length of the outgoing queue for its self-tuning.", low=1)
+    queue_sample_ms: float = _setting(100.0, "Interval at which the self-tuning samples the length of a queue.", low=1)
     queue_ema_weight: float = _setting(
-        0.8, "Weight of the newest sample in the moving average of the length.", low=0.01, high=1
+        0.8, "Weight of the newest sample in the moving average of queue length.", low=0.01, high=1
     )
     spout_idle_min_us: float = _setting(
-        50.0, "First pause of a spout that had nothing to emit; later ones grow with the time it has been idle."
+        50.0, "First pause of a spout with nothing to emit; later ones grow with its idle time."
     )
-    spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout that has nothing to emit.")
-    heartbeat_interval_s: float = _setting(1.0, "How often the instance reports its progress.", low=0.01)
+    spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout with nothing to emit.")
+    heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
     hang_timeout_s: float = _setting(
-        60.0, "User code that does not return for this long is restarted; 0 switches this off."
+        60.0, "A task whose user code does not return for this long is restarted; 0 disables this."
     )
     ready_timeout_s: float = _setting(
         600.0,
-        "A bolt with is_ready() that is not ready this long after it has initialised fails; 0 waits for ever.",
+        "A bolt with is_ready() fails if it is not ready this long after initialising; 0 waits indefinitely.",
     )
     execute_timeout_s: float = _setting(
         0.0,
-        "A bolt's process() that takes longer for one tuple ends the task, and counts as one of the tuple's"
-        " poison_tries; 0 switches this off. hang_timeout_s applies beside it, to all user code, and blames no tuple.",
+        "If a bolt's process() takes longer for one tuple, the task ends, and it counts as one of the tuple's"
+        " poison_tries; 0 disables this. hang_timeout_s also applies, to all user code, and blames no tuple.",
     )
     poison_tries: int = _setting(
         3,
-        "A tuple whose processing raised, hung or crashed the task this often goes to the dead letters"
-        " instead of being tried again; 0 tries for ever and writes no dead letters. A kill from outside is no try,"
-        " and tries are forgotten when a tuple of the same values passes.",
+        "A tuple whose processing raised, hung or crashed the task this many times goes to the dead letters"
+        " instead of being retried; 0 retries forever and writes no dead letters. A kill from outside does not count,"
+        " and tries are forgotten when a tuple with the same values succeeds.",
         high=1000,
     )
     dead_letters_max_bytes: int = _setting(
-        16 * MB, "Size of the dead letters that are kept of one task; the oldest are dropped.", low=64 * KB
+        16 * MB, "Size of the dead letters kept per task; the oldest are dropped.", low=64 * KB
     )
     async_concurrency: int = _setting(64, "Tuples that an asynchronous bolt may have in progress at once.", low=1)
-    route_memo_keys: int = _setting(
-        200_000, "Keys of which the fields grouping remembers the destination; 0 remembers none."
-    )
-    allow_pickle: bool = _setting(True, "Allow values that are not plain scalars; false makes emitting one an error.")
+    route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")
+    allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
     ack_timeout_buckets: int = _setting(
-        10, "Message timeouts are detected to within the timeout divided by this.", low=1
+        10, "Message timeouts are detected with a resolution of the timeout divided by this.", low=1
     )
     memory_limit_bytes: int = _setting(0, "Address space that the process may use (RLIMIT_AS); 0 means no limit.")
     memory_soft_limit_bytes: int = _setting(
         0, "A task whose resident memory exceeds this is restarted as out of memory; 0 means no limit."
     )
-    force_exit_s: float = _setting(2.0, "Time that user code has to clean up before the process exits regardless.")
+    force_exit_s: float = _setting(2.0, "Time for user code to clean up before the process exits anyway.")
 
 
 @dataclass(frozen=True, slots=True)
 class TmasterSettings:
     """The topology master: one per topology."""
 
-    stmgr_lost_s: float = _setting(10.0, "A stream manager that has been silent this long counts as lost.", low=0.01)
-    executor_lost_s: float = _setting(15.0, "An executor that has been silent this long counts as lost.", low=0.01)
+    stmgr_lost_s: float = _setting(10.0, "A stream manager that is silent for this long counts as lost.", low=0.01)
+    executor_lost_s: float = _setting(15.0, "An executor that is silent for this long counts as lost.", low=0.01)
     start_timeout_s: float = _setting(
-        60.0, "A topology whose tasks have not all started by then is reported as failed.", low=0.1
+        60.0, "A topology is reported as failed if not all of its tasks start within this time.", low=0.1
     )
     metrics_keep_s: float = _setting(10800.0, "How long metrics are kept in memory.", low=1)
-    metrics_bucket_s: float = _setting(10.0, "Resolution at which metrics are kept.", low=0.1)
-    exceptions_max: int = _setting(256, "Most exceptions of user code that are kept for display.", low=1)
+    metrics_bucket_s: float = _setting(10.0, "Time resolution of the kept metrics.", low=0.1)
+    exceptions_max: int = _setting(256, "Most exceptions of user code kept for display.", low=1)
     drain_timeout_s: float = _setting(30.0, "An update waits this long for removed tasks to empty their queues.")
     standbys: int = _setting(
-        0, "Further topology masters that run idle and take over when the active one dies or hangs.", high=16
+        0, "Additional topology masters that run idle and take over when the active one dies or hangs.", high=16
     )
     takeover_s: float = _setting(
-        5.0, "A standby takes over from a topology master that has not answered for this long.", low=0.1
+        5.0, "A standby takes over when the topology master has not answered for this long.", low=0.1
     )
-    progress_interval_s: float = _setting(0.1, "How often the master looks for drained and finished tasks.", low=0.01)
+    progress_interval_s: float = _setting(
+        0.1, "Interval at which the master checks for drained and finished tasks.", low=0.01
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,31 +155,33 @@ class ExecutorSettings:
     restart_backoff_s: float = _setting(0.05, "Pause before the first restart of a process.")
     restart_backoff_max_s: float = _setting(60.0, "Longest pause before a restart.")
     restart_budget: int = _setting(
-        10, "Restarts of one process for one reason within the window before it is given up."
+        10, "Restarts of a process for the same reason within the window before it is given up."
     )
     restart_budgets: dict[str, Any] = field(
         default_factory=dict,
         metadata={
-            "doc": "Budgets of single reasons over restart_budget, a map of reason to number: user_exception, oom,"
-            " crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which has none unless it is named here."
+            "doc": "Budgets that override restart_budget for single reasons, a map of reason to number: user_exception,"
+            " oom, crashed, hung, ok, fenced, own_bug, spawn_failed; and killed, which is unlimited by default."
         },
     )
     restart_window_s: float = _setting(300.0, "Length of the window in which restarts are counted.", low=1)
     restart_exception_budget_s: float = _setting(
         600.0,
-        "How long the user code of a task that has run once may go on raising before the task is given up; the pauses"
-        " between its restarts double up to restart_backoff_max_s. 0 counts its exceptions, as restart_budget says;"
-        " so does a number for user_exception in restart_budgets.",
+        "How long the user code of a task that has run before may keep raising until the task is given up; the pauses"
+        " between its restarts double up to restart_backoff_max_s. With 0, or a number for user_exception in"
+        " restart_budgets, its exceptions are counted against the budget instead.",
     )
-    stop_grace_s: float = _setting(2.0, "Time that a process has to stop by itself before it is killed.")
+    stop_grace_s: float = _setting(2.0, "Time for a process to stop by itself before it is killed.")
     metrics_port: int = _setting(
         0,
-        "TCP port of container 0's metrics page, container c has this port plus c; 0 takes any free ports.",
+        "TCP port of container 0's metrics page; container c uses this port plus c. 0 uses any free ports.",
         high=65535,
     )
     metrics_host: str = _setting("127.0.0.1", "Address on which the metrics page is served.")
-    usage_interval_s: float = _setting(2.0, "How often memory and CPU use of the processes is measured.", low=0.1)
-    preload: bool = _setting(True, "Start tasks by forking a process that has loaded the runtime already.")
+    usage_interval_s: float = _setting(
+        2.0, "Interval at which memory and CPU use of the processes is measured.", low=0.1
+    )
+    preload: bool = _setting(True, "Start tasks by forking a process that has already loaded the runtime.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,11 @@ class SchedulerSettings:
     """The local scheduler: starts and restarts the containers of a topology."""
 
     container_restart_backoff_s: float = _setting(0.2, "Pause before the first restart of a container.")
-    container_restart_budget: int = _setting(10, "Restarts of one container within the window before it is given up.")
+    container_restart_budget: int = _setting(10, "Restarts of a container within the window before it is given up.")
     container_restart_window_s: float = _setting(
         300.0, "Length of the window in which container restarts are counted.", low=1
     )
-    kill_grace_s: float = _setting(3.0, "Time that a container has to stop by itself before it is killed.")
+    kill_grace_s: float = _setting(3.0, "Time for a container to stop by itself before it is killed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +205,19 @@ class StatemgrSettings:
     )
     root: str = _setting(
         "",
-        "Directory of the state, where empty means state/<cluster> below HERON_HOME;"
-        " for zookeeper host:port,host:port/path.",
+        "Directory of the state; empty means state/<cluster> below HERON_HOME."
+        " For zookeeper: host:port,host:port/path.",
     )
     session_timeout_s: float = _setting(
         10.0,
-        "ZooKeeper only. A process that is silent this long counts as dead and loses its locks and"
+        "ZooKeeper only. A process that is silent for this long counts as dead and loses its locks and"
         " locations; the servers' limits apply.",
         low=0.1,
     )
     auth_file: str = _setting(
         "",
         "ZooKeeper only. A file with one line user:password, readable by its owner only; the state"
-        " is then open to this user only. Empty means open to everybody who can connect.",
+        " is then open to this user only. Empty means open to everyone who can connect.",
     )
 
 
@@ -227,7 +227,7 @@ class PackingSettings:
 
     algorithm: str = _setting(
         "round_robin",
-        "How tasks are dealt to containers.",
+        "How tasks are distributed over containers.",
         choices=(
             "round_robin",
             "resource_compliant_round_robin",
@@ -238,9 +238,9 @@ class PackingSettings:
     container_padding_percent: float = _setting(
         10.0, "Share of a container kept free for the runtime itself.", high=1000
     )
-    instance_ram_bytes: int = _setting(GB, "Memory of a task whose component asks for none.", low=16 * MB)
-    instance_cpu: float = _setting(1.0, "Processor cores of a task whose component asks for none.", low=0.001)
-    instance_disk_bytes: int = _setting(GB, "Disk of a task whose component asks for none.")
+    instance_ram_bytes: int = _setting(GB, "Memory of a task whose component does not specify any.", low=16 * MB)
+    instance_cpu: float = _setting(1.0, "Processor cores of a task whose component does not specify any.", low=0.001)
+    instance_disk_bytes: int = _setting(GB, "Disk of a task whose component does not specify any.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,94 +251,97 @@ class SparkSettings:
     driver_memory: str = _setting("1g", "Memory of the Spark driver, in Spark's notation.")
     batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
     batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)
-    batch_interval_s: float = _setting(1.0, "A micro-batch is committed at the latest when it is this old.", low=0.001)
-    max_retries: int = _setting(3, "Attempts at one micro-batch after the first one failed.")
+    batch_interval_s: float = _setting(1.0, "A micro-batch is committed no later than at this age.", low=0.001)
+    max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
     start_timeout_s: float = _setting(
-        300.0, "Spark that has no session after this long is given up, with what its JVM said last.", low=1
+        300.0,
+        "Spark is given up if it has no session after this long; the error shows the last output of its JVM.",
+        low=1,
     )
     conf: dict[str, Any] = field(
         default_factory=dict,
-        metadata={"doc": "Further Spark properties, a map of name to value."},
+        metadata={"doc": "Additional Spark properties, a map of name to value."},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they lie, how they are restored."""
+    """Checkpoints of EFFECTIVELY_ONCE topologies: when they are taken, where they are stored, how they are restored."""
 
     interval_s: float = _setting(
         10.0,
-        "Time between the starts of two checkpoints; topology.stateful.checkpoint.interval.seconds sets it, too.",
+        "Time between the starts of two checkpoints; topology.stateful.checkpoint.interval.seconds sets it as well.",
         low=0.05,
     )
     interval_min_s: float = _setting(
-        0.1, "A floor for interval_s, whatever a topology asks for: it protects the store's other users."
+        0.1, "Lower limit of interval_s, whatever a topology asks for: it protects the other users of the store."
     )
-    min_pause_s: float = _setting(0.0, "Least time between the end of one checkpoint and the start of the next.")
-    timeout_s: float = _setting(60.0, "A checkpoint that is not complete by then is aborted and counted.", low=0.1)
-    savepoint_timeout_s: float = _setting(
-        600.0, "A savepoint that is not complete by then is aborted and counted.", low=0.1
-    )
+    min_pause_s: float = _setting(0.0, "Shortest time between the end of one checkpoint and the start of the next.")
+    timeout_s: float = _setting(60.0, "A checkpoint that takes longer is aborted and counted.", low=0.1)
+    savepoint_timeout_s: float = _setting(600.0, "A savepoint that takes longer is aborted and counted.", low=0.1)
     unaligned: bool = _setting(
         False,
-        "Save tuples that are under way instead of waiting for them: completes under full backpressure.",
+        "Save tuples in flight instead of waiting for them: completes even under full backpressure.",
     )
     alignment_bytes_max: int = _setting(
-        100 * MB, "Bytes a task may hold back, or save as under way, before it declines a checkpoint.", low=1
+        100 * MB, "Bytes a task may hold back, or save as tuples in flight, before it declines a checkpoint.", low=1
     )
     key_groups: int = _setting(
-        1024, "Key groups of a component's keyed state: the most tasks it can be spread over.", low=1, high=32768
+        1024,
+        "Key groups of a component's keyed state: the largest number of tasks it can be distributed over.",
+        low=1,
+        high=32768,
     )
     root: str = _setting("", "Folder of the checkpoint store; empty means checkpoints/<cluster> in HERON_HOME.")
     stores: dict[str, Any] = field(
         default_factory=dict,
         metadata={
             "doc": "Several stores, a map of name to folder, or to a map of folder, weight, writers and rate_bytes;"
-            " each topology gets one by store_policy."
+            " store_policy assigns one to each topology."
         },
     )
     store_policy: str = _setting(
         "least_used",
-        "Which store a new topology gets: the one with fewest topologies, by hash of its id (both by weight), or"
-        " the one with most free space.",
+        "Which store a new topology gets: the one with the fewest topologies, by hash of its id (both by weight), or"
+        " the one with the most free space.",
         choices=("least_used", "hash", "most_free"),
     )
     store_writers: int = _setting(
-        0, "Files of state that are written to a store at once by this host; 0 is no limit.", high=10_000
+        0, "State files that this host writes to a store at a time; 0 means no limit.", high=10_000
     )
-    store_rate_bytes: int = _setting(0, "Bytes of state a second that this host writes to a store; 0 is no limit.")
+    store_rate_bytes: int = _setting(0, "Bytes of state per second that this host writes to a store; 0 means no limit.")
     replica: str = _setting(
-        "", "Folder to which a process of its own copies complete checkpoints; empty copies nothing."
+        "", "Folder to which a separate process copies complete checkpoints; empty disables copying."
     )
-    replica_rate_bytes: int = _setting(0, "Bytes a second that are copied to the replica; 0 is no limit.")
-    replica_threads: int = _setting(4, "Files that are copied to the replica at once.", low=1, high=64)
-    retained: int = _setting(5, "Complete checkpoints that are kept; savepoints are always kept.", low=1)
+    replica_rate_bytes: int = _setting(0, "Bytes per second copied to the replica; 0 means no limit.")
+    replica_threads: int = _setting(4, "Files copied to the replica at a time.", low=1, high=64)
+    retained: int = _setting(5, "Number of complete checkpoints to keep; savepoints are always kept.", low=1)
     inline_max_bytes: int = _setting(
-        20 * KB, "State up to this size lies in the metadata instead of a file of its own."
+        20 * KB, "State up to this size is stored in the metadata instead of a separate file."
     )
     fork_above_bytes: int = _setting(
-        256 * KB, "State that was larger last time is written by a forked copy while the task goes on."
+        256 * KB, "State that was larger than this last time is written by a forked copy while the task continues."
     )
     compact_ratio: float = _setting(
-        0.5, "Keyed state is written anew when its changes outweigh this share of it.", low=0.01
+        0.5, "Keyed state is rewritten in full when its changes exceed this share of it.", low=0.01
     )
-    fsync: bool = _setting(True, "Files reach the disk before a checkpoint counts as complete.")
+    fsync: bool = _setting(True, "Flush files to disk before a checkpoint counts as complete.")
     allow_empty: bool = _setting(
         False, "Start with empty state when no checkpoint can be restored, instead of failing."
     )
     restore_budget: int = _setting(
         20,
-        "Restores within restore_window_s because frames were lost, not because a process ended, without a complete"
-        " checkpoint between them, before it has failed.",
+        "Restores because of lost frames (not because a process ended) within restore_window_s, without a complete"
+        " checkpoint in between, before the topology counts as failed.",
     )
-    restore_window_s: float = _setting(300.0, "Restores longer ago than this are forgiven.", low=1)
+    restore_window_s: float = _setting(300.0, "Restores older than this are forgiven.", low=1)
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
     """Metrics of all processes."""
 
-    export_interval_s: float = _setting(1.0, "How often a process exports its metrics.", low=0.05)
+    export_interval_s: float = _setting(1.0, "Interval at which a process exports its metrics.", low=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,13 +350,13 @@ class LoggingSettings:
 
     level: str = _setting(
         "INFO",
-        "Least severe level that is logged.",
+        "Lowest level that is logged.",
         choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     )
     file_max_bytes: int = _setting(100 * MB, "A log file of this size is rotated.", low=4 * KB)
     files_max: int = _setting(
         5,
-        "Files kept per process, the current one included; the oldest is deleted.",
+        "Files kept per process, including the current one; the oldest is deleted.",
         low=1,
         high=1000,
     )
@@ -365,8 +368,8 @@ class SecuritySettings:
 
     transport: str = _setting(
         "auto",
-        "How processes of one topology reach each other. With ipc: sockets that only your user can reach, on one"
-        " machine; with tcp: CurveZMQ with keys of the topology; auto is ipc while bind_host is loopback.",
+        "How processes of one topology reach each other. ipc: sockets that only your user can reach, on one"
+        " machine; tcp: CurveZMQ with keys of the topology; auto: ipc if bind_host is loopback, else tcp.",
         choices=("auto", "ipc", "tcp"),
     )
     bind_host: str = _setting(
@@ -409,7 +412,7 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
 """(smaller field, larger field, factor): smaller * factor may not exceed larger."""
 
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
-"""Keys of Apache Heron that set one of our settings, with its key."""
+"""Keys of Apache Heron that set one of our settings, with our key."""
 
 OPERATORS_KEYS: Final = frozenset({"heron.checkpoint.interval_min_s"})
-"""Keys that protect others from a topology, so that its own configuration cannot set them."""
+"""Keys that protect others from a topology; its own configuration cannot set them."""

@@ -4,7 +4,7 @@ Later wins: defaults in `setting_types`, `<conf>/<cluster>/<room>.yaml`, the top
 config of one component (instance room only), `--config-property`.  Outside the YAML files a key is
 `heron.<room>.<field>`.  Invariants: every resolved value has its declared type and lies in its
 range; the origin of each is known; an unknown `heron.*` or `topology.*` key is an error that names
-the nearest one, unless Apache Heron has it; every other key is the user's own and passes untouched.
+the nearest one, unless Apache Heron has it; any other key belongs to the user and passes unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FALSE: Final = frozenset({"false", "no", "off"})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field of one room, as documentation and tools show it."""
+    """One field of one room, as shown by documentation and tools."""
 
     room: str
     name: str
@@ -57,7 +57,7 @@ class Setting:
 
     @property
     def default_text(self) -> str:
-        """The default as it is written in YAML."""
+        """The default in YAML."""
         if self.unit == "bytes":
             for name, size in (("GB", GB), ("MB", MB), ("KB", KB)):
                 if self.default and self.default % size == 0:
@@ -93,15 +93,15 @@ class Resolved:
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Room to field to value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """`room.field`, or `instance.field@component`, to where the value came from."""
+    """`room.field`, or `instance.field@component`, to the origin of the value."""
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Component to the fields of the instance room that it overrides."""
+    """Component to the fields of room `instance` that it overrides."""
     ignored: list[str] = field(default_factory=list)
     """A sentence for each key or file that has no effect, for people."""
 
 
 class HasSettings(Protocol):
-    """What `settings_for` needs of a launch specification."""
+    """The part of a launch specification that `settings_for` needs."""
 
     @property
     def settings(self) -> Mapping[str, Mapping[str, Any]]: ...
@@ -192,9 +192,9 @@ def resolve(
 ) -> Resolved:
     """Merge all layers into the settings of one topology, checking each value on the way.
 
-    `given_in` names the place of those of the overrides that are not of the command line.
-    With `lenient` a wrong key or value is left out and told in `ignored`: for commands that must work
-    whatever the configuration says.
+    `given_in` maps overrides that do not come from the command line to their origin.
+    With `lenient`, a wrong key or value is left out and reported in `ignored`: for commands that must work
+    with any configuration.
     """
     result = Resolved()
     put = _leniently if lenient else _apply
@@ -244,7 +244,7 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
 
 
 def parse_value(item: Setting, value: Any, origin: str) -> Any:
-    """A value in the type of its setting; ConfigError with key, value and origin otherwise."""
+    """The value in the type of its setting; otherwise ConfigError with key, value and origin."""
     try:
         parsed = _convert(item, value)
         if isinstance(parsed, (int, float)) and not isinstance(parsed, bool):
@@ -272,7 +272,7 @@ def _convert(item: Setting, value: Any) -> Any:
             raise ValueError
         return text in _TRUE
     if isinstance(value, bool) and "on" in item.choices:
-        return "on" if value else "off"  # what YAML 1.1 makes of a bare on or off
+        return "on" if value else "off"  # YAML 1.1 reads a bare on or off as a boolean
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise ValueError
     if item.type == "str":
@@ -288,7 +288,7 @@ def _convert(item: Setting, value: Any) -> Any:
 
 
 def _number(value: str | int | float) -> int | float | None:
-    """The value as a number, None when it is text with something else in it."""
+    """The value as a number; None when it is text that is not a number."""
     if not isinstance(value, str):
         return value
     for kind in (int, float):
@@ -331,7 +331,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
 
 
 def _known(key: str, origin: str) -> Setting | None:
-    """The setting of a key, None for a key that is not ours to set."""
+    """The setting of a key; None when the key is not a setting of ours."""
     if not isinstance(key, str):
         return None
     key = ALIASES.get(key, key)
@@ -353,7 +353,7 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def _check_order(result: Resolved) -> None:
-    """Check the settings that limit one another, for the topology and for each component."""
+    """Check the settings that limit each other, for the topology and for each component."""
     for component in ["", *result.component_settings]:
         overrides = result.component_settings.get(component, {})
         for smaller, larger, factor in ORDERED:
@@ -396,7 +396,7 @@ def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
 
 
 def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[Any, int]]:
-    """Field to value and line of one YAML file; nothing of a file that is left out."""
+    """Field to value and line of one YAML file; empty for a file that is left out."""
     try:
         if file.stem in ROOMS:
             return _read_yaml(file)

@@ -1,4 +1,4 @@
-"""The `topology.*` keys that a topology's configuration may hold, with the kind of their values.
+"""The `topology.*` keys of a topology's configuration, with the kind of their values.
 
 Names are those of Apache Heron; keys that only Apache Heron has are in apache_keys.py.
 """
@@ -53,4 +53,4 @@ _NAMES: Final[Mapping[KeyKind, str]] = {
 KINDS: Final[Mapping[str, KeyKind]] = {
     f"topology.{name}": kind for kind, names in _NAMES.items() for name in names.split()
 }
-"""Every `topology.*` key that means something, with the kind of its value."""
+"""Every known `topology.*` key, with the kind of its value."""

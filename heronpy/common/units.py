@@ -1,7 +1,7 @@
-"""Amounts of bytes and of time as people write them.
+"""Counts, and amounts of bytes and of time, as people write them.
 
 Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
-are seconds as floats; a bare number is seconds. Anything else is a ConfigError that says the
+are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the
 format.
 """
 
@@ -74,7 +74,7 @@ def format_bytes(count: int) -> str:
     sign = "-" if count < 0 else ""
     size = abs(count)
     for name, unit in (("TB", TB), ("GB", GB), ("MB", MB), ("KB", KB)):
-        # From 1023.95 on it would print as 1024.0 of the smaller unit.
+        # 1023.95 and more would print as 1024.0 of the smaller unit.
         if size >= unit - unit // 20480:
             text = f"{size / unit:.1f}"
             return f"{sign}{text.removesuffix('.0')}{name}"
@@ -104,6 +104,11 @@ def format_duration(seconds: float) -> str:
         if whole >= unit:
             return f"{whole // unit}{name}{whole % unit // small:02d}{small_name}"
     return f"{whole}s"
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 task', '2 tasks'."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _bytes_error(value: object) -> ConfigError:

@@ -1,8 +1,8 @@
 """Which processes a container should run, from the packing plan (pure).
 
-Invariant: container 0 has the topology master (the Spark gateway, the replicator of checkpoints); any
-other container of the plan has its stream manager and its tasks, and standby topology masters, which are
-dealt out in turn; a container that is not in the plan has nothing.
+Invariant: container 0 has the topology master (and the Spark gateway and checkpoint replicator, if any); any
+other container of the plan has its stream manager and its tasks, and its share of the standby topology
+masters, assigned round robin; a container that is not in the plan has nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def desired_processes(
     standbys: int = 0,
     replicates: bool = False,
 ) -> tuple[ProcessSpec, ...]:
-    """The processes of a container; tasks stop first, then what they talk to."""
+    """The processes of a container; tasks stop first, then the processes that they talk to."""
     if container == 0:
         specs = [ProcessSpec(TMASTER, TMASTER, stop_rank=1, critical=True, stop_grace_s=stop_grace_s)]
         if needs_spark:

@@ -1,7 +1,7 @@
-"""Whether the processes of a container may open the files that they need.
+"""Whether the processes of a container may open as many files as they need.
 
-Decided before the first process is started, so that a container that is too small says so in one
-sentence instead of starting in part (F26). The numbers are estimates from above.
+Checked before the first process starts, so that too low a limit gives one error instead of a partial start
+(F26). The numbers are upper estimates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILES_MAX = 1 << 20
 
 
 def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int, str]:
-    """How many files the process of a container opens that opens most, and its name (pure)."""
+    """The number of files of the container's process that opens the most, and its name (pure)."""
     if plan is None or container == 0:
         return FDS_PER_PROCESS, "tmaster"
     tasks = sum(len(c.instances) for c in plan.containers if c.id == container)
@@ -28,9 +28,9 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 
 
 def lift_files() -> int:
-    """Lift the soft limit of this process, and of those it starts, to the hard one, which is returned.
+    """Raise the soft limit of this process, and of those it starts, to the hard one, which is returned.
 
-    What is needed is not enough: who connects and says nothing takes a descriptor, too, for a moment.
+    The estimate alone would not do: a client that connects and stays silent holds a descriptor for a moment, too.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard
@@ -40,11 +40,11 @@ def lift_files() -> int:
 
 
 def check_files(plan: plan_pb2.PackingPlan | None, container: int) -> None:
-    """Lift the soft limit; ConfigError when the hard limit is below what is needed."""
+    """Raise the soft limit; ConfigError when the hard limit is below what is needed."""
     needed, name = files_needed(plan, container)
     hard = lift_files()
     if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(
             f"container {container} may open {hard} files per process, but {name} needs {needed};"
-            " raise 'ulimit -n' for the user that runs it, or use more containers"
+            " raise 'ulimit -n' for its user, or use more containers"
         )

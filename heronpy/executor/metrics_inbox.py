@@ -1,7 +1,7 @@
 """Where the processes of a container push their metrics and exceptions.
 
-Invariants: at most one report per process (the newest), at most `EXCEPTIONS_MAX` exceptions wait for
-the topology master; what does not fit is counted. Garbage on the socket is counted and dropped.
+Invariants: at most one report per process (the newest) and at most `EXCEPTIONS_MAX` exceptions wait for
+the topology master; the excess is dropped and counted, as is garbage on the socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DRAIN_MAX = 1000
 
 
 class MetricsInbox:
-    """Binds the socket and remembers what arrives."""
+    """Binds the socket and keeps what arrives."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class MetricsInbox:
         self._on_exception()
 
     def drain(self) -> None:
-        """Take what has arrived now, so that the last words of a dead process are known."""
+        """Read everything that has arrived, so that the last reports of a dead process are known."""
         for _ in range(_DRAIN_MAX):
             try:
                 parts = self._sock.recv_multipart(zmq.DONTWAIT)
@@ -85,11 +85,11 @@ class MetricsInbox:
         self._socket.rearm()
 
     def last_exception(self, process: str) -> control_pb2.ExceptionReport | None:
-        """The last exception of the present incarnation."""
+        """The last exception of the current incarnation."""
         return self._last_exception.get(process)
 
     def begin(self, process: str) -> None:
-        """A new incarnation starts: older exceptions do not explain its end."""
+        """A new incarnation starts: earlier exceptions do not explain its end."""
         self._last_exception.pop(process, None)
 
     def forget(self, process: str) -> None:
@@ -101,7 +101,7 @@ class MetricsInbox:
         return [self._reports[name] for name in sorted(self._reports)]
 
     def take_batch(self) -> control_pb2.MetricsBatch | None:
-        """What the topology master has not seen yet; None when there is nothing."""
+        """What the topology master has not received yet; None when there is nothing."""
         if not self._fresh and not self._exceptions:
             return None
         batch = control_pb2.MetricsBatch(container=self._container)

@@ -1,9 +1,9 @@
 """The container's small HTTP server: `/metrics` for Prometheus and `/health`.
 
-Read only, loopback unless the settings name another address. Invariants: a request has at most
-`REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` at a time, and
-one more ends the oldest that has sent no request, so slow clients keep no one out; a page on loopback
-answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+Read-only, on loopback unless the settings name another address. Invariants: a request has at most
+`REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
+open, and one more closes the oldest that has sent no request, so slow clients block no one; a page on
+loopback answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("heronpy.executor")
 REQUEST_MAX_BYTES = 8192
 REQUEST_MAX_S = 5.0
 CONNECTIONS_MAX = 32
-#: A client that wants something has sent its request within this.
+#: A serious client has sent its request within this.
 ASK_S = 0.25
 
 #: path -> (content type, body)
@@ -42,11 +42,11 @@ def is_loopback(host: str) -> bool:
 
 
 def check_host(host: str, explicit: bool) -> None:
-    """Refuse to show metrics to the network unless a setting says so."""
+    """Refuse to expose metrics to the network unless a setting asks for it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
-            f"The metrics page would listen on {host}, which others can reach; set heron.executor.metrics_host"
-            " in the topology or on the command line if that is wanted."
+            f"The metrics page would listen on {host}, which others can reach; if that is intended, set"
+            " heron.executor.metrics_host in the topology or on the command line."
         )
 
 
@@ -58,7 +58,7 @@ class _Visit:
     writer: asyncio.StreamWriter
     since: float
     asked: bool = False
-    """Its whole request is here."""
+    """Its request has arrived in full."""
 
 
 class MetricsPage:
@@ -71,7 +71,7 @@ class MetricsPage:
         self._server: asyncio.Server | None = None
         #: In the order of their arrival.
         self._visits: dict[_Visit, None] = {}
-        #: Connections that were ended because others came.
+        #: Connections that were closed to make room for others.
         self.evicted = 0
         self.port = 0
 
@@ -82,7 +82,7 @@ class MetricsPage:
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                # Somebody took it while the container was down; its tasks matter more than its page.
+                # Another process took it while the container was down; its tasks matter more than its page.
                 self._server = await self._listen(0)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
@@ -111,7 +111,7 @@ class MetricsPage:
         self._visits[visit] = None
         if len(self._visits) > CONNECTIONS_MAX:
             self._evict()
-        # So `drain` returns when the kernel has all of it, and the time limit covers the answer.
+        # With this, `drain` returns once the kernel has all the data, so the time limit covers the answer.
         writer.transport.set_write_buffer_limits(0)
         try:
             async with asyncio.timeout(REQUEST_MAX_S):
@@ -132,7 +132,7 @@ class MetricsPage:
         await self._reply(visit.writer, *self._answer(head))
 
     def _evict(self) -> None:
-        """End the oldest that should have asked by now; if all have, the oldest, which does not read its answer."""
+        """Close the oldest that is late with its request; if none is, the oldest, which does not read its answer."""
         due = asyncio.get_running_loop().time() - ASK_S
         silent = (visit for visit in self._visits if not visit.asked and visit.since < due)
         oldest = next(silent, next(iter(self._visits)))

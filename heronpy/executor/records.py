@@ -1,4 +1,4 @@
-"""What the executor tells about its processes, as messages (pure)."""
+"""The messages in which the executor reports on its processes (pure)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATES = {
 def process_record(
     view: ProcessView, usage: Usage, started_at: float, epoch: int, now: float
 ) -> control_pb2.ProcessRecord:
-    """`now` is monotonic, as the supervisor's deadlines are."""
+    """`now` is monotonic, like the supervisor's deadlines."""
     outlook = view.outlook
     return control_pb2.ProcessRecord(
         name=view.spec.name,
@@ -49,7 +49,7 @@ def process_record(
 
 
 def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory: int = 0) -> control_pb2.MetricsReport:
-    """What the executor itself measures about a process, in the form of a report."""
+    """The executor's own measurements of a process, as a report."""
     report = control_pb2.MetricsReport(
         process=record.name,
         task_id=record.task_id,
@@ -72,7 +72,7 @@ def own_report(record: control_pb2.ProcessRecord, container: int, out_of_memory:
     return report
 
 
-#: Ends that are told as an exception of the process, with the name of that exception.
+#: Exit reasons that are reported as an exception of the process, with the name of that exception.
 _TOLD = {
     ExitReason.OOM: "OutOfMemory",
     ExitReason.CRASHED: "Crashed",
@@ -85,13 +85,13 @@ _TOLD = {
 
 
 def end_report(event: Ended, container: int, now: float, explained: bool) -> control_pb2.ExceptionReport | None:
-    """Why a process ended, among the exceptions of its task (F11).
+    """Why a process ended, as an exception of its task (F11).
 
-    None when it ended as it should, or when the process has reported an exception that explains it.
-    Without a traceback it counts as the same exception as the last of its kind.
+    None after a proper end, or when the process itself has reported an exception that explains it.
+    Without a traceback, it counts as a repetition of the last exception of its kind.
     """
     kind = _TOLD.get(event.reason)
-    # The report of the exception that ended a task may still be on its way.
+    # The report of the exception that ended a task may still be in transit.
     explained = explained or event.raised
     if kind is None or (explained and event.reason is not ExitReason.OOM):
         return None
@@ -113,7 +113,7 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
 
 
 def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> dict[str, Any]:
-    """The answer of /health: healthy when every process runs or has done its work."""
+    """The answer of /health: healthy when every process runs or has finished its work."""
     processes = {}
     healthy = True
     for record in records:

@@ -31,7 +31,7 @@ class Place:
 
 
 class Reports:
-    """Measures the processes and describes them. `started_at` has the wall time of each one's start."""
+    """Measures the processes and describes them. `started_at` maps each to the wall time of its start."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Reports:
         self._started_at = started_at
         self._inbox = inbox
         self._usage = UsageMeter(usage_interval_s)
-        #: Ends for lack of memory, by process.
+        #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
 
     def measure(self) -> list[Overgrown]:
-        """Measure all processes; returns those that use more memory than they may."""
+        """Measure all processes; returns those above their memory limit."""
         views = [view for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
         used = [(view, self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes) for view in views]
@@ -85,7 +85,7 @@ class Reports:
 
     def metrics_text(self) -> tuple[str, str]:
         """Content type and body of /metrics."""
-        # Here, because few executors are asked, and prometheus_client costs start-up time and 4 MB.
+        # Imported here: few executors are asked, and prometheus_client costs start-up time and 4 MB.
         from heronpy.metrics import prometheus
 
         reports = [*self._inbox.reports(), *self._own_reports()]

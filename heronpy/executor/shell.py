@@ -1,7 +1,7 @@
 """The executor's shell: joins process host, metrics inbox, metrics page and the connection to the topology master.
 
-Invariants: the container works on while the topology master or the state manager is away; when this
-process ends, for whatever reason, all its processes end (the fork server sees to that).
+Invariants: the container keeps working while the topology master or the state manager is unreachable; when
+this process ends, for whatever reason, all its processes end (the fork server ensures that).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from heronpy.statemgr import open_state_of, paths
 log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
-#: A task in one of these states has initialised.
+#: A task in one of these states is initialised.
 READY = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
 STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
 #: What faulthandler prints for each thread.
@@ -184,7 +184,7 @@ class Executor:
             try:
                 check_files(plan, self._place.container)
             except ConfigError as error:
-                # The last line of this log is what people see.
+                # Users are shown the last line of this log.
                 self.stop(str(error), exit_codes.STARTUP_FAILURE)
                 return
         tmaster = settings_for(self._place.launch, TmasterSettings)
@@ -215,7 +215,7 @@ class Executor:
             argv += ["--task", str(spec.task_id)]
             view = self._supervisor.view(spec.name)
             if view is not None and view.exit_reason:
-                # A task whose predecessor crashed looks for the tuple that did it.
+                # A task whose predecessor crashed looks for the tuple that caused it.
                 argv += ["--after", view.exit_reason]
         argv += ["--epoch", str(child_epoch(place.epoch, number))]
         return Command(
@@ -223,7 +223,7 @@ class Executor:
             self._roles.module_of(spec.role),
             tuple(argv),
             cwd=place.launch.working_dir,
-            # A JVM and its threads must not be started from a forked copy of the runtime.
+            # The JVM and its threads must not start from a forked copy of the runtime.
             fresh=spec.role == SPARK_GATEWAY or not self._settings.preload,
             python=place.launch.python,
             sealed=True,
@@ -250,7 +250,7 @@ class Executor:
         words = f"{exception.type}: {exception.message}" if exception.message else exception.type
         return words[:DETAIL_MAX], exception.type.rpartition(".")[2] == "MemoryError"
 
-    # ---- what the host says -----------------------------------------------------------------
+    # ---- events of the host -----------------------------------------------------------------
     def on_changed(self) -> None:
         if not self._beat_soon:
             self._beat_soon = True
@@ -267,7 +267,7 @@ class Executor:
         startup = effect.reason is ExitReason.STARTUP_FAILURE
         code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
         log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
-        # The last line of this log is what the scheduler tells people.
+        # The scheduler reports the last line of this log.
         self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
@@ -285,13 +285,13 @@ class Executor:
     def _on_report(self, report: control_pb2.MetricsReport) -> None:
         number, _ = self._supervisor.current(report.process)
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
-            # Initialising may take long (a model is loaded); the master's start timeout judges that.
+            # Initialising may take long (loading a model); the master's start timeout limits it.
             starting = report.state == control_pb2.TASK_STARTING
             ready = report.task_id > 0 and report.state in READY and not report.not_ready
             self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s, ready)
 
     def _on_exception(self) -> None:
-        # People wait for these; a burst shares one message.
+        # Users wait for these; a burst shares one message.
         if not self._export_soon:
             self._export_soon = True
             asyncio.get_running_loop().call_later(EXCEPTION_DELAY_S, self._export)
@@ -335,7 +335,7 @@ class Executor:
     def _beat(self) -> None:
         self._beat_soon = False
         if self._export_soon:
-            self._export()  # why a process failed, before that it failed
+            self._export()  # report why a process failed before reporting that it failed
         self._link.send(self._reports.heartbeat())
 
     def _on_tmaster(self, envelope: control_pb2.Envelope) -> None:

@@ -1,10 +1,10 @@
 """The last hours of every metric, in bounded memory (pure).
 
 Each series is a step function: a value is stored when it changes, at most once per bucket of time. A
-series that grows too long forgets every second step of its older half, so old times have a coarser
-resolution; steps older than `keep_s` are dropped. Counters and histograms grow on across restarts of
-their process: what an earlier incarnation counted is kept as a base. Invariants: times and totals of a
-series never go back; at most `series_max` series, further ones are counted in `discarded`.
+series that grows too long drops every second step of its older half, so older data has a coarser
+resolution; steps older than `keep_s` are dropped. Counters and histograms continue across restarts of
+their process: the count of earlier incarnations is kept as a base. Invariants: times and totals of a
+series never decrease; at most `series_max` series, further ones are counted in `discarded`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Steps:
             setattr(self, name, steps[0:half:2] + steps[half:])
 
     def expire(self, before: float) -> None:
-        """Forget steps that no question can reach; the last one before `before` still counts."""
+        """Drop steps that no query can reach; the last one before `before` still counts."""
         first = bisect_right(self.times, before) - 1
         if first > 0:
             self.origin = self.values[first - 1]
@@ -72,7 +72,7 @@ class _Steps:
             del self.values[:first]
 
     def at(self, moment: float) -> float:
-        """The last value that was known at a moment."""
+        """The last value known at a moment."""
         index = bisect_right(self.times, moment) - 1
         return self.values[index] if index >= 0 else self.origin
 
@@ -97,7 +97,7 @@ class _Process:
 
 
 class MetricsCache:
-    """What the topology master answers GetMetrics from."""
+    """The data from which the topology master answers GetMetrics."""
 
     def __init__(self, keep_s: float, bucket_s: float, series_max: int = 100_000, resumed: bool = False) -> None:
         """`resumed`: the topology ran before this cache existed (a restarted topology master)."""
@@ -138,7 +138,7 @@ class MetricsCache:
             self._sweep(now)
 
     def _close_incarnation(self, process: _Process) -> None:
-        """Fold what was counted into the bases, also of series that the new one has not reported."""
+        """Add its counts to the bases, also for series that the new incarnation has not reported."""
         for series in process.series.values():
             if series.kind != _GAUGE:
                 for steps in series.parts.values():
@@ -163,7 +163,7 @@ class MetricsCache:
         for name, value in parts:
             steps = series.parts.get(name)
             if steps is None:
-                # What a process had counted before we existed is no growth.
+                # Counts from before this cache existed are not growth.
                 steps = series.parts[name] = _Steps(origin=value if inherited else 0.0)
             steps.add(bucket_at, now, value, sample.type != _GAUGE)
 
@@ -186,10 +186,10 @@ class MetricsCache:
     def query(self, request: control_pb2.GetMetrics, now: float) -> control_pb2.MetricsReply:
         """Answer a request.
 
-        With `interval_s` counters and histograms tell what was added during the last so many seconds,
-        or a little more, up to a bucket: the reply says how long the interval is;
-        without it, everything since the start. Gauges always tell their newest value. Empty lists of
-        names and instances mean all. `instances` are process names.
+        With `interval_s`, counters and histograms cover that many recent seconds, or up to a bucket more:
+        the reply states the actual interval. Without it, they cover everything since the start. Gauges
+        always have their newest value. Empty lists of names and instances mean all. `instances` are
+        process names.
         """
         interval = min(max(request.interval_s, 0.0), self._keep_s)
         since = now - interval if interval else None
@@ -210,7 +210,7 @@ class MetricsCache:
 
     @staticmethod
     def _covered_from(process: _Process, names: set[str], since: float) -> float:
-        """When the oldest of the values was taken that growth is counted from."""
+        """The time of the oldest value that growth is measured from."""
         return min(
             (
                 steps.time_at(since)
@@ -242,7 +242,7 @@ class MetricsCache:
 
 
 def _wanted(names: set[str], name: str, label: str) -> bool:
-    """Counters of a group have one name and a label each: `__auto__` means all of them, `__auto__/key` one."""
+    """Counters of a group share a name and have a label each: `__auto__` means all of them, `__auto__/key` one."""
     return not names or name in names or f"{name}/{label}" in names
 
 

@@ -1,7 +1,7 @@
 """Every metric that heronpy itself reports: name, meaning, unit, type and what its label stands for.
 
-The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends what a value
-is about to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.
+The names are those of Apache Heron, so that dashboards and habits carry over. Heron appends the subject of
+a value to some names ("<name>/<instance>"); that part is a label. Invariant: a name is registered once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Metric:
     kind: Kind
     #: "" for plain counts.
     unit: str
-    #: What `Sample.label` holds: "stream", "source" ("component/stream"), "peer", "reason", or "".
+    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", or "".
     label: str
     help: str
 
@@ -42,7 +42,7 @@ _INSTANCE = (
     Metric("__complete-latency", _H, "ns", "stream", "Time from emitting a spout tuple to its full ack."),
     Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call of next_tuple."),
     Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
-    Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted and neither acked nor failed."),
+    Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted but neither acked nor failed yet."),
     Metric("__execute-count", _C, "", "source", "Tuples processed, or given up as dead letters."),
     Metric("__execute-latency", _H, "ns", "source", "Time spent in one call of process."),
     Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process."),
@@ -53,8 +53,8 @@ _INSTANCE = (
     Metric("__gateway-sent-packets-size", _C, "bytes", "", "Bytes sent to the stream manager."),
     Metric("__gateway-in-stream-queue-size", _G, "", "", "Tuples in the incoming queue."),
     Metric("__gateway-out-stream-queue-size", _G, "", "", "Tuples in the outgoing queue."),
-    Metric("__gateway-in-stream-queue-expected-capacity", _G, "", "", "Present capacity of the incoming queue."),
-    Metric("__gateway-out-stream-queue-expected-capacity", _G, "", "", "Present capacity of the outgoing queue."),
+    Metric("__gateway-in-stream-queue-expected-capacity", _G, "", "", "Current capacity of the incoming queue."),
+    Metric("__gateway-out-stream-queue-expected-capacity", _G, "", "", "Current capacity of the outgoing queue."),
     Metric("__gateway-link-gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
     Metric("__gateway-lost-tuples", _C, "", "reason", "Tuples lost with frames that never arrived or were given up."),
     Metric("__gateway-stale-frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
@@ -62,11 +62,11 @@ _INSTANCE = (
     Metric("__malformed-frames", _C, "", "", "Frames whose counts and arrays do not fit each other; refused."),
     Metric("__dead-letters", _C, "", "source", "Tuples that were given up and kept as dead letters."),
     Metric("__cancelled-tuples", _C, "", "", "Tuples in progress in an asynchronous bolt when it ended; they failed."),
-    Metric("__stateful_sync_time", _H, "ns", "", "Time a task was held up by the cut of a checkpoint."),
+    Metric("__stateful_sync_time", _H, "ns", "", "Time a task was paused by the cut of a checkpoint."),
     Metric("__stateful_align_time", _H, "ns", "", "Time from the first barrier of a checkpoint at a task to its cut."),
-    Metric("__stateful_async_time", _H, "ns", "", "Time a task's state took to be written, beside the task."),
-    Metric("__stateful_state_size", _G, "bytes", "", "State that the task's last snapshot names."),
-    Metric("__stateful_stale_tuples", _C, "", "", "Tuples of another attempt that were dropped; the restore has them."),
+    Metric("__stateful_async_time", _H, "ns", "", "Time to write a task's state in the background."),
+    Metric("__stateful_state_size", _G, "bytes", "", "Size of the state in the task's last snapshot."),
+    Metric("__stateful_stale_tuples", _C, "", "", "Tuples of another attempt, dropped; the restore replays them."),
 )
 _PYTHON = (
     Metric("__py-sys-cpu-time-secs", _C, "seconds", "", "System CPU time of the process."),
@@ -84,7 +84,7 @@ _PYTHON = (
                 _G,
                 "",
                 "",
-                "Objects at which the generation is collected.",
+                "Number of objects that triggers a collection.",
             ),
         )
     ),
@@ -101,7 +101,7 @@ _STMGR = (
     Metric("__ack_tuples_to_stmgrs_lost", _C, "", "", "Acks whose stream manager was lost; their tuples time out."),
     Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
     Metric("__tuples_consumed_by_workers", _C, "", "", "Tuples that local tasks have processed."),
-    Metric("__tuples_queued", _G, "", "", "Tuples that wait in this stream manager."),
+    Metric("__tuples_queued", _G, "", "", "Tuples waiting in this stream manager."),
     Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers and not confirmed yet."),
     Metric("__time_spent_back_pressure_aggr", _C, "ms", "", "Time the spouts of this container were held back."),
     Metric("__time_spent_back_pressure_by_compid", _C, "ms", "peer", "Time a task caused backpressure."),
@@ -109,11 +109,11 @@ _STMGR = (
     Metric("__connection_buffer_length_by_instanceid", _G, "", "peer", "Frames waiting for a local task."),
     Metric("__stmgr_link_gaps", _C, "", "", "Gaps in the numbering of received frames: frames were lost."),
     Metric("__stmgr_stale_frames", _C, "", "", "Frames of an earlier incarnation that were refused."),
-    Metric("__stmgr_garbage", _C, "", "", "Messages that were no frames."),
+    Metric("__stmgr_garbage", _C, "", "", "Messages that were not frames."),
     Metric("__stmgr_malformed_frames", _C, "", "", "Frames whose counts and arrays do not fit each other; refused."),
-    Metric("__stmgr_damaged_links", _C, "", "", "Links opened anew because a frame was damaged on its way."),
+    Metric("__stmgr_damaged_links", _C, "", "", "Links reopened because a frame was damaged in transit."),
     Metric("__stmgr_refused_connections", _C, "", "", "Connections refused because they lack the topology's key."),
-    Metric("__stmgr_refused_links", _C, "", "", "Messages of links from no stream manager of the plan."),
+    Metric("__stmgr_refused_links", _C, "", "", "Link messages whose sender is not a stream manager of the plan."),
     Metric("__stmgr_fenced_links", _C, "", "", "Connections refused because a newer incarnation exists."),
     Metric("__stmgr_lost_links", _C, "", "", "Links to other stream managers that broke."),
     Metric("__stmgr_refused_tasks", _C, "", "", "Registrations refused because their task does not belong here."),
@@ -130,7 +130,7 @@ _DAEMON = (
     Metric("__process/__uptime_sec", _G, "seconds", "", "Time since the process started."),
     Metric("__process/__up", _G, "", "", "1 while the process runs."),
     Metric("__process/__restarts", _C, "", "", "Restarts of the process by its executor."),
-    Metric("__process/__out_of_memory", _C, "", "", "Times that the process ended for lack of memory."),
+    Metric("__process/__out_of_memory", _C, "", "", "Times that the process ran out of memory."),
     Metric("__process/__peak_resident_bytes", _G, "bytes", "", "Most resident memory of the last process that ended."),
     Metric("__process/__cpu_seconds", _C, "seconds", "", "CPU time of the process, measured by its executor."),
     Metric("__process/__resident_bytes", _G, "bytes", "", "Resident memory, measured by the executor."),
@@ -139,11 +139,11 @@ _DAEMON = (
     Metric("__replica/__checkpoints_failed", _C, "", "", "Checkpoints that could not be copied to the replica."),
     Metric("__replica/__files_copied", _C, "", "", "Files of checkpoints copied to the replica."),
     Metric("__replica/__bytes_copied", _C, "bytes", "", "Bytes of checkpoints copied to the replica."),
-    Metric("__replica/__files_removed", _C, "", "", "Files removed from the replica, needed by no checkpoint there."),
-    Metric("__replica/__removals_failed", _C, "", "", "Removals from the replica that failed and are tried again."),
-    Metric("__replica/__newest", _G, "", "", "Id of the newest checkpoint that the replica has whole."),
-    Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped because the master was away."),
-    Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were no reports."),
+    Metric("__replica/__files_removed", _C, "", "", "Files removed from the replica because no checkpoint needs them."),
+    Metric("__replica/__removals_failed", _C, "", "", "Removals from the replica that failed and are retried."),
+    Metric("__replica/__newest", _G, "", "", "Id of the newest complete checkpoint in the replica."),
+    Metric("__executor/__exceptions_discarded", _C, "", "", "Exceptions dropped while the master was unreachable."),
+    Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
 

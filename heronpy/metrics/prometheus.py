@@ -1,6 +1,6 @@
-"""MetricsReports as a page that Prometheus reads.
+"""MetricsReports as a page for Prometheus.
 
-The place of a series is told by the labels topology, container, process, instance_id, component and
+A series is located by the labels topology, container, process, instance_id, component and
 task; never by `instance`, which Prometheus sets itself. One name has one type, and the page holds at
 most `SERIES_MAX` series; `heron_executor_series_discarded` says how many were left out.
 """
@@ -19,7 +19,7 @@ from heronpy.metrics.names import Kind, Metric, find
 from heronpy.proto import control_pb2
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-#: Series on one page; more would only hurt the reader.
+#: Series on one page; more would overload Prometheus.
 SERIES_MAX = 20_000
 
 _KINDS = {
@@ -29,7 +29,7 @@ _KINDS = {
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
 _UNIT_SUFFIX = {"ns": "_ns", "us": "_usec", "ms": "_ms", "bytes": "_bytes", "seconds": "_seconds"}
-#: A name that says its unit already gets no suffix.
+#: A name that already contains its unit gets no suffix.
 _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
 
 
@@ -68,7 +68,7 @@ class _Reports(Collector):
         found = find(sample.name)
         kind = _KINDS.get(sample.type, Kind.GAUGE)
         if found is None:
-            # A metric of the user's own: a prefix keeps it from colliding with ours.
+            # A user's own metric: a prefix keeps it from colliding with ours.
             metric, rest = Metric(sample.name, kind, "", "key", f"Metric {sample.name} of the topology."), ""
             name = f"heron_user_{_fit(sample.name)}"
         else:

@@ -1,11 +1,11 @@
 """The keys of a topology's TCP links (CurveZMQ, "Ironhouse"). `transport` decides when there are such links.
 
-`heron submit` makes two key pairs, one for those who listen and one for those who connect, and leaves
-them in `<working_dir>/keys`, mode 0700, files 0600. Every process of the topology finds them there; they
-are in no launch file, plan, log, argument or environment variable. A new submit makes new ones.
+`heron submit` makes two key pairs, one for listeners and one for clients, and stores them in
+`<working_dir>/keys`, mode 0700, files 0600. Every process of the topology reads them there; they never
+appear in a launch file, plan, log, argument or environment variable. Each submit makes new ones.
 
-A listener proves that it has the server's secret key, a connecting process the client's. Links over ipc stay
-plain: only the user can enter the folder of the sockets.
+A listener proves that it has the server's secret key, a connecting process the client's. Links over ipc are
+not encrypted: only the user can enter the folder of the sockets.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Pair:
     secret: bytes
 
     def __repr__(self) -> str:
-        """A traceback or log that shows a pair must not tell the secret."""
+        """Without the secret, which must not appear in tracebacks and logs."""
         return f"Pair({self.public.decode()})"
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one topology; its id is their domain in ZAP."""
+    """The keys of one topology, whose id is their ZAP domain."""
 
     domain: str
     server: Pair
@@ -50,8 +50,8 @@ class Keys:
     def listen(self, sock: zmq.Socket[Any]) -> None:
         """Endpoints that this socket binds from now on accept only holders of the client key.
 
-        Without an answer to its ZAP requests, ZeroMQ accepts every connection unless the domain is enforced. Enforced,
-        a process that forgot its `Gate` accepts none.
+        Unless the ZAP domain is enforced, ZeroMQ accepts every connection when its ZAP requests are not answered.
+        With it, a process without a `Gate` accepts none.
         """
         sock.setsockopt(zmq.CURVE_SERVER, 1)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.server.public)
@@ -60,19 +60,19 @@ class Keys:
         sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
 
     def connect(self, sock: zmq.Socket[Any]) -> None:
-        """What this socket connects to from now on must have the server's key (pinned)."""
+        """From now on this socket connects only to holders of the server's key (pinned)."""
         sock.setsockopt(zmq.CURVE_SERVERKEY, self.server.public)
         sock.setsockopt(zmq.CURVE_PUBLICKEY, self.client.public)
         sock.setsockopt(zmq.CURVE_SECRETKEY, self.client.secret)
 
 
 def folder_of(working_dir: str) -> Path:
-    """Where the keys of a topology lie."""
+    """The folder of a topology's keys."""
     return Path(working_dir) / "keys"
 
 
 def generate(working_dir: str) -> None:
-    """Make new keys; those of an earlier topology of this name are gone."""
+    """Make new keys, replacing those of an earlier topology of this name."""
     remove(working_dir)
     folder = folder_of(working_dir)
     make_private(folder)
@@ -82,7 +82,7 @@ def generate(working_dir: str) -> None:
 
 
 def remove(working_dir: str) -> None:
-    """Forget the keys; nothing runs that needs them."""
+    """Delete the keys, once no process needs them."""
     shutil.rmtree(folder_of(working_dir), ignore_errors=True)
 
 

@@ -1,8 +1,8 @@
 """The connection of a stream manager or executor to the topology master, wherever that is now.
 
-The state manager tells its location; a new one with a higher epoch means a new registration. Invariants: nothing but
-the registration is sent to a master that has not accepted it; losing the master or the state manager changes nothing
-else in the process.
+The state manager knows its location; one with a higher epoch means a new registration. Invariants: a master gets
+nothing but the registration until it has accepted it; losing the master or the state manager does not disturb the
+rest of the process.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from heronpy.statemgr.base import StateManager
 log = logging.getLogger("heronpy.net")
 
 TIMEOUT_S = 2.0
-#: A missed watch is made up for after this.
+#: Recovers a missed watch notification after this.
 LOOK_AGAIN_S = 5.0
 LOOK_AGAIN_UNREGISTERED_S = 0.2
 
 
 class MasterFollower:
-    """See the module. `follow` is a job that ends only when this process is fenced."""
+    """See the module. `follow` runs until this process is fenced."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class MasterFollower:
         self.registered = False
 
     async def follow(self, state: StateManager, keys: Keys | None) -> None:
-        """Keep a registration with the present master; FencedRpcError when this process was replaced."""
+        """Stay registered with the current master; FencedRpcError when this process was replaced."""
         loop = asyncio.get_running_loop()
 
         def changed(_: str) -> None:
@@ -102,13 +102,13 @@ class MasterFollower:
             self._on_message(envelope)
 
     def _complain(self, text: str) -> None:
-        """Log the same thing once."""
+        """Log it, unless it repeats the previous complaint."""
         if text != self._complaint:
             self._complaint = text
             log.warning("%s", text)
 
     def register_again(self) -> None:
-        """The topology master may not know this process."""
+        """Register again, because the topology master may not know this process."""
         self.registered = False
         self._wake.set()
 
@@ -117,13 +117,13 @@ class MasterFollower:
         return self.registered and self._client is not None and self._client.send(body)
 
     async def call(self, body: Message) -> Any:
-        """Send a request and return the body of its reply; DeadlineError when no master answers, RpcError for a no."""
+        """Send a request and return the body of its reply; DeadlineError if none answers, RpcError when refused."""
         if self._client is None or not self.registered:
-            raise DeadlineError("this process is registered with no topology master")
+            raise DeadlineError("this process is not registered with a topology master")
         return await self._client.call(body, TIMEOUT_S)
 
     def close(self) -> None:
-        """Drop the connection; whoever waits for an answer gets a LostReplyError. Idempotent."""
+        """Drop the connection; pending calls raise LostReplyError. Idempotent."""
         self.registered = False
         if self._client is not None:
             self._client.close()

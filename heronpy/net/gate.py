@@ -1,8 +1,8 @@
 """Who may connect to the TCP sockets of this process: the answers to ZeroMQ's ZAP requests (RFC 27).
 
-ZeroMQ asks once per connection, never per message, and follows the answer. A `Gate` admits exactly
-the key of its topology's clients and counts all others; it is one per process and context, because ZeroMQ asks at one
-fixed place. Its owner closes it before the sockets it guards.
+ZeroMQ asks once per connection, never per message, and obeys the answer. A `Gate` admits only the client key
+of its topology and counts all others. There is one per process and context, because ZeroMQ asks at one fixed
+endpoint. Its owner closes it before the sockets it guards.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ log = logging.getLogger("heronpy.net")
 
 _ZAP: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
-#: Addresses whose refusal was logged; beyond these refusals are only counted.
+#: Addresses whose refusal is logged; further ones are only counted.
 PEERS_MAX: Final = 256
-#: Handshakes that end before ZeroMQ asks: a plain client, another server's key, noise.
+#: Handshakes that fail before ZeroMQ asks: a plain client, another server's key, noise.
 _FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS: Final = _FAILURES | zmq.EVENT_ACCEPTED
 
 
 class Gate:
-    """Guards the sockets that were given to `watch`, and any other of the context that enforces ZAP."""
+    """Guards the sockets given to `watch`, and any other of the context that enforces ZAP."""
 
     def __init__(self, keys: Keys, context: zmq.Context[Any] | None = None) -> None:
         self._domain = keys.domain.encode()[:255]
@@ -49,7 +49,7 @@ class Gate:
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
     def watch(self, sock: zmq.Socket[Any]) -> None:
-        """Count the connections to this socket that never come as far as showing a key, and bound what they hold."""
+        """Count the connections to this socket that fail before they present a key, and bound their resources."""
         monitor = sock.get_monitor_socket(_EVENTS)
         self._watched.append((sock, LoopSocket(monitor, self._on_event)))
 
@@ -62,7 +62,9 @@ class Gate:
         self.refused += 1
         if endpoint not in self._refused_peers and len(self._refused_peers) < PEERS_MAX:
             self._refused_peers.add(endpoint)
-            log.warning("refused a connection to %s that does not encrypt as this topology does", endpoint.decode())
+            log.warning(
+                "refused a connection to %s that does not use the encryption of this topology", endpoint.decode()
+            )
 
     def _answer(self, parts: list[bytes]) -> None:
         """One request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""

@@ -1,8 +1,8 @@
-"""Connections over TCP that have not shown the topology's key yet: few, for a moment, and with little to say.
+"""TCP connections that have not presented the topology's key yet: limited in number, time and bytes.
 
-ZeroMQ limits the size of a message, but takes that much from strangers, too, before it asks for their key; and it
-keeps who says nothing. So each connection that is accepted is looked at, from outside, until its handshake is over:
-the kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
+ZeroMQ limits the size of a message, but accepts that much from strangers, too, before it asks for their key; and it
+keeps silent connections. So each accepted connection is observed from outside until its handshake is over: the
+kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import struct
 from contextlib import suppress
 from typing import Final
 
-#: At one time; the oldest goes when there is another one.
+#: At a time; one more closes the oldest.
 STRANGERS_MAX: Final = 128
 #: A handshake takes some milliseconds; ZeroMQ itself ends it after zsock.HANDSHAKE_MS.
 PATIENCE_S: Final = 2.5
 #: A client sends about 500 bytes until it is admitted.
 SAID_MAX_BYTES: Final = 8192
-#: Greeting (64), WELCOME (170) and an ERROR (below 20); who is admitted gets a READY of 60 and more.
+#: Greeting (64), WELCOME (170) and an ERROR (below 20); an admitted client gets a READY of 60 or more.
 GREETED_BYTES: Final = 256
 LOOK_S: Final = 0.01
 _RESET: Final = struct.pack("ii", 1, 0)
-#: Of struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
+#: In struct tcp_info: tcpi_bytes_acked and tcpi_bytes_received.
 _COUNTS: Final = struct.Struct("=120xQQ")
 
 
@@ -45,7 +45,7 @@ def judge(age_s: float, told_bytes: int, said_bytes: int) -> Verdict:
 
 
 class Porch:
-    """Where connections wait until they are admitted; ZeroMQ tells of those that were sent away, as of any other."""
+    """Connections until they are admitted; ZeroMQ reports those closed here like any other that ends."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ class Porch:
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:
-            return  # gone already, or no descriptor is left: then nothing but time can tell
+            return  # already gone, or out of descriptors: then only ZeroMQ's own timeout applies
         if known.family not in (socket.AF_INET, socket.AF_INET6):
             known.close()
             return
@@ -94,8 +94,8 @@ class Porch:
                 self._let_go(known)
 
     def _refuse(self, known: socket.socket) -> None:
-        with suppress(OSError):  # it has gone by itself
-            # A reset, so that nothing of it is left in the kernel either.
+        with suppress(OSError):  # it is already gone
+            # A reset, so that nothing of it stays in the kernel either.
             known.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             known.shutdown(socket.SHUT_RDWR)
         self._let_go(known)
@@ -105,7 +105,7 @@ class Porch:
         known.close()
 
     def close(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop observing. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

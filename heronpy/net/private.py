@@ -2,7 +2,7 @@
 
 A socket in the file system is as safe as its folder: libzmq accepts every process that can enter. So a folder of
 sockets or keys is made with mode 0700, and one that another user owns, that others may enter or that is a symbolic link
-is refused, never repaired: what lies in it already may be a trap.
+is refused, never repaired: its contents may be a trap.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OTHERS = 0o077
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
-    """Make a folder and its missing parents for this user alone; ConfigError when another user owns it."""
+    """Make a folder and its missing parents, private to this user; ConfigError when another user owns it."""
     folders.make_folders(folder)
     check_private(folder)
 
@@ -29,10 +29,10 @@ def check_private(folder: str | os.PathLike[str]) -> None:
     try:
         found = os.lstat(folder)
     except OSError as error:
-        raise ConfigError(f"Cannot look at folder {folder}: {error.strerror}.") from None
+        raise ConfigError(f"Cannot check folder {folder}: {error.strerror}.") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise ConfigError(
-            f"{folder} does not belong to you alone; remove it, or make it a folder of yours with mode 0700."
+            f"{folder} does not belong to you alone; remove it, or make it your own folder with mode 0700."
         )
 
 

@@ -49,7 +49,7 @@ _FIELDS = {
     if field.message_type is not None
 }
 
-#: How the class of an error travels; any other error is REFUSAL_FAILED.
+#: The refusal for each class of error; any other error is REFUSAL_FAILED.
 _REFUSALS: tuple[tuple[tuple[type[HeronError], ...], control_pb2.Refusal], ...] = (
     ((FencedError,), control_pb2.REFUSAL_FENCED),
     ((RetryableError,), control_pb2.REFUSAL_AGAIN),
@@ -72,7 +72,7 @@ def wrap(body: Message, request_id: int = 0, reply: bool = False) -> control_pb2
 
 
 def seal(envelope: control_pb2.Envelope) -> bytes:
-    """An Envelope on the wire, with its checksum: TCP's own 16-bit sum lets damage through (F14)."""
+    """An Envelope on the wire, with its checksum: TCP's own 16-bit sum misses some damage (F14)."""
     data = envelope.SerializeToString()
     return data + _CHECKSUM + zlib.crc32(data).to_bytes(4, "little")
 
@@ -84,7 +84,7 @@ def body_of(envelope: control_pb2.Envelope) -> tuple[str, Any]:
 
 
 def refuse(request_id: int, error: Exception) -> control_pb2.Envelope:
-    """The reply that makes the sender of a request raise the same kind of error."""
+    """The reply that makes the requester raise the same kind of error."""
     refusal = next((value for kinds, value in _REFUSALS if isinstance(error, kinds)), control_pb2.REFUSAL_FAILED)
     text = str(error) or type(error).__name__
     return control_pb2.Envelope(request_id=request_id, reply=True, error=text, refusal=refusal)
@@ -98,9 +98,9 @@ def answer_of(reply: control_pb2.Envelope) -> Any:
 
 
 def parse(data: bytes) -> control_pb2.Envelope | None:
-    """An Envelope, or None when the bytes are not one, or not those that were sealed."""
+    """An Envelope, or None when the bytes are not one or do not match their checksum."""
     sealed, tag, checksum = data[:-_SEAL_BYTES], data[-_SEAL_BYTES : 1 - _SEAL_BYTES], data[1 - _SEAL_BYTES :]
-    # The tag is looked for where it must be: damage before it could hide it from the parser.
+    # The tag is checked at its fixed place: damage before it could hide it from the parser.
     if tag == _CHECKSUM:
         if zlib.crc32(sealed) != int.from_bytes(checksum, "little"):
             return None
@@ -114,7 +114,7 @@ def parse(data: bytes) -> control_pb2.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
-    ConfigError when an ipc endpoint lies where others could have put it, or keys for TCP are missing.
+    ConfigError when another user could have made the ipc endpoint, or keys for TCP are missing.
     """
 
     def __init__(
@@ -157,18 +157,20 @@ class RpcClient:
             return answer_of(envelope)
 
     def _wait(self, timeout_s: float) -> bool:
-        """Wait for a message, or news of the connection; LostReplyError when it was there and is lost."""
+        """Wait for a message or a change of the connection; LostReplyError when an existing connection is lost."""
         poller = zmq.Poller()
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
         ready = poller.poll(max(1, int(timeout_s * 1000)))
-        # What it sent before its end is there by the time that its end is known.
+        # Whatever it sent before it ended has arrived by the time its end is known.
         if self._was_lost() and not self._sock.poll(0):
-            raise LostReplyError(f"{self._peer} ended before it answered; what was asked for may be done or not")
+            raise LostReplyError(
+                f"{self._peer} ended before it answered; the request may or may not have been carried out"
+            )
         return bool(ready)
 
     def _was_lost(self) -> bool:
-        """Whether the connection has broken since the last look."""
+        """Whether the connection was lost since the last call."""
         lost = False
         while self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
@@ -271,14 +273,14 @@ class ControlServer:
         return self._send(identity, wrap(body))
 
     def send_all(self, identities: Iterable[bytes], body: Message) -> list[bytes]:
-        """Send a one-way message to many, serialized once; returns those who did not get it."""
+        """Send a one-way message to many peers, serialized once; returns those that did not get it."""
         data = seal(wrap(body))
         missed = [identity for identity in identities if not self._socket.send([identity, data])]
         self.undelivered += len(missed)
         return missed
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close; answers that are on their way may take `linger_ms`, see `zsock.send_the_rest`."""
+        """Close; pending answers may take `linger_ms`, see `zsock.send_the_rest`."""
         for task in self._tasks:
             task.cancel()
         self._socket.close(linger_ms)
@@ -309,7 +311,7 @@ class ControlClient:
         self._on_message = on_message
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[control_pb2.Envelope]] = {}
-        #: Messages that could not be queued because the peer is away; control is periodic, so it is repeated.
+        #: Messages that could not be queued because the peer is unreachable; control is periodic, so it is repeated.
         self.undelivered = 0
         self._socket = LoopSocket(sock, self._receive)
 
@@ -351,7 +353,7 @@ class ControlClient:
         return answer_of(envelope)
 
     def close(self) -> None:
-        """Whoever waits for an answer gets a LostReplyError."""
+        """Close the socket; pending calls raise LostReplyError."""
         for waiter in self._waiting.values():
             if not waiter.done():
                 waiter.set_exception(LostReplyError(f"the connection to {self.endpoint} was closed before it answered"))

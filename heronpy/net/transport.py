@@ -1,6 +1,6 @@
 """How the processes of a topology reach each other: decided here, and nowhere else.
 
-One machine: sockets in the file system (ipc), in a folder of the user's own; nothing listens on the network.
+One machine: sockets in the file system (ipc), in a private folder of the user; nothing listens on the network.
 Several machines, or on request: TCP, always with the topology's keys (CurveZMQ). `bind` and `connect` refuse
 TCP without keys.
 """
@@ -38,7 +38,7 @@ class Transport(enum.Enum):
 
 
 class HasPlace(HasSettings, Protocol):
-    """What is needed of a launch specification."""
+    """The part of a launch specification that is needed here."""
 
     @property
     def topology_id(self) -> str: ...
@@ -58,7 +58,7 @@ def choose(settings: SecuritySettings) -> Transport:
 
 
 def check(settings: SecuritySettings) -> None:
-    """Refuse what cannot work, before anything is started."""
+    """Refuse settings that cannot work, before anything is started."""
     host = settings.bind_host
     try:
         address = ipaddress.IPv4Address("127.0.0.1" if host == "localhost" else host)
@@ -69,7 +69,7 @@ def check(settings: SecuritySettings) -> None:
         ) from None
     if address.is_unspecified or address.is_multicast:
         raise ConfigError(
-            f"heron.security.bind_host {host} is not an address that others can connect to; name the address of"
+            f"heron.security.bind_host {host} is not an address that others can connect to; use the address of"
             " one network interface of this machine."
         )
     if choose(settings) is Transport.IPC:
@@ -107,8 +107,8 @@ def keys_of(launch: HasPlace) -> Keys | None:
 def endpoint_of(launch: HasPlace, name: str) -> str:
     """Where this incarnation of a stream manager or topology master listens for others.
 
-    `name` belongs to this incarnation alone, as a port does: a peer of the previous incarnation must not reach this
-    one, which does not have what the peer counts as delivered.
+    `name` is unique to this incarnation, as a port would be: a peer of the previous incarnation must not reach this
+    one, which lacks what the peer counts as delivered.
     """
     settings = settings_for(launch, SecuritySettings)
     if choose(settings) is Transport.IPC:
@@ -133,16 +133,16 @@ def _is_dead(path: Path) -> bool:
         except ConnectionRefusedError:
             return True
         except OSError:
-            return False  # busy, stopped, or gone in this moment
+            return False  # busy, stopped, or just gone
     return False
 
 
 def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> str:
     """Bind and return the actual endpoint; non-ipc endpoints accept only holders of the client key.
 
-    Keys stay with a socket, so ipc endpoints come first. An ipc socket lies in a folder of the user's own,
-    replaces a dead predecessor's file, has mode 0600, and the kernel names the user of each that connects
-    (SO_PEERCRED): others are refused. ConfigError for TCP without keys.
+    Keys stay with a socket, so bind ipc endpoints first. An ipc socket lies in a private folder of the user,
+    replaces the file of a dead predecessor, and has mode 0600; the kernel names the user of each client
+    (SO_PEERCRED), and other users are refused. ConfigError for TCP without keys.
     """
     if endpoint.startswith(_IPC):
         path = endpoint[len(_IPC) :]
@@ -163,10 +163,10 @@ def bind(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> st
 
 
 def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) -> None:
-    """Connect to a process of this user: its folder (ipc), or its key (TCP), proves whose it is.
+    """Connect to a process of this user: its folder (ipc) or its key (TCP) proves its owner.
 
-    ConfigError for a folder that is not the user's own, and for TCP without keys. A folder that is not there
-    is not an error: there is no listener, as after the end of a topology.
+    ConfigError for a folder that other users can replace, and for TCP without keys. A missing folder is not
+    an error: there is no listener, as after the end of a topology.
     """
     if endpoint.startswith(_IPC):
         with suppress(FileNotFoundError):
@@ -177,9 +177,9 @@ def connect(sock: zmq.Socket[bytes], endpoint: str, keys: Keys | None = None) ->
 
 
 def check_folder(folder: str) -> None:
-    """ConfigError unless only this user can have put the sockets there; FileNotFoundError when it is not there.
+    """ConfigError unless only this user can have put the sockets there; FileNotFoundError when it is missing.
 
-    The folder above must not let others rename it, either: they could put their own in its place.
+    Its parent must not let others rename it, either: they could put their own in its place.
     """
     above = os.stat(os.path.dirname(folder))
     os.lstat(folder)
@@ -194,5 +194,5 @@ def check_folder(folder: str) -> None:
 
 def _keys_for(endpoint: str, keys: Keys | None) -> Keys:
     if keys is None:
-        raise ConfigError(f"{endpoint} would be a network link without keys, open to anybody; there are none.")
+        raise ConfigError(f"{endpoint} would be a network link without keys, open to everyone; that is not allowed.")
     return keys

@@ -1,7 +1,7 @@
 """ZeroMQ sockets on an asyncio loop, without zmq.asyncio.
 
 zmq.asyncio costs about 25 us a message and hides its wake-ups. Here the loop watches the socket's
-own file descriptor, which is *edge-triggered*: it must be drained until it says EAGAIN, and any
+own file descriptor, which is *edge-triggered*: it must be drained until EAGAIN, and any
 send or receive on the socket can swallow the edge, so code that uses the socket outside `_drain`
 calls `rearm()`. Draining stops after a budget of messages and continues in the next turn of the
 loop, so that timers and other sockets are never starved.
@@ -33,7 +33,7 @@ def configure(
 ) -> zmq.Socket[bytes]:
     """Set the options that every socket of heronpy shares; returns the socket.
 
-    `heartbeat` is for the connecting side of TCP links; the kernel tells at once when an ipc peer dies.
+    `heartbeat` is for the connecting side of TCP links; for ipc the kernel reports a dead peer immediately.
     """
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, hwm)
@@ -45,7 +45,7 @@ def configure(
     if heartbeat:
         sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_INTERVAL_MS)
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        # The other side, which does not ping, gives a silent connection up after as long.
+        # The other side, which does not ping, drops a silent connection after the same time.
         sock.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
     if identity is not None:
         sock.setsockopt(zmq.IDENTITY, identity)
@@ -53,12 +53,12 @@ def configure(
 
 
 def send_the_rest() -> None:
-    """Wait until all that closed sockets lingered with is sent; the last use of ZeroMQ in a process."""
+    """Wait until closed sockets have sent their lingering messages; the last use of ZeroMQ in a process."""
     zmq.Context.instance().term()
 
 
 def fd_of(sock: zmq.Socket[bytes]) -> int:
-    """The descriptor that becomes readable, edge-triggered, when the socket has news."""
+    """The descriptor that becomes readable, edge-triggered, when the socket has events."""
     return int(sock.getsockopt(zmq.FD))
 
 
@@ -88,7 +88,7 @@ class LoopSocket:
         self.rearm()
 
     def rearm(self) -> None:
-        """Look at the socket again in the next turn of the loop; call it after any send."""
+        """Check the socket again in the next turn of the loop; call it after any send."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             self._loop.call_soon(self._drain)
@@ -110,7 +110,7 @@ class LoopSocket:
             try:
                 self._on_message(parts)
             except BaseException:
-                # The socket is not drained, so its descriptor would never speak again.
+                # The socket is not drained, so its descriptor would never become readable again.
                 self.rearm()
                 raise
             if self._closed:

@@ -1,8 +1,8 @@
 """Which instance goes to which container.
 
-`pack` makes the first plan of a topology, `repack` the next one with as few moves as the algorithm
-can. Both are pure. Task ids start at 1 in component order, spouts first, and are never reused;
-containers are numbered from 1. Repacking without any change returns the current plan as it is.
+`pack` makes the first plan of a topology, `repack` the next one, with as few moves as the algorithm
+allows. Both are pure. Task ids start at 1 in component order, spouts first, and are never reused;
+containers are numbered from 1. Repacking without any change returns the current plan itself.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def get_algorithm(name: str) -> Packing:
 def pack(topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
     """The first PackingPlan of a topology.
 
-    `containers` overrides `topology.stmgrs`. Raises TopologyError where an instance fits in no
-    container or containers would stay empty, ConfigError where a setting is wrong.
+    `containers` overrides `topology.stmgrs`. Raises TopologyError when an instance fits in no
+    container or containers would stay empty, ConfigError when a setting is wrong.
     """
     algorithm = get_algorithm(settings.algorithm)
     demand = demand_of(topology, settings, containers, share_requested=algorithm.fixed_containers)
@@ -63,8 +63,8 @@ def pack(topology: Any, settings: PackingSettings, containers: int | None = None
 def repack(current: Any, topology: Any, settings: PackingSettings, containers: int | None = None) -> Any:
     """The next PackingPlan for a changed topology or number of containers.
 
-    Without `containers` their number stays (algorithms with limits may open more). Running tasks
-    keep their ids, and their containers wherever the algorithm allows. The version is one higher; a
+    Without `containers`, their number stays (algorithms with limits may open more). Running tasks
+    keep their ids, and their containers wherever the algorithm allows. The version grows by one; a
     demand that changes nothing returns the current plan itself.
     """
     algorithm = get_algorithm(settings.algorithm)

@@ -1,9 +1,9 @@
-"""Balanced: every container has as many tasks as any other, and as many of each component.
+"""Balanced: all containers have the same number of tasks, and of tasks of each component, to within one.
 
-Both hold at once, give or take one, after packing and after every repacking; a repacking reaches it
-with the fewest moves that exist for the given number of containers. Downstream instances go where
-their upstream is, as far as this leaves a choice. Rules: count and type balance of independent
-tasks compose because only the remainders of components are free (see evenness.py).
+Both hold after packing and after every repacking; a repacking reaches this with the minimum number of
+moves for the given number of containers. Where there is a choice, downstream instances go where their
+upstream is. Both balances are compatible because only the remainders of components are free to
+choose (see evenness.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIX = (
 
 
 class Balanced:
-    """Even counts of tasks and of every component."""
+    """Even numbers of tasks, in total and of every component."""
 
     name: ClassVar[str] = "balanced"
     fixed_containers: ClassVar[bool] = True
@@ -63,12 +63,12 @@ def _drop_unknown(bins: Bins, demand: Demand) -> None:
 
 @dataclass(slots=True)
 class Target:
-    """How many instances of a component each bin gets: `base`, and one more in `extras`."""
+    """The number of instances of a component for each bin: `base`, and one more in `extras`."""
 
     component: ComponentDemand
     base: int
     extras: set[int]
-    #: instances now, by number of bin; bins without any are absent
+    #: current instances by number of bin; bins without any are absent
     have: dict[int, int]
 
     def of(self, number: int) -> int:
@@ -86,7 +86,7 @@ class Target:
 
 
 def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[Item]]) -> list[Item]:
-    """Remove, move and add so that the bins are even; returns the running tasks that moved."""
+    """Remove, move and add instances until the bins are even; returns the running tasks that moved."""
     fresh = {group[0].component: group for group in added}
     lost: dict[str, list[Item]] = {}
     for item in homeless:
@@ -110,7 +110,7 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
 def _targets(bins: Bins, demand: Demand) -> list[Target]:
     """What each bin gets of each component, with the fewest moves."""
     count = len(bins)
-    # Large instances choose first: they are the ones that limits leave least freedom.
+    # Large instances choose first: limits leave them the least freedom.
     parts = sorted(demand.components, key=lambda part: (-part.size[1], -part.size[0]))
     number = {part.name: k for k, part in enumerate(parts)}
     targets = [Target(part, part.parallelism // count, set(), {}) for part in parts]
@@ -138,10 +138,10 @@ def _weight(demand: Demand, part: ComponentDemand) -> float:
 
 
 def _movers(bins: Bins, target: Target, homeless: list[Item]) -> list[Item]:
-    """Take what is above the target out of the bins, and give up what is no longer wanted.
+    """Take the instances above the target out of the bins, and drop those no longer wanted.
 
-    Given up are first the tasks of closed containers, then from the fullest container the highest
-    index; the others need a new place.
+    Tasks of closed containers are dropped first, then the highest index from the fullest container;
+    the others need a new place.
     """
     name = target.component.name
     surplus: list[tuple[int, int, Item, Bin]] = []

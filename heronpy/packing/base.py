@@ -1,9 +1,8 @@
-"""The port of a packing algorithm, and the first steps that every repacking shares.
+"""The interface of a packing algorithm, and the first steps that every repacking shares.
 
-An algorithm fills bins; task ids, resources and messages are not its business. `reshape` brings the
-bins of a running topology to the new demand as far as all algorithms agree: tasks that are no
-longer wanted go, containers that are too many close, and what needs a place is handed to the
-algorithm.
+An algorithm only fills bins; task ids, resources and messages are handled elsewhere. `reshape` does the
+part of a repacking that all algorithms share: it removes tasks that are no longer wanted, closes surplus
+containers, and leaves the instances that need a place to the algorithm.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from heronpy.packing.demand import Demand
 
 @dataclass(slots=True)
 class Change:
-    """What a repacking has to place."""
+    """The instances that a repacking has to place."""
 
     #: Running tasks that lost their place; they keep their ids.
     homeless: list[Item] = field(default_factory=list)
@@ -39,9 +38,9 @@ class Change:
 class Packing(Protocol):
     """An algorithm that decides which container an instance goes to."""
 
-    #: What `packing.algorithm` calls it.
+    #: Its name in `packing.algorithm`.
     name: ClassVar[str]
-    #: Whether the number of containers is given; then requested resources are shared out.
+    #: Whether the number of containers is fixed; then requested resources are divided among the instances.
     fixed_containers: ClassVar[bool]
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
@@ -49,12 +48,12 @@ class Packing(Protocol):
         ...
 
     def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
-        """Bring running containers to a new demand; returns what has been placed anew."""
+        """Adapt running containers to a new demand; returns the instances that were placed."""
         ...
 
 
 def container_count(demand: Demand) -> int:
-    """How many containers a fresh plan starts with."""
+    """The number of containers of a first plan."""
     count = demand.containers or demand.stmgrs
     check_count(demand, count)
     return count
@@ -70,7 +69,7 @@ def check_count(demand: Demand, count: int) -> None:
 
 
 def remove_surplus(bins: Bins, demand: Demand) -> None:
-    """Remove tasks that are too many: from the fullest container its highest index first."""
+    """Remove surplus tasks: from the fullest container, highest index first."""
     wanted = {component.name: component.parallelism for component in demand.components}
     have = count_by_component(bins)
     for component, count in have.items():
@@ -93,7 +92,7 @@ def _remove_some(bins: Bins, component: str, surplus: int) -> None:
 
 
 def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
-    """How many instances of each component there are."""
+    """The number of instances of each component."""
     result: dict[str, int] = {}
     for one in bins:
         for component, count in one.types.items():
@@ -102,7 +101,7 @@ def count_by_component(bins: Iterable[Bin]) -> dict[str, int]:
 
 
 def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[list[Item]], int]:
-    """Items for the tasks that are missing: new ids, the lowest free indexes; and the next id."""
+    """Items for the missing tasks, with new ids and the lowest free indexes; and the next id."""
     taken: dict[str, set[int]] = {}
     for one in bins:
         for item in one.items:
@@ -122,7 +121,7 @@ def added_items(bins: Bins, demand: Demand, next_task_id: int) -> tuple[list[lis
 
 
 def evict_overflow(bins: Bins) -> list[Item]:
-    """Take out of every bin what its limits no longer allow; the largest instances go first."""
+    """Take out of every bin what its limits no longer allow, largest instances first."""
     evicted = []
     for one in bins:
         while bins.overflows(one):
@@ -133,13 +132,13 @@ def evict_overflow(bins: Bins) -> list[Item]:
 
 
 def close_bins(bins: Bins, surplus: int) -> list[Item]:
-    """Close the emptiest bins (of equals the one with the highest id); returns their items."""
+    """Close the emptiest bins (on a tie, the one with the highest id); returns their items."""
     emptiest = sorted(bins, key=lambda one: (len(one), -one.id))[: max(0, surplus)]
     return [item for one in emptiest for item in bins.drop(one)]
 
 
 def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change:
-    """Remove, evict, open and close so that `count` bins remain; what needs a place is returned."""
+    """Remove, evict, open and close until `count` bins remain; returns the instances that need a place."""
     remove_surplus(bins, demand)
     added, next_task_id = added_items(bins, demand, next_task_id)
     homeless = evict_overflow(bins)
@@ -152,15 +151,15 @@ def reshape(bins: Bins, demand: Demand, next_task_id: int, count: int) -> Change
 def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: str) -> None:
     """Place items of one component, each into the bin with the fewest tasks that has room.
 
-    Of equally full bins the one with the fewest instances of the same component is taken. With
-    `may_open` an item that fits nowhere gets a new bin.
+    On a tie, the bin with the fewest instances of the same component is taken. With `may_open`, an
+    item that fits nowhere gets a new bin.
     """
     component = items[0].component
     bins_list = bins.bins
     heap = [(len(one), one.types.get(component, 0), one.id, i) for i, one in enumerate(bins_list)]
     heapq.heapify(heap)
     for item in items:
-        # All items are of one size: a bin that cannot take this one takes none of them.
+        # All items have the same size: a bin without room for this one has none for the others.
         while heap and not bins.fits(bins_list[heap[0][3]], item.size):
             heapq.heappop(heap)
         if not heap:
@@ -179,7 +178,7 @@ def place_least_loaded(bins: Bins, items: list[Item], *, may_open: bool, fix: st
 def level_counts(bins: Bins) -> int:
     """Move tasks from the fullest to the emptiest bins until no two differ by more than one.
 
-    Returns how many moved. Stops early where the limits allow no further move.
+    Returns the number of moves. Stops early when the limits allow no further move.
     """
     moves = 0
     while True:

@@ -19,7 +19,7 @@ _SLACK = 1 + 1e-9
 
 
 class Item:
-    """An instance to be placed, or placed; one task for ever."""
+    """An instance, placed or to be placed; always the same task."""
 
     __slots__ = ("component", "index", "size", "task_id")
 
@@ -75,7 +75,7 @@ class Bins:
 
     @classmethod
     def from_plan(cls, demand: Demand, plan: plan_pb2.PackingPlan) -> Bins:
-        """The bins of a plan, with the sizes of the new demand; they may overflow until mended."""
+        """The bins of a plan, with the sizes of the new demand; they may overflow until repacked."""
         sizes = {component.name: component.size for component in demand.components}
         result = cls(demand)
         for container in sorted(plan.containers, key=lambda container: container.id):
@@ -109,7 +109,7 @@ class Bins:
         return result
 
     def drop(self, one: Bin) -> list[Item]:
-        """Remove a bin; returns the items that now need a place."""
+        """Remove a bin; returns its items, which now need a place."""
         self.bins.remove(one)
         return one.items
 
@@ -141,7 +141,7 @@ class Bins:
             one.types[item.component] = left
         else:
             del one.types[item.component]
-        # An emptied bin must not keep the rounding errors of its past.
+        # An emptied bin must not keep rounding errors.
         one.used = _plus(one.used, item.size, -1) if one.items else ZERO
 
     def no_room(self, item: Item, fix: str) -> TopologyError:
@@ -157,7 +157,7 @@ class Bins:
         )
 
     def to_plan(self, version: int, next_task_id: int) -> Any:
-        """The packing plan of what has been placed."""
+        """The packing plan of the placed items."""
         demand = self.demand
         plan = plan_pb2.PackingPlan(id=demand.topology_id, version=version, next_task_id=next_task_id)
         for one in sorted(self.bins, key=lambda one: one.id):
@@ -218,7 +218,7 @@ def _resource(size: Size) -> Any:
 
 
 def _shared_out(demand: Demand, one: Bin) -> dict[str, Size]:
-    """Sizes of components here once the requested amounts are shared out evenly."""
+    """Sizes of the components in this bin, with the requested amounts divided evenly."""
     if not any(demand.shared):
         return {}
     sizes = {item.component: list(item.size) for item in one.items}

@@ -1,8 +1,8 @@
-"""What has to be packed: components, the size of their instances, and what a container may hold.
+"""What has to be packed: components, the size of their instances, and the capacity of a container.
 
-Sizes are (cpu, ram bytes, disk bytes). A dimension counts only where the topology asks for it: an
-instance has the size its component map gives, else the default size if containers are limited in
-that dimension, else zero. Nothing here invents a limit that nobody set.
+Sizes are (cpu, ram bytes, disk bytes). A dimension counts only if the topology asks for it: an instance
+has the size given by its component map, else the default size if containers are limited in that
+dimension, else zero. There are no limits other than the configured ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SORTING = ("RAM_FIRST", "CPU_FIRST")
 
 @dataclass(frozen=True, slots=True)
 class ComponentDemand:
-    """A component to place: so many instances, all of one size."""
+    """A component to place: a number of instances, all of one size."""
 
     name: str
     parallelism: int
@@ -47,18 +47,18 @@ class Demand:
     topology_id: str
     #: Spouts first, then bolts, as defined: the order of task ids.
     components: tuple[ComponentDemand, ...]
-    #: The number of containers that the caller asked for; None when it left the choice.
+    #: The number of containers that the caller asked for; None if any.
     containers: int | None
     #: The number of containers in the topology's configuration.
     stmgrs: int
-    #: What a container may hold in all, with padding.
+    #: The capacity of a container, including padding.
     limit: Limit
-    #: What its instances may hold: the limit less the padding.
+    #: The capacity for its instances: the limit minus the padding.
     usable: Limit
     instances_max: int | None
     padding_percent: float
     ram_padding_bytes: int
-    #: Dimensions whose requested amount is shared out among instances without a size of their own.
+    #: Dimensions whose requested amount is divided among instances without a size of their own.
     shared: tuple[bool, bool, bool]
     #: Components with a size of their own, by dimension.
     explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
@@ -75,12 +75,12 @@ class Demand:
         return None
 
     def required(self, used: Size) -> Size:
-        """What a container needs for instances of this total size: padding included."""
+        """What a container needs for instances of this total size, including padding."""
         factor = 1 + self.padding_percent / 100
         raw = (used[0] * factor, math.ceil(used[1] * factor), math.ceil(used[2] * factor))
         if raw[1]:
             raw = (raw[0], raw[1] + self.ram_padding_bytes, raw[2])
-        # Rounding must not carry a container past the limit that its instances respect.
+        # Rounding must not push a container over the limit that its instances respect.
         cpu, ram, disk = self.limit
         return (
             raw[0] if cpu is None else min(raw[0], cpu),
@@ -92,8 +92,8 @@ class Demand:
 def demand_of(topology: Any, settings: PackingSettings, containers: int | None, *, share_requested: bool) -> Demand:
     """Read the demand of a topology.
 
-    With `share_requested` (algorithms with a fixed number of containers) the requested amount of a
-    container is shared out among instances without a size; else these have the default size.
+    With `share_requested` (algorithms with a fixed number of containers), the requested amount of a
+    container is divided among instances without a size; otherwise they have the default size.
     """
     config = config_of(topology)
     plan = LogicalPlan.from_topology(topology)
@@ -205,8 +205,8 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
             for key in (requested_key, hint_key)
         )
         if requested is not None and hint is not None and requested > hint:
-            raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the first or raise the second.")
-        # A requested amount is what a container gets, so it bounds its instances as the hint does.
+            raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter.")
+        # A container gets what it requests, so that bounds its instances as the hint does.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
     cpu, ram, disk = found

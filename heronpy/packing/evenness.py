@@ -1,11 +1,11 @@
-"""Where the odd instances go, so that counts are even in both ways with the fewest moves.
+"""Where the odd instances go, so that both counts are even with the fewest moves.
 
 A component of p instances over C containers gives each p // C, and one more to p % C of them: the
-*extras*. Choosing the extras is all the freedom there is. The choice must give every container as
-many extras as any other, give or take one, and should keep running tasks where they are: an extra
-is *free* where a running task already stands for it. That is a minimum cost flow from components to
-containers (all arcs carry one): it starts from the cheapest choice per component, and sends the
-imbalance along cheapest paths, which keeps it cheapest (successive shortest paths).
+*extras*. Only the extras can be chosen. Their number per container must differ by at most one, and
+running tasks should stay where they are: an extra is *free* where a running task already fills it.
+This is a minimum cost flow from components to containers (all arcs have capacity 1): it starts from
+the cheapest choice per component, and sends the imbalance along cheapest paths, which preserves
+optimality (successive shortest paths).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-#: The node that stands for "a container may have one extra more or less".
+#: The node that stands for "containers may differ by one extra".
 _SINK = -1
-#: In a score: far less than any load, and far more than any number of extras.
+#: Weight in a score: far below any load, and far above any number of extras.
 _NEAR, _FREE = 1e-9, 1e9
 
 
@@ -26,16 +26,16 @@ class Extras:
     """The extras of every component, by number of component and of container."""
 
     containers: int
-    #: containers that hold one more of component k
+    #: containers that have one more of component k
     chosen: list[set[int]] = field(default_factory=list)
     #: containers in which an extra of component k costs no move
     free: list[set[int]] = field(default_factory=list)
     #: components that have an extra in container c
     held: list[set[int]] = field(default_factory=list)
-    #: how many extras every container must have: from low to high, which is low or one more
+    #: every container must have low to high extras; high is low or low + 1
     low: int = 0
     high: int = 0
-    #: what each container passes on to the sink; what it has more is excess, or less a deficit
+    #: what each container passes to the sink; more extras than this are an excess, fewer a deficit
     passed: list[int] = field(default_factory=list)
 
 
@@ -48,12 +48,12 @@ def choose_extras(
 ) -> list[set[int]]:
     """For each component the containers that get one instance more than the others.
 
-    `wanted[k]` is how many (below `containers`), `free[k]` where one costs no move, `upstream[k]`
-    the components that feed k. Of otherwise equal containers those with less load (`weights[k]` is
-    that of one instance) are taken, then those with more of the upstream, so that tuples stay near.
+    `wanted[k]` is their number (below `containers`), `free[k]` the containers where one costs no move,
+    `upstream[k]` the components that feed k. On a tie, containers with less load are taken (`weights[k]` is
+    that of one instance), then those with more of the upstream, so that tuples stay local.
     """
     extras = Extras(containers, free=list(free), held=[set() for _ in range(containers)])
-    # Extras so far, and as a fraction that never adds up to one the load of them.
+    # The extras so far, plus their load as a fraction that never adds up to one.
     score = [0.0] * containers
     scale = 0.5 / (1.0 + sum(n * weight for n, weight in zip(wanted, weights, strict=True)))
     for k, count in enumerate(wanted):
@@ -67,7 +67,7 @@ def choose_extras(
 
 
 def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score: list[float]) -> set[int]:
-    """The containers for the extras of one component alone: free ones, then the least filled."""
+    """The containers for the extras of one component by itself: free ones, then the least loaded."""
     if count == 0:
         return set()
     score = score.copy()
@@ -80,7 +80,7 @@ def _cheapest(extras: Extras, k: int, count: int, upstream: Sequence[int], score
 
 
 def _even_out(extras: Extras) -> None:
-    """Make the number of extras per container even, at the least cost."""
+    """Make the number of extras per container even, at minimum cost."""
     total = sum(len(held) for held in extras.held)
     extras.low, rest = divmod(total, extras.containers)
     extras.high = extras.low + (1 if rest else 0)
@@ -118,7 +118,7 @@ def _send(extras: Extras, path: list[tuple[int, int]]) -> None:
 def _cheapest_path(
     extras: Extras, excess: list[int], deficit: set[int], cost_min: int
 ) -> tuple[list[tuple[int, int]], int]:
-    """The cheapest path from an excess to a deficit; no path is cheaper than `cost_min`."""
+    """The cheapest path from an excess to a deficit; `cost_min` is a lower bound of its cost."""
     cost = dict.fromkeys(excess, 0)
     came: dict[int, tuple[int, int]] = {}
     # The cheapest known way to take an extra of component k away from some container.
@@ -143,14 +143,14 @@ def _cheapest_path(
 
 
 def _arcs(extras: Extras, node: int, cost: int, offered: dict[int, int]) -> list[tuple[int, int, int]]:
-    """(target, component, price) of what can leave a node that is reached at a cost."""
+    """(target, component, price) of the arcs that leave a node reached at this cost."""
     if node == _SINK:
         return [(c, _SINK, 0) for c in range(extras.containers) if extras.passed[c] > extras.low]
     found = [(_SINK, _SINK, 0)] if extras.passed[node] < extras.high else []
     for k in extras.held[node]:
         free, chosen = extras.free[k], extras.chosen[k]
         leaving = 1 if node in free else 0
-        # Another container already offers this component as cheaply: nothing new can be reached.
+        # Another container offers this component as cheaply: nothing new can be reached.
         if k in offered and offered[k] <= cost + leaving:
             continue
         offered[k] = cost + leaving

@@ -1,7 +1,7 @@
 """First fit decreasing: few containers, found by placing large instances first.
 
 Each instance goes to the first container with room. Without any limit everything fits in one. The
-number of containers follows from the limits, so asking for a number is an error.
+limits determine the number of containers, so asking for a number is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIX = "raise the limit of a container or make the instance smaller"
 
 
 class FirstFitDecreasing:
-    """As few containers as first fit finds."""
+    """As few containers as first fit needs."""
 
     name: ClassVar[str] = "first_fit_decreasing"
     fixed_containers: ClassVar[bool] = False
@@ -39,7 +39,7 @@ class FirstFitDecreasing:
 def _refuse_count(demand: Demand) -> None:
     if demand.containers is not None:
         raise ConfigError(
-            "first_fit_decreasing finds the number of containers itself; leave the number out or use round_robin."
+            "first_fit_decreasing chooses the number of containers itself; omit the number or use round_robin."
         )
 
 
@@ -55,7 +55,7 @@ def _first_fit(bins: Bins, items: list[list[Item]]) -> None:
     bins.bins.sort(key=lambda one: one.id)
     candidates: list[Bin] = list(bins)
     for group, least in zip(groups, smallest, strict=True):
-        # Bins that can take nothing of what is left are not looked at again.
+        # Bins without room for any remaining item are not tried again.
         candidates = [one for one in candidates if bins.fits(one, least)]
         candidates = _place_group(bins, group, candidates)
 
@@ -63,7 +63,7 @@ def _first_fit(bins: Bins, items: list[list[Item]]) -> None:
 def _place_group(bins: Bins, group: list[Item], candidates: list[Bin]) -> list[Bin]:
     place = 0
     for item in group:
-        # Items of a group are alike, so the first bin with room only ever moves on.
+        # Items of a group are alike, so the search continues from the last bin with room.
         while place < len(candidates) and not bins.fits(candidates[place], item.size):
             place += 1
         if place == len(candidates):
@@ -76,7 +76,7 @@ def _place_group(bins: Bins, group: list[Item], candidates: list[Bin]) -> list[B
 
 
 def _smallest_after(groups: list[list[Item]]) -> list[Size]:
-    """For each group the least of every dimension among it and the groups after it."""
+    """For each group, the least size per dimension among it and the groups after it."""
     result: list[Size] = []
     for group in reversed(groups):
         size = group[0].size

@@ -1,6 +1,6 @@
-"""Resource compliant round robin: as round robin, but a container is opened where limits demand it.
+"""Resource compliant round robin: like round robin, but opens another container where limits require it.
 
-Never exceeds a limit; the number of containers is where it starts, not where it ends.
+Never exceeds a limit; the configured number of containers is only the initial one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FIX = "raise the limit of a container or make the instance smaller"
 
 
 class ResourceCompliantRoundRobin:
-    """Round robin that adds containers rather than overfill one."""
+    """Round robin that adds containers rather than overfilling one."""
 
     name: ClassVar[str] = "resource_compliant_round_robin"
     fixed_containers: ClassVar[bool] = False

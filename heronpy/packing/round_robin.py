@@ -1,9 +1,8 @@
 """Round robin: deal the instances one by one over a given number of containers.
 
-Components with large instances are dealt first. Without limits every container ends up with the
-same number of tasks, give or take one, and of each component too. With limits a full container is
-skipped. A repacking leaves every running task where it is unless the number of containers was
-changed.
+Components with large instances come first. Without limits, all containers have the same number of
+tasks, in total and of each component, to within one. With limits, full containers are skipped. A
+repacking leaves every running task in place unless the number of containers changes.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def _deal_group(bins: Bins, group: list[Item], position: int, may_open: bool) ->
                 turn = 0
             if bins.fits(bins.bins[order[turn]], item.size):
                 break
-            # All items of the group are alike: it will not fit the next one either.
+            # All items of the group are alike: the next one will not fit here either.
             del order[turn]
         else:
             if not may_open or not bins.fits(bins.open(), item.size):

@@ -1,8 +1,8 @@
 """The configuration of a topology and of its components, read from the topology message.
 
 Owns the typing rule (Apache Heron's: text that reads as a number or a boolean becomes one), the
-layering (topology first, component over it), and the list of known `topology.` keys with the kind
-of their values. Serialized values are never loaded unless asked, because loading runs user code.
+layering (a component overrides its topology), and the rules for `topology.` keys. Serialized values
+are loaded only on request, because loading runs user code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from heronpy.proto import components_of, topology_pb2
 ConfigMap = dict[str, Any]
 
 DEFAULT_PARALLELISM = 1
-#: Seconds in the unit of each key that sets ticks; the first that is set counts.
+#: Seconds in the unit of each key that sets ticks; the first one set wins.
 _TICK_KEYS = {TOPOLOGY_TICK_TUPLE_FREQ_MS: 0.001, TOPOLOGY_TICK_TUPLE_FREQ_SECS: 1.0}
 
 
@@ -52,7 +52,7 @@ class SerializedValue:
 
 
 def auto_typed(text: str) -> str | int | float | bool:
-    """A configuration text as the value it reads as: int, float, bool, else the text itself."""
+    """The value that a configuration text stands for: int, float, bool, else the text itself."""
     try:
         return int(text)
     except ValueError:
@@ -83,7 +83,7 @@ def config_of(message: Any, *, load: bool = False) -> ConfigMap:
 
 
 def component_config(topology: Any, component: str, *, load: bool = False) -> ConfigMap:
-    """What a component sees: the topology's configuration with its own over it."""
+    """The configuration of a component: the topology's, overridden by its own."""
     parts = components_of(topology)
     if component not in parts:
         hint = did_you_mean(component, parts)
@@ -103,14 +103,14 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
 
 
 def reliability_mode(topology: Any) -> str:
-    """The reliability mode of a topology, ATMOST_ONCE unless it says otherwise."""
+    """The reliability mode of a topology, ATMOST_ONCE by default."""
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
 
 
 def tick_interval_s(config: Mapping[str, Any]) -> float | None:
-    """Seconds between the ticks of a component, None for no ticks; ConfigError unless it is a number above 0.
+    """Seconds between the ticks of a component, None without ticks; ConfigError unless it is a number above 0.
 
-    Read it after `initialize`, because window bolts set it there.
+    Call it after `initialize`, because window bolts set it there.
     """
     for key, unit_s in _TICK_KEYS.items():
         value = config.get(key)
@@ -126,15 +126,15 @@ def tick_interval_s(config: Mapping[str, Any]) -> float | None:
     return None
 
 
-#: Keys that this release knows and does not act on, though each would change what a topology does.
+#: Keys that this release knows but does not support, though each would change what a topology does.
 UNSUPPORTED_KEYS: dict[str, str] = {
     "topology.component.output.bps": "rate limits are not available; limit the rate in next_tuple",
-    "topology.droptuples.upon.backpressure": "nothing is dropped under backpressure; drop in the bolt that may",
+    "topology.droptuples.upon.backpressure": "nothing is dropped under backpressure; drop tuples in a bolt instead",
     "topology.timer.events": "timers are not available; use tick tuples (topology.tick.tuple.freq.ms)",
 }
-#: Prefix of the keys of Heron's Java windows, of which the same is true.
+#: Prefix of the keys of Heron's Java windows, which are not supported either.
 _JAVA_WINDOWS = "topology.bolts."
-#: Keys of other languages, of resources of processes that do not exist here, and names for people: harmless.
+#: Harmless keys: for other languages, for resources of processes that do not exist here, and labels.
 IGNORED_KEYS: frozenset[str] = frozenset(
     f"topology.{name}"
     for name in """additional.classpath component.jvmopts component.resourcemap worker.childopts
@@ -142,7 +142,7 @@ IGNORED_KEYS: frozenset[str] = frozenset(
         stateful.checkpointmanager.ram stateful.ckptmgr.ram stateful.spill.state
         stateful.spill.state.location""".split()
 ) | (apache_keys.TOPOLOGY_KEYS - set(apache_keys.OTHER_NAMES))
-#: What these say matters under EFFECTIVELY_ONCE alone.
+#: These matter only under EFFECTIVELY_ONCE.
 _STATEFUL_KEYS = "topology.stateful."
 
 
@@ -157,7 +157,7 @@ def keys_without_effect(config: Mapping[str, Any], mode: str) -> set[str]:
 
 
 def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
-    """One sentence for each entry that asks for something this release does not do."""
+    """One sentence for each entry that this release does not support."""
     problems = []
     for key, value in config.items():
         if value in (False, None, "", 0):
@@ -172,7 +172,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
 
 
 def add_our_names(topology: Any) -> None:
-    """Give the topology and its components the entries that Apache Heron calls by another name, by our name too."""
+    """Copy entries whose key has another name in Apache Heron to our name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
         for pair in list(config.kvs):
@@ -190,7 +190,7 @@ def set_key(config: topology_pb2.Config, key: str, value: str) -> None:
 
 
 def key_problem(key: str, value: Any) -> str | None:
-    """What is wrong with one entry, as a clause; None when it is right or the user's own key."""
+    """What is wrong with one entry, as a clause; None when it is valid or the user's own key."""
     if not key.startswith("topology."):
         return None
     kind = KINDS.get(apache_keys.OTHER_NAMES.get(key, key))
@@ -214,9 +214,9 @@ _UPDATED_KEYS = {
 
 
 def runtime_key_problem(key: str, value: str) -> str | None:
-    """Why a running topology cannot be given this entry, as a sentence; None when it can."""
+    """Why this entry of a running topology cannot be changed, as a sentence; None when it can."""
     if key in _UPDATED_KEYS:
-        return f"'{key}' is not changed as a setting; use {_UPDATED_KEYS[key]}."
+        return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}."
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
         return f"'{key}' cannot change while a topology runs; kill it and submit it again."
     wrong = key_problem(key, auto_typed(value))
@@ -224,17 +224,17 @@ def runtime_key_problem(key: str, value: str) -> str | None:
 
 
 def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
-    """Component ("": the topology), key and value of `[component:]key:value`; ConfigError when it is none."""
+    """Component ("": the topology), key and value of `[component:]key:value`; ConfigError for any other form."""
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():
-        raise ConfigError(f"'{text}' is no [component:]key:value; for example 'count:limit:10'.")
+        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'.")
     if head in known and ":" in rest:
         key, _, value = rest.partition(":")
         if not key.strip():
-            raise ConfigError(f"'{text}' names no key; write component:key:value.")
+            raise ConfigError(f"'{text}' has no key; write component:key:value.")
         return head, key, value
-    # A value may hold colons; a component's name seldom holds a point, and a key mostly does.
+    # A value may contain colons; component names rarely contain a dot, keys mostly do.
     if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
         raise ConfigError(
             f"The topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}."

@@ -1,8 +1,8 @@
-"""What may be emitted and where it goes: the rules that the runtime and the simulator share. Pure.
+"""What may be emitted and where it goes: the rules shared by the runtime and the simulator. Pure.
 
-Checks come in one order, so that the same mistake gives the same error everywhere: the stream is declared, the
-values are a list, as many as the stream has fields, every consumer's grouping finds its tasks, each value can
-travel, and the tuple is not too large.
+The order of the checks is fixed, so that the same mistake gives the same error everywhere: the stream is declared,
+the values are a list with one value per field, every consumer's grouping finds its tasks, each value can be
+serialized, and the tuple is not too large.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.grouping import Chooser, Direct
 from heronpy.wire import codec
 
-#: What a frame holds beside its payload, at most, for one tuple.
+#: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10
-#: They have a length and items, and are hardly ever meant as a list of values.
+#: They have a length and items, but are hardly ever meant as a list of values.
 _NOT_LISTS = (str, bytes, bytearray, dict, set, frozenset)
 
 
@@ -25,7 +25,7 @@ class EmitRules:
     """The rules for the tuples of one component.
 
     `serialize` is the topology's own serializer; `frame_max_bytes` is heron.stmgr.frame_max_bytes. All errors are
-    TopologyErrors, but for a value that cannot travel: LocalWireError, or what the serializer raises.
+    TopologyErrors, except for a value that cannot be serialized: LocalWireError, or what the serializer raises.
     """
 
     __slots__ = ("_allow_pickle", "_component", "_serialize", "_tuple_max_bytes")
@@ -78,7 +78,7 @@ class EmitRules:
         return tasks
 
     def freeze(self, stream: str, values: Iterable[Any]) -> tuple[list[Any], int]:
-        """The values as they may wait for their batch, and their encoded size in bytes."""
+        """The values, safe from later changes while they wait for their batch, and their encoded size in bytes."""
         if self._serialize is not None:
             frozen = [self._serialize(value) for value in values]
         else:

@@ -1,8 +1,8 @@
 """Which tasks a tuple goes to.
 
 One chooser per (stream, consumer component) in the emitting task; `targets(values)` returns task
-ids. Choosers are pure: where randomness is wanted (the first task of a shuffle) the caller gives
-it. The tasks are always sorted, so that every emitter numbers them alike and equal keys meet.
+ids. Choosers are pure: where randomness is needed (the first task of a shuffle), the caller passes
+it. Tasks are always sorted, so that every emitter numbers them alike and equal keys meet.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LocalOrShuffle(Shuffle):
 class Fields:
     """Equal values of the grouping fields always reach the same task.
 
-    With `key_groups` the keys go to the task that owns their key group, where their keyed state is.
+    With `key_groups`, a key goes to the task that owns its key group, and so its keyed state.
     """
 
     __slots__ = ("_count", "_owners", "_single", "indices", "tasks")
@@ -76,13 +76,13 @@ class Fields:
         self.indices = tuple(indices)
         self.tasks = _sorted_tasks(tasks)
         count = len(self.tasks)
-        # The task of each remainder of the hash (of each key group; see key_group_of_hash).
+        # The task for each remainder of the hash (for each key group; see key_group_of_hash).
         self._owners = [self.tasks[task_index(group, count, key_groups)] for group in range(key_groups)] or self.tasks
         self._count = len(self._owners)
         self._single = self.indices[0] if len(self.indices) == 1 else -1
 
     def target(self, values: Sequence[Any]) -> int:
-        """The one task of these values (the whole tuple, not only the grouping fields)."""
+        """The task for these values (the whole tuple, not only the grouping fields)."""
         if self._single >= 0:
             return self._owners[stable_hash(values[self._single]) % self._count]
         return self._owners[stable_hash_many([values[i] for i in self.indices]) % self._count]
@@ -116,7 +116,7 @@ class Lowest:
 
 
 class Direct:
-    """The task that the emit names; an emit that names none is an error."""
+    """The task that the emit names; an emit without one is an error."""
 
     __slots__ = ("_allowed", "tasks")
 
@@ -125,7 +125,7 @@ class Direct:
         self._allowed = frozenset(self.tasks)
 
     def target(self, task: int) -> int:
-        """The named task, checked to be one of the consumer's."""
+        """The named task; TopologyError unless it is one of the consumer's."""
         if task not in self._allowed or isinstance(task, bool):
             raise TopologyError(
                 f"Task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}."
@@ -137,7 +137,7 @@ class Direct:
 
 
 class Custom:
-    """The tasks that the user's `choose_tasks(values)` returns, checked to be the consumer's."""
+    """The tasks that the user's `choose_tasks(values)` returns; TopologyError unless they are the consumer's."""
 
     __slots__ = ("_allowed", "_choose", "instance", "tasks")
 
@@ -176,7 +176,7 @@ class Custom:
 
 
 def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Where the grouping fields are in the stream's schema; TopologyError for a missing one."""
+    """Positions of the grouping fields in the stream's schema; TopologyError for a missing one."""
     positions = {name: index for index, name in reversed(list(enumerate(schema)))}
     for name in wanted:
         if name not in positions:
@@ -185,7 +185,7 @@ def field_indices(schema: Sequence[str], wanted: Sequence[str]) -> list[int]:
 
 
 def grouping_width(inputs: Iterable[Any]) -> int:
-    """How many fields a component's InputStreams are grouped by, which is what its keys consist of; 1 for none."""
+    """The number of fields that a component's InputStreams are grouped by, which form its keys; 1 without any."""
     return max((len(item.grouping_fields.keys) for item in inputs if item.gtype == topology_pb2.FIELDS), default=1)
 
 

@@ -1,6 +1,6 @@
-"""Key groups: the unit by which keyed state moves between tasks.
+"""Key groups: the unit in which keyed state moves between tasks.
 
-A key belongs to one of G groups for ever; a component's tasks own consecutive ranges of groups. So the
+A key always belongs to the same of G groups; a component's tasks own consecutive ranges of groups. So the
 grouping of tuples and the placement of state agree, and a change of parallelism moves whole groups.
 Invariant: the ranges of a component's tasks partition 0 .. G-1, and sizes differ by at most one.
 """
@@ -14,7 +14,7 @@ def key_group_of_hash(hashed: int, key_groups: int) -> int:
 
 
 def task_index(group: int, parallelism: int, key_groups: int) -> int:
-    """Which task of a component, counted by ascending task id, owns a key group."""
+    """The index, by ascending task id, of the component's task that owns a key group."""
     return group * parallelism // key_groups
 
 

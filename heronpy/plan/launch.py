@@ -1,8 +1,8 @@
-"""The launch file: everything a process of a topology must know before it can ask anybody.
+"""The launch file: everything that a process of a topology must know before it has a connection.
 
 `launch.json` is written once at submit, readable by the owner only, and never changed; every
 process gets its path as `--launch`.  Plans live in the state manager, not here.  Invariant: a file
-that loads has every field of `LaunchSpec`, each of its declared type, and no other field.
+that loads has every field of `LaunchSpec`, each with its declared type, and no other field.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class LaunchSpec:
     package_dir: str | None
     """Directory inserted first on sys.path of user processes; None for a plain file."""
     main_file: str | None
-    """Plain Python file that is loaded as `__main__`; None when the package is imported."""
+    """Plain Python file loaded as `__main__`; None when the package is imported."""
     python: str
     """Interpreter that runs the user's code."""
     needs_spark: bool = False
     package_archive: str | None = None
-    """The package as one file, for tasks that load from it themselves; None where a folder was submitted."""
+    """The package as one file, for tasks that load from it themselves; None if a folder was submitted."""
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Room to field to resolved value."""
     origins: dict[str, str] = field(default_factory=dict)
-    """`room.field` to where its value came from."""
+    """`room.field` to the origin of its value."""
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Component to the fields of the instance room that it overrides."""
+    """Component to the fields of room `instance` that it overrides."""
     source: str = ""
-    """Folder or archive that the package was made of, as the user knows it; "" when there is no package."""
+    """Folder or archive from which the package was made, as the user named it; "" without a package."""
     argv: list[str] = field(default_factory=list)
-    """`sys.argv` of the program at the submit; tasks get the same."""
+    """`sys.argv` of the program at submit; tasks get the same."""
     argv_names_topology: bool = False
     """Whether its first argument is the topology's name, which the program's parser may not know."""
 

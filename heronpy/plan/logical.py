@@ -1,8 +1,8 @@
-"""The logical plan: components, streams and who consumes what, as the user described it.
+"""The logical plan: components, streams and their consumers, as the user described them.
 
 `LogicalPlan.from_topology` never fails on a wrong topology, so that `heronpy.plan.validation.validate` can
 name everything that is wrong. The order of components is spouts first, then bolts, as defined;
-output streams are numbered by their sorted names, and that number is what travels in frames.
+output streams are numbered by their sorted names, and frames carry that number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ComponentDef:
     outputs: tuple[StreamDef, ...]
     #: Its own configuration only, typed, with serialized values not loaded.
     config: ConfigMap = field(repr=False)
-    #: Module and name of the class that it runs.
+    #: Module and name of its class.
     class_name: str = ""
 
     def stream(self, name: str) -> StreamDef | None:
@@ -64,7 +64,7 @@ class LogicalPlan:
     """The graph of a topology."""
 
     name: str
-    #: As defined, spouts first; may hold duplicate names until validated.
+    #: As defined, spouts first; may have duplicate names until validated.
     definitions: tuple[ComponentDef, ...]
     config: ConfigMap = field(repr=False)
 
@@ -113,7 +113,7 @@ class LogicalPlan:
         return list(self._consumers.get((component, stream), ()))
 
     def output_streams(self, component: str) -> list[str]:
-        """Sorted names of a component's output streams; the index is what frames carry."""
+        """Sorted names of a component's output streams; frames carry the index."""
         return sorted(output.name for output in self.component(component).outputs)
 
     def upstream(self, component: str) -> list[str]:
@@ -138,19 +138,19 @@ class LogicalPlan:
         return sum(component.parallelism for component in self.components.values())
 
     def topological_order(self) -> list[str]:
-        """Every component after all that feed it, spouts first; a cycle stays together."""
+        """Every component after all that feed it, spouts first; the components of a cycle stay together."""
         order = [name for group in self.groups() for name in group]
         return sorted(order, key=lambda name: not self.components[name].is_spout)
 
     def groups(self) -> list[list[str]]:
-        """Strongly connected components in topological order: more than one name is a cycle."""
+        """Strongly connected components in topological order; one with more than one name is a cycle."""
         graph = {name: self.downstream(name) for name in self.components}
         groups = _strongly_connected(graph)
         position = {name: index for index, name in enumerate(self.components)}
         return [sorted(group, key=position.__getitem__) for group in reversed(groups)]
 
     def reachable(self, sources: Iterable[str]) -> set[str]:
-        """Components that tuples from `sources` can reach, with the sources."""
+        """Components that tuples from `sources` can reach, including the sources."""
         seen = set(sources)
         waiting = list(seen)
         while waiting:
@@ -161,7 +161,7 @@ class LogicalPlan:
         return seen
 
     def cycle(self) -> list[str] | None:
-        """A shortest cycle as a path whose last name is its first; None when there is none."""
+        """A shortest cycle as a path that ends with its first name; None when there is none."""
         for group in self.groups():
             members = set(group)
             if len(group) > 1 or group[0] in self.downstream(group[0]):

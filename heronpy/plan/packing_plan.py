@@ -1,8 +1,8 @@
 """Reading and checking a packing plan: which task runs in which container.
 
 The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
-it. Task ids are unique for the life of a topology: `next_task_id` remembers also the removed ones,
-so an id that once meant a task never means another.
+it. Task ids are unique for the life of a topology: `next_task_id` accounts for removed tasks, too,
+so an id is never reused.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ def container_of(plan: plan_pb2.PackingPlan, container: int) -> plan_pb2.Contain
 
 
 def task_count(plan: plan_pb2.PackingPlan) -> int:
-    """How many tasks a plan holds."""
+    """The number of tasks in a plan."""
     return sum(len(container.instances) for container in plan.containers)
 
 
 def next_task_id(plan: plan_pb2.PackingPlan) -> int:
-    """The first task id that was never given out."""
+    """The first task id that has never been used."""
     highest = max((task.task_id for task in tasks(plan)), default=0)
     return max(int(plan.next_task_id), highest + 1)
 
 
 def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None = None) -> list[str]:
-    """What is wrong with a plan, alone and against a topology; one sentence each."""
+    """What is wrong with a plan, by itself and compared with a topology; one sentence each."""
     found = []
     seen: dict[int, str] = {}
     containers: set[int] = set()
@@ -102,7 +102,7 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
     for name in components_of(topology):
         want = parallelism_of(component_config(topology, name), name)
         if have.pop(name, 0) != want:
-            found.append(f"Component '{name}' needs {want} tasks; the plan has another number.")
+            found.append(f"Component '{name}' needs {want} tasks; the plan has a different number.")
     found += [f"The plan has tasks of '{name}', which the topology does not have." for name in have]
     return found
 
@@ -115,7 +115,7 @@ def validate(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
 
 
 def copy_of(plan: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """A copy that can be changed."""
+    """A copy that may be modified."""
     result = plan_pb2.PackingPlan()
     result.CopyFrom(plan)
     return result

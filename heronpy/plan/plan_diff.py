@@ -1,4 +1,4 @@
-"""The difference between two packing plans, and the plan that holds both.
+"""The difference between two packing plans, and the plan that contains both.
 
 An update runs in the order: union (old placement plus added tasks), then the new plan. A moved task
 keeps its id and changes its container; the union leaves it where it was.
@@ -16,7 +16,7 @@ from heronpy.proto import plan_pb2
 
 @dataclass(frozen=True, slots=True)
 class MovedTask:
-    """A task that stays itself in another container."""
+    """A task that keeps its id but changes its container."""
 
     task_id: int
     component: str
@@ -26,7 +26,7 @@ class MovedTask:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What has to happen to get from one packing plan to another; all sorted by id."""
+    """The changes from one packing plan to another; all sorted by id."""
 
     added: tuple[PlacedTask, ...]
     removed: tuple[PlacedTask, ...]
@@ -51,7 +51,7 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
     """What changes from packing plan `old` to `new`."""
     before = packing_plan.tasks_by_id(old)
     after = packing_plan.tasks_by_id(new)
-    # An id that names another component is another task, although plans never do that on purpose.
+    # The same id with another component is another task, although plans never do that on purpose.
     same = {
         task_id for task_id in before.keys() & after.keys() if before[task_id].component == after[task_id].component
     }
@@ -76,7 +76,7 @@ def diff(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> PlanDiff:
 
 
 def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The packing plan that runs everything of `old` where it is, and what `new` adds."""
+    """The packing plan with all tasks of `old` in their place, and those that `new` adds."""
     result = packing_plan.copy_of(old)
     result.id = new.id
     result.version = new.version
@@ -95,7 +95,7 @@ def union(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.Pack
 
 
 def without(plan: plan_pb2.PackingPlan, task_ids: Iterable[int]) -> plan_pb2.PackingPlan:
-    """A packing plan without some tasks, and without containers that this leaves empty."""
+    """A packing plan without these tasks, and without containers that this leaves empty."""
     gone = set(task_ids)
     result = packing_plan.copy_of(plan)
     result.next_task_id = packing_plan.next_task_id(plan)

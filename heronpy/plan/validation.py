@@ -1,8 +1,7 @@
-"""What can be wrong with a topology, seen from its description alone.
+"""Problems of a topology that its description alone shows.
 
-Each problem is one sentence that names the thing and the fix. Problems that follow from another one
-(nothing can be said about the reach of a graph with unknown ends) are left out until that is
-mended.
+Each problem is one sentence that names the thing and the fix. Problems that depend on another one
+(reachability says nothing while an input is unknown) are reported only after that is fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
 
-#: More tasks than any single topology can start; a typing mistake, not a plan.
+#: More tasks than any single topology can start; a typing error, not a plan.
 TASKS_MAX = 100_000
 SYSTEM_COMPONENT = "__system"
 TICK_STREAM = "__tick"
@@ -33,21 +32,21 @@ def problems(plan: LogicalPlan) -> list[str]:
         found += _outputs(component)
         found += _inputs(plan, component)
     found += _size(plan)
-    # The shape says nothing sensible while names repeat or inputs lead nowhere.
+    # The shape of the graph means nothing while names repeat or inputs are unknown.
     if not found:
         found += [*_cycles(plan), *_reach(plan), *windows.problems(plan)]
     return found
 
 
 def validate(plan: LogicalPlan) -> None:
-    """Raise TopologyError that names everything that is wrong, one sentence a line."""
+    """Raise TopologyError that names every problem, one sentence per line."""
     found = problems(plan)
     if found:
         raise TopologyError("\n".join(found))
 
 
 def warnings(plan: LogicalPlan) -> list[str]:
-    """What may go wrong, depending on the user's code; for a plan without problems, one sentence each."""
+    """Possible problems that depend on the user's code, one sentence each; for a plan without certain ones."""
     return [*_cycle_warnings(plan), *windows.warnings(plan)]
 
 
@@ -56,7 +55,7 @@ def _names(plan: LogicalPlan) -> Iterator[str]:
     if wrong:
         yield f"The topology name {_quoted(plan.name)} {wrong}; choose another name."
     if not any(component.is_spout for component in plan.definitions):
-        yield f"Topology '{plan.name}' has no spout; add one, or nothing will ever flow."
+        yield f"Topology '{plan.name}' has no spout; add one, or no tuples will flow."
     for name, count in Counter(component.name for component in plan.definitions).items():
         wrong = name_problem(name)
         if wrong:
@@ -185,12 +184,12 @@ def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator
 
 
 def _cycles(plan: LogicalPlan) -> Iterator[str]:
-    """Only checkpoints need a graph without cycles: a tuple tree ends when its tuples leave the loop."""
+    """Only checkpoints need an acyclic graph: a tuple tree ends when its tuples leave the loop."""
     path = plan.cycle() if plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE" else None
     if path is not None:
         yield (
             f"Under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
-            "a checkpoint barrier that it has to send itself first; break the cycle or use ATLEAST_ONCE."
+            "a checkpoint barrier that it must send first itself; break the cycle or use ATLEAST_ONCE."
         )
 
 
@@ -212,7 +211,7 @@ def _shown(path: list[str]) -> str:
 def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
     """Components with more tasks than an EFFECTIVELY_ONCE topology has key groups.
 
-    A key group belongs to one task, so a task beyond their number would never get a key.
+    A key group belongs to one task, so surplus tasks would never get a key.
     """
     return [
         f"{_kind(component)} '{component.name}' has {component.parallelism} tasks, more than the "

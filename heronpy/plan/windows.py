@@ -1,13 +1,13 @@
 """How long windows keep tuples pending, and whether the limits of the spouts allow for it.
 
-Pure. At least once, a tuple tree ends when its tuples have left every window that they are in, and
-results of a window that are anchored to them have left the windows behind it. So along a path the
-windows add up. The message timeout has to be longer than that, or every tuple is replayed and counted
-again; and `topology.max.spout.pending` has to allow for all that is pending in that time, or the spouts
-stand still until a window ends.
+Pure. Under at least once, a tuple tree ends when its tuples have left every window that they are in, and the
+window results anchored to them have left the windows downstream. So windows add up along a path. The
+message timeout must be longer than that, or every tuple is replayed and counted again; and
+`topology.max.spout.pending` must allow for all tuples that are pending in that time, or the spouts stall until
+a window ends.
 
-Streamlets anchor the results of a window. A window bolt of the user's own may or may not, which cannot be
-seen here: windows behind one lead to a warning where those of streamlets lead to a refusal.
+Streamlets anchor the results of a window. A user's own window bolt may or may not, which is not visible
+here: windows downstream of one lead to a warning where those of streamlets lead to a refusal.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ TUMBLING_KEY = "tumblingwindowbolt_duration_secs"
 
 DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_PENDING = 100
-#: What a timeout needs above the windows: ticks and queues take their time, the more the longer it is.
+#: What a timeout needs beyond the windows: ticks and queues take time, and more of it the longer they are.
 SLACK_SHARE, SLACK_MIN_S = 0.1, 1.0
-#: A spout task that may emit less than this while a window lasts hardly moves.
+#: A spout task that may emit fewer tuples per second than this during a window practically stalls.
 RATE_MIN = 10
-#: What the limit of streamlets allows for: tuples a second of one spout task, and tuples in all.
+#: What the limit of streamlets allows for: tuples per second of one spout task, and tuples in total.
 DERIVED_RATE, DERIVED_PENDING_MAX = 10_000, 1_000_000
 
 _STREAMLET_BOLTS = "heronpy.streamlet."
@@ -47,10 +47,10 @@ _STREAMLET_BOLTS = "heronpy.streamlet."
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How long windows keep the tuples of a spout pending at most."""
+    """The longest time that windows keep the tuples of a spout pending."""
 
     seconds: float
-    #: The windows on the path that takes longest: component and the seconds that it adds.
+    #: The windows on the slowest path: component and the seconds that it adds.
     windows: tuple[tuple[str, float], ...]
 
     @property
@@ -60,17 +60,17 @@ class Hold:
 
     @property
     def timeout_s(self) -> int:
-        """The same in whole seconds."""
+        """`needs_s`, rounded up to whole seconds."""
         return math.ceil(self.needs_s)
 
     @property
     def pending(self) -> int:
-        """The least number of pending tuples with which a spout task moves."""
+        """The least number of pending tuples with which a spout task does not stall."""
         return min(math.ceil(self.seconds * RATE_MIN), DERIVED_PENDING_MAX)
 
 
 def window_s(component: ComponentDef) -> float:
-    """The seconds that a window bolt keeps a tuple at most; 0 for other components."""
+    """The longest time in seconds that a window bolt keeps a tuple; 0 for other components."""
     config = component.config
     tumbling = _seconds(config.get(TUMBLING_KEY))
     if tumbling:
@@ -81,9 +81,9 @@ def window_s(component: ComponentDef) -> float:
 
 
 def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
-    """Spout to the hold of the windows behind it, for spouts that have some.
+    """Spout to the hold of the windows downstream, for spouts that have any.
 
-    Certain: without those that matter only if a window bolt of the user's own anchors its results.
+    `certain` leaves out those that matter only if a user's own window bolt anchors its results.
     """
     following: dict[str, Hold] = {}
     for group in reversed(plan.groups()):
@@ -93,7 +93,7 @@ def holds(plan: LogicalPlan, *, certain: bool) -> dict[str, Hold]:
         own = [(name, seconds) for name, seconds in own if seconds]
         if certain and any(not _anchors(plan.components[name]) for name, _ in own):
             rest = Hold(0.0, ())
-        # In a cycle a tuple may go round again; once is what can be said about it.
+        # A tuple may go around a cycle several times; only once is certain.
         hold = Hold(rest.seconds + sum(seconds for _, seconds in own), (*own, *rest.windows))
         following.update(dict.fromkeys(group, hold))
     return {name: following[name] for name in plan.spouts() if following[name].seconds}
@@ -111,7 +111,7 @@ def limits_for(plan: LogicalPlan) -> dict[str, int]:
 
 
 def problems(plan: LogicalPlan) -> Iterator[str]:
-    """A sentence for each limit of a spout that the windows behind it certainly exceed."""
+    """A sentence for each limit of a spout that its windows certainly exceed."""
     if not _acking(plan):
         return
     for name, hold in holds(plan, certain=True).items():
@@ -161,7 +161,7 @@ def _anchors(component: ComponentDef) -> bool:
 def _rate(hold: Hold) -> str:
     """How the least number of pending tuples was computed."""
     if hold.pending == DERIVED_PENDING_MAX:
-        return "the most that is asked for"
+        return "the most that is required"
     return f"{RATE_MIN:g} tuples a second for {hold.seconds:g} s"
 
 
@@ -198,7 +198,7 @@ def _tick_s(config: Mapping[str, Any]) -> float:
 
 
 def _seconds(value: Any) -> float:
-    """A duration of a window; 0 for one that its bolt will refuse."""
+    """The duration of a window; 0 for one that its bolt will refuse."""
     found = _number(value, 0.0)
     return found if math.isfinite(found) and found > 0 else 0.0
 

@@ -1,5 +1,5 @@
-"""The topology master: one process per topology that builds its plans and drives its life.
+"""The topology master: one process per topology that builds its plans and drives its life cycle.
 
-`machine` decides, `shell` acts; nothing of the data path passes through here, so the master may
-die and come back at any time without touching a tuple.
+`machine` decides, `shell` acts; the data path does not pass through here, so the master may
+die and restart at any time without affecting a tuple.
 """

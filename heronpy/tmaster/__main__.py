@@ -36,7 +36,7 @@ async def _run(shell: Shell) -> int:
 
 
 def _endpoint(launch: LaunchSpec, name: str) -> str:
-    """A place of this process alone; one that stands by has no epoch of its own yet."""
+    """An endpoint unique to this process; a standby has no epoch yet."""
     remove_stale(launch.sockets_dir, name)
     return endpoint_of(launch, f"{name}.{os.getpid():x}.control")
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m heronpy.tmaster", description=__doc__)
     parser.add_argument("--launch", required=True, help="launch file of the topology")
     parser.add_argument("--name", default="tmaster", help="name of this process, for its log")
-    parser.add_argument("--epoch", type=int, help="incarnation of this process; else the next one")
+    parser.add_argument("--epoch", type=int, help="incarnation of this process; default: the next one")
     arguments = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(arguments.launch)

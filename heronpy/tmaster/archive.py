@@ -1,8 +1,8 @@
-"""The files of a topology's checkpoints, as far as the topology master writes and deletes them.
+"""The files of a topology's checkpoints that the topology master writes and deletes.
 
-All work runs in threads, beside the event loop: metadata in one, deletions in another, so a store that
-deletes slowly never holds up a checkpoint. Invariants: one piece of work of each kind at a time, in order;
-a deletion that fails is made up for by the next sweep; nothing here raises.
+All work runs in threads outside the event loop: metadata in one, deletions in another, so that slow
+deletions never delay a checkpoint. Invariants: one job of each kind at a time, in order; the next sweep
+repeats a failed deletion; nothing here raises.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from heronpy.storage.stores import Stores
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Metadata that is kept in memory instead of being read again.
+#: Number of metadata messages cached in memory.
 CACHED_MAX = 64
 
 
 def _ignore(error: str) -> None:
-    """For a deletion that has no waiter."""
+    """For a deletion that no one waits for."""
 
 
 class Archive:
@@ -37,7 +37,7 @@ class Archive:
         self._writer = ThreadPoolExecutor(1, "checkpoint-writer")
         self._cleaner = ThreadPoolExecutor(1, "checkpoint-cleaner")
         self._cache: dict[int, checkpoint_pb2.Metadata] = {}
-        #: Deletions that failed; the next sweep makes up for them.
+        #: Failed deletions, repeated by the next sweep.
         self.failures = 0
         self._swept = False
 
@@ -61,9 +61,9 @@ class Archive:
         done(location, "")
 
     def prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None] = _ignore) -> None:
-        """Delete checkpoints, and the files that none of the kept ones needs; the first call sweeps.
+        """Delete checkpoints, and the files that no kept one needs; the first call sweeps.
 
-        `done(error)` is called in another thread; the error is empty when nothing is left of them.
+        `done(error)` is called in another thread; the error is empty when all of their files are deleted.
         """
         self._cleaner.submit(self._prune, delete, keep, done)
 
@@ -90,14 +90,14 @@ class Archive:
         sweeps = self.failures > 0 or not self._swept
         before = max(keep, default=0) + 1
         for store, numbers in zip(homes, there, strict=True):
-            # A checkpoint and all of its files lie in one store; one that is nowhere may be in any.
+            # A checkpoint and all of its files are in one store; if its store is unknown, it may be any.
             kept = self._load(store, [n for n in keep if n in numbers or lost])
             dropped = None if sweeps else self._load(store, [n for n in delete if n in numbers])
             if isinstance(kept, HeronError) or not isinstance(dropped, list):
                 for number in delete:
                     store.delete(number)
             if isinstance(kept, HeronError):
-                # The files that it needs are unknown.
+                # It is unknown which files it needs.
                 raise StateError(f"shared files stay while a checkpoint cannot be read: {kept}")
             if isinstance(dropped, list):
                 store.discard(dropped, kept)
@@ -106,7 +106,7 @@ class Archive:
         self._swept, self.failures = True, 0
 
     def _load(self, store: CheckpointStore, numbers: Iterable[int]) -> list[checkpoint_pb2.Metadata] | HeronError:
-        """The metadata of checkpoints, or why the first of them that is unreadable cannot be read."""
+        """The metadata of checkpoints, or the error of the first one that cannot be read."""
         found = []
         for number in numbers:
             metadata = self._cache.get(number)
@@ -137,6 +137,6 @@ class Archive:
             log.warning("no other checkpoint store takes over: %s", error)
 
     def close(self) -> None:
-        """Begin nothing more; what runs ends by itself."""
+        """Start no more jobs; running ones end by themselves."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)

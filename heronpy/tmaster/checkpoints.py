@@ -1,8 +1,8 @@
-"""The topology master's hand on checkpoints (mode EFFECTIVELY_ONCE).
+"""The checkpoints of the topology master (mode EFFECTIVELY_ONCE).
 
-Pure. Joins the coordinator (which checkpoints there are) with the restorer (who runs, from which of them)
-and with the books of the desk, and turns what they decide into effects. Invariants: a number, a record and
-what is deleted are in the stored log before any process hears of them; every request is answered once.
+Pure. Connects the coordinator (which checkpoints exist) with the restorer (which tasks run, and from which
+checkpoint) and with the state of the desk, and turns their decisions into effects. Invariants: a number, a
+record and a deletion are in the stored log before any process learns of them; every request is answered once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.tmaster.restorer import Restorer, number_of
 
 #: Token of the checkpoint that ends a topology; requests of clients have positive ones.
 _SEAL = 0
-#: CheckpointComplete of the last checkpoint is repeated to tasks that have not dealt with it.
+#: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
 
 
@@ -45,9 +45,9 @@ class Checkpoints:
             log = checkpoint_pb2.CheckpointLog(topology_id=topology.id)
         self.coordinator = Coordinator(settings, log, self._describe)
         self.restorer = Restorer(desk, settings, self.coordinator, previous, finisher, self._perform)
-        #: A checkpoint that a predecessor may have left half done.
+        #: A checkpoint that a predecessor may have left incomplete.
         self._orphan = 0
-        #: The checkpoint that ends the topology is this one or a later one; 0: not asked for.
+        #: The checkpoint that ends the topology is this one or a later one; 0: none requested.
         self._seal_from = 0
         self._seal_asked = False
         self._announce_at = float("-inf")
@@ -67,10 +67,10 @@ class Checkpoints:
         kept = tuple(record.checkpoint for record in log.complete)
         self._desk.tray.append(Prune((self._orphan,) if self._orphan else (), kept))
 
-    # ---- what others say --------------------------------------------------------------------
+    # ---- reports of others ------------------------------------------------------------------
 
     def handle(self, event: events.Event, now: float) -> None:
-        """What tasks, stream managers and the checkpoint store say."""
+        """Handle reports of tasks, stream managers and the checkpoint store."""
         if isinstance(event, events.TaskAnswered):
             message = event.message
             self.coordinator.answered(message, now)
@@ -95,7 +95,7 @@ class Checkpoints:
             self._desk.send((peer,), control_pb2.CheckpointAborted(checkpoint=self._orphan, reason=reason))
         last = self.coordinator.newest()
         if last is not None and self.restorer.regions.all_started:
-            # The predecessor may have stored it without telling every task.
+            # The predecessor may have stored it without notifying every task.
             self._desk.send((peer,), control_pb2.CheckpointComplete(checkpoint=last.checkpoint))
 
     def _on_data_lost(self, message: control_pb2.DataLost, now: float) -> None:
@@ -117,7 +117,7 @@ class Checkpoints:
 
     def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
         if event.error:
-            why = f"they are forgotten, but not all of their files are deleted yet: {event.error}"
+            why = f"the checkpoints are removed from the log, but not all of their files are deleted yet: {event.error}"
             self._desk.refuse([event.request], RpcError(why))
         else:
             self._desk.confirm([event.request], "deleted")
@@ -131,25 +131,25 @@ class Checkpoints:
         self.coordinator.request(token, savepoint, now)
 
     def on_rewind(self, token: int, checkpoint: int, now: float) -> None:
-        """A client wants to go back; answered when the plan that says so is out."""
+        """A client wants to go back; answered when the plan for it is published."""
         number = self.restorer.rewind(checkpoint, now)
         self._desk.publish_if_due(now)
         where = f"checkpoint {number}" if number else "the beginning"
         self._desk.confirm([token], f"{self._desk.book.topology.name} goes back to {where}")
 
     def on_delete(self, token: int, checkpoints: list[int]) -> None:
-        """A client wants checkpoints deleted; answered when their files are gone, refused as a whole."""
+        """A client wants checkpoints deleted: all or none; answered when their files are deleted."""
         used = self.restorer.in_use()
         for number in checkpoints:
             if number in used:
-                raise RpcError(f"checkpoint {number} is not deleted, because {used[number]}")
+                raise RpcError(f"checkpoint {number} cannot be deleted, because {used[number]}")
         self.coordinator.delete(checkpoints, token)
         self._perform()
 
     # ---- for operations of this master ------------------------------------------------------
 
     def ask(self, now: float) -> int:
-        """Take a checkpoint without tuples under way soon; returns the token for `outcome`."""
+        """Take an aligned checkpoint (without tuples in flight) soon; returns the token for `outcome`."""
         self._tokens -= 1
         try:
             self.coordinator.request(self._tokens, False, now, aligned=True)
@@ -159,20 +159,20 @@ class Checkpoints:
 
     @property
     def plain(self) -> frozenset[str]:
-        """Components with a State of their own in the last checkpoint."""
+        """Components with a plain State in the last checkpoint."""
         return self.coordinator.plain
 
     @property
     def settled(self) -> bool:
-        """Whether every task runs by the plan that every process knows."""
+        """Whether every task runs, and every process knows the current plan."""
         return self.restorer.ready
 
     def outcome(self, token: int) -> words.Answer | None:
-        """How the checkpoint of `ask` ended; None while it has not."""
+        """How the checkpoint of `ask` ended; None while it is in progress."""
         return self._outcomes.pop(token, None)
 
     def sealed(self, now: float) -> bool:
-        """Whether a checkpoint that began after the first call is complete and every task has dealt with it."""
+        """Whether a checkpoint that began after the first call is complete and every task has handled it."""
         coordinator = self.coordinator
         if not self._seal_from:
             self._seal_from = coordinator.log.next_checkpoint
@@ -196,11 +196,11 @@ class Checkpoints:
 
     @property
     def _quiet(self) -> bool:
-        """Nothing is left to be saved."""
+        """Whether nothing is left to save."""
         return self._finisher.done and self.coordinator.pending is None
 
     def advance(self, now: float, *, updating: bool, switching: bool) -> None:
-        """Start regions whose tasks are all there; take the checkpoints that are due."""
+        """Start regions whose tasks are all ready; take the checkpoints that are due."""
         self.coordinator.periodic = not updating
         self.restorer.switching = switching
         if not self._finisher.active:
@@ -217,7 +217,7 @@ class Checkpoints:
             return float("inf")
         due = coordinator.deadline
         if coordinator.pending is None and not self.restorer.ready:
-            # Nothing can begin; the event that ends this will ask again.
+            # Nothing can begin; the event that changes this leads to another call.
             due = coordinator.expiry
         if self._seal_from and coordinator.last_completed >= self._seal_from:
             due = min(due, self._announce_at)
@@ -246,7 +246,7 @@ class Checkpoints:
         orders: dict[bytes, list[int]] = {}
         for task, place in desk.registry.places.items():
             peer = desk.registry.peer_of_task(task)
-            # An unaligned checkpoint does not wait for barriers, which may stand behind a long queue (F38).
+            # An unaligned checkpoint does not wait for barriers, which may be stuck in a long queue (F38).
             if peer is not None and (effect.unaligned or place.component in spouts):
                 orders.setdefault(peer, []).append(task)
         for peer, tasks in orders.items():
@@ -281,7 +281,7 @@ class Checkpoints:
     # ---- questions --------------------------------------------------------------------------
 
     def reply(self, now: float) -> control_pb2.CheckpointsReply:
-        """Everything that is known about checkpoints."""
+        """All that is known about checkpoints."""
         coordinator, restorer = self.coordinator, self.restorer
         reply = control_pb2.CheckpointsReply(
             complete=coordinator.log.complete,

@@ -1,9 +1,9 @@
-"""Decides when checkpoints are taken, what they wait for, and which of them can be restored.
+"""Decides when checkpoints are taken, what they wait for, and which can be restored.
 
 Pure: each call takes the time, and returns a value or leaves `effects`. Invariants (F23): a number is
 reserved in the log before it is announced and is never used twice; one checkpoint runs at a time; an answer
-counts only from the process and attempt that the checkpoint began with, once per task; a checkpoint is
-complete when its metadata is written, and is in the log before it is announced; every checkpoint that began
+counts only from the process and attempt with which the checkpoint began, once per task; a checkpoint is
+complete when its metadata is written, and is in the log before it is announced; every started checkpoint
 ends as completed, aborted or failed, and is counted.
 """
 
@@ -21,9 +21,9 @@ from heronpy.tmaster.retention import to_drop
 
 #: Version of the metadata format.
 METADATA_VERSION = 1
-#: Requested checkpoints that wait for their turn.
+#: Most requested checkpoints that may wait for their turn.
 REQUESTS_MAX = 100
-#: A checkpoint that did not complete is tried again after this, when one is still wanted.
+#: Pause before an incomplete checkpoint is retried, if one is still wanted.
 RETRY_S = 1.0
 
 
@@ -76,12 +76,12 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A checkpoint that was asked for is complete, or has no record and an error says why."""
+    """A requested checkpoint is complete; or it has no record, and an error says why."""
 
     token: int
     record: checkpoint_pb2.CheckpointRecord | None
     error: str = ""
-    #: A restore cut it short: a retry will probably succeed.
+    #: A restore interrupted it: a retry will probably succeed.
     again: bool = False
 
 
@@ -142,7 +142,7 @@ class Coordinator:
         #: Number of ignored answers of tasks.
         self.late_answers = 0
         self.last_failure = ""
-        #: The number of the last checkpoint that this coordinator completed; 0: none yet.
+        #: The last checkpoint that this coordinator completed; 0: none yet.
         self.last_completed = 0
         #: Components with a plain State in it.
         self.plain: frozenset[str] = frozenset()
@@ -173,14 +173,14 @@ class Coordinator:
     def request(self, token: int, savepoint: bool, now: float, *, aligned: bool = False) -> None:
         """Take a checkpoint soon; RetryableRpcError when too many requests wait."""
         if len(self._requests) >= REQUESTS_MAX:
-            raise RetryableRpcError("too many checkpoints were asked for; try again when one is done")
+            raise RetryableRpcError("too many requests for checkpoints are waiting; try again when one is done")
         self._requests.append(_Request(token, savepoint, aligned or savepoint, now + self._limit_s(savepoint)))
 
     def _limit_s(self, savepoint: bool) -> float:
         return self._settings.savepoint_timeout_s if savepoint else self._settings.timeout_s
 
     def advance(self, now: float, roster: Roster) -> None:
-        """Give up a checkpoint that takes too long, begin one that is due."""
+        """Abort a checkpoint that takes too long, begin one that is due."""
         self._expire(now)
         pending = self.pending
         if pending is not None:
@@ -266,7 +266,7 @@ class Coordinator:
         """The metadata is on disk at `location`, or is not, and why."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
-            # Given up in the meantime: it must not be found.
+            # Aborted in the meantime: it must not be found.
             if not error:
                 self.effects.append(Prune((metadata.checkpoint,), self._kept()))
             return
@@ -287,7 +287,7 @@ class Coordinator:
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
         )
-        # From now on this topology has its own files.
+        # From now on this topology has files of its own.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()
@@ -345,10 +345,10 @@ class Coordinator:
         return next((r for r in reversed(self.log.complete) if not (r.damaged or r.abandoned)), None)
 
     def back_to(self, checkpoint: int) -> None:
-        """From now on this one is the newest: what came after it belongs to a past that is given up.
+        """Make this checkpoint the newest and abandon the later ones.
 
-        UnknownCheckpointError when it is not complete. Damage is forgotten: a store that was away is back, or the next
-        restore finds it again.
+        UnknownCheckpointError when it is not complete. Marks of damage are cleared: an unreachable store may be back,
+        and real damage is found again by the next restore.
         """
         self._require(checkpoint)
         for record in self.log.complete:
@@ -361,14 +361,14 @@ class Coordinator:
     def delete(self, checkpoints: list[int], token: int) -> None:
         """Forget complete checkpoints and delete their files.
 
-        UnknownCheckpointError when one is not complete, RpcError when none would be left.
+        UnknownCheckpointError if one is not complete, RpcError if none would be left.
         """
         doomed = set(checkpoints)
         for number in sorted(doomed):
             self._require(number)
         if doomed and len(doomed) == len(self.log.complete):
-            # Without a record the topology would pass for one that never had state, and start empty (F23).
-            raise RpcError("the last checkpoint of a running topology is not deleted; kill the topology first")
+            # Without a record the topology would look as if it never had state, and start empty (F23).
+            raise RpcError("the last checkpoint of a running topology cannot be deleted; kill the topology first")
         self._drop(doomed)
         self._save()
         self.effects.append(Prune(tuple(sorted(doomed)), self._kept(), token))
@@ -385,7 +385,7 @@ class Coordinator:
                 self._save()
 
     def reserve_attempt(self) -> int:
-        """The number of the next attempt, used once."""
+        """The number of the next attempt; no number is used twice."""
         attempt = max(1, self.log.next_attempt)
         self.log.next_attempt = attempt + 1
         self._save()

@@ -1,8 +1,8 @@
-"""What the topology master's operations share: the books they read and the tray they answer into.
+"""What the operations of the topology master share: the state they read and the tray for their effects.
 
-Pure. A `Desk` keeps no decisions of its own except one: when a changed plan is published. Changes
-of addresses wait a moment for each other, so that a restart of a thousand containers does not make
-a thousand plans; everything else is published at once.
+Pure. A `Desk` decides only one thing: when a changed plan is published. Changes of addresses are
+collected for a moment, so that a restart of a thousand containers does not make a thousand plans;
+everything else is published immediately.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
-#: How long a change of addresses waits for others, and how long after a restart of this master,
-#: when many stream managers are about to register.
+#: How long a change of addresses waits for others; and how long after a restart of this master, when
+#: many stream managers are about to register.
 SETTLE_S = 0.05
 SETTLE_UNCONFIRMED_S = 1.0
-#: Topologies up to this size are looked at after every event, larger ones at intervals.
+#: Topologies up to this size are checked after every event, larger ones at intervals.
 SMALL_TOPOLOGY_TASKS = 500
 NAMES_MAX = 20
 
@@ -45,7 +45,7 @@ class Desk:
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
     failure: str = ""
     restoring: str = ""
-    #: Called before a plan is built: what depends on the packing plan follows it.
+    #: Called before a plan is built, to update what depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
 
     # ---- answers ----------------------------------------------------------------------------
@@ -82,7 +82,7 @@ class Desk:
         return self.book.version + 1
 
     def change_addresses(self, now: float) -> None:
-        """Publish a new plan shortly."""
+        """Publish a new plan soon."""
         if self.publish_at is None:
             first = self.book.plan is None
             unconfirmed = self.book.unconfirmed(self.registry.stmgrs)
@@ -111,7 +111,7 @@ class Desk:
         return True
 
     def publish_deadline(self) -> float | None:
-        """When `publish_if_due` should be asked again; None while a stream manager is missing."""
+        """When to call `publish_if_due` again; None while a stream manager is missing."""
         if self.publish_at is None or self.book.missing(self.registry.stmgrs):
             return None
         return self.publish_at
@@ -120,7 +120,7 @@ class Desk:
 
     @property
     def pace_s(self) -> float:
-        """How much time passes at least between two looks at all tasks."""
+        """Shortest time between two checks of all tasks."""
         small = len(self.registry.places) <= SMALL_TOPOLOGY_TASKS
         return 0.0 if small else self.settings.progress_interval_s
 
@@ -130,7 +130,7 @@ class Operation(Protocol):
 
     @property
     def name(self) -> str:
-        """As in `X is running; try again when it is done`."""
+        """Its name in `X is running; try again when it is done`."""
 
     @property
     def done(self) -> bool: ...
@@ -139,7 +139,7 @@ class Operation(Protocol):
     def deadline(self) -> float | None: ...
 
     def advance(self, now: float) -> None:
-        """Look at the registry and do what can be done now."""
+        """Check the registry and do what is possible now."""
 
 
 def listed(names: list[str]) -> str:

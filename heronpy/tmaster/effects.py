@@ -1,6 +1,6 @@
 """What to do: the plain data that the topology master's machine hands to its shell.
 
-The shell performs effects strictly in order, and a `Persist` is on disk before the effect behind it
+The shell performs effects strictly in order, and a `Persist` is on disk before the next effect
 begins; so no process ever acts on a plan that a successor of this master would not find.
 """
 
@@ -36,7 +36,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a request: with a body, or with an error that says why not."""
+    """Answer a request, with a body or with an error."""
 
     request: int
     body: Message | None = None
@@ -53,7 +53,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Tell the people who read the log."""
+    """Write a line to the log."""
 
     text: str
     warning: bool = False
@@ -61,20 +61,20 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class WriteMetadata:
-    """Every task has answered: write this, then call `written`."""
+    """Every task has answered: write this metadata, then call `written`."""
 
     metadata: checkpoint_pb2.Metadata
 
 
 @dataclass(frozen=True, slots=True)
 class Prune:
-    """Delete these checkpoints, and every file that none of the kept ones needs."""
+    """Delete these checkpoints, and every file that no kept one needs."""
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Of the request that waits for the end of it; 0: none.
+    #: The request that waits for its end; 0: none.
     token: int = 0
 
 
-#: The last two run beside everything else; how a `WriteMetadata` ended comes back as an event.
+#: The last two run in the background; the outcome of a `WriteMetadata` comes back as an event.
 Effect = Persist | Reply | Send | Note | WriteMetadata | Prune

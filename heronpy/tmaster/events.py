@@ -1,6 +1,6 @@
 """What happened: the plain data that the shell feeds to the topology master's machine.
 
-`peer` is the ZeroMQ identity of the sender, which is where answers and later messages to it go.
+`peer` is the ZeroMQ identity of the sender, to which answers and later messages are sent.
 `request` is the shell's token of an open request; the machine answers each token exactly once.
 """
 
@@ -15,7 +15,7 @@ from heronpy.proto import checkpoint_pb2, control_pb2
 
 @dataclass(frozen=True, slots=True)
 class StmgrRegistered:
-    """A stream manager asks to take part."""
+    """A stream manager registers."""
 
     peer: bytes
     request: int
@@ -24,7 +24,7 @@ class StmgrRegistered:
 
 @dataclass(frozen=True, slots=True)
 class StmgrBeat:
-    """A stream manager tells how it and its tasks are."""
+    """A stream manager reports the state of itself and its tasks."""
 
     peer: bytes
     message: control_pb2.StmgrHeartbeat
@@ -32,7 +32,7 @@ class StmgrBeat:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorRegistered:
-    """An executor says that it supervises a container."""
+    """An executor registers for a container."""
 
     peer: bytes
     request: int
@@ -41,7 +41,7 @@ class ExecutorRegistered:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorBeat:
-    """An executor tells how its processes are."""
+    """An executor reports the state of its processes."""
 
     peer: bytes
     message: control_pb2.ExecutorHeartbeat
@@ -61,7 +61,7 @@ class StateRequested:
     request: int
     active: bool
     end_input: bool = False
-    """Inactive for good: the bolts are to be finished."""
+    """Inactive for good: the bolts must finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RestartRequested:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequested:
-    """A request to run by another packing plan."""
+    """A request to change to another packing plan."""
 
     request: int
     message: control_pb2.UpdateTopology
@@ -92,14 +92,14 @@ class ConfigRequested:
 
 @dataclass(frozen=True, slots=True)
 class TaskAnswered:
-    """A task has saved its state for a checkpoint, or declines."""
+    """A task has saved its state for a checkpoint, or has declined."""
 
     message: control_pb2.TaskCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreFailed:
-    """A task cannot restore what its attempt starts from."""
+    """A task cannot restore the checkpoint of its attempt."""
 
     message: control_pb2.RestoreFailed
 
@@ -113,7 +113,7 @@ class DataLost:
 
 @dataclass(frozen=True, slots=True)
 class MetadataWritten:
-    """The metadata of a checkpoint lies at `location`, or does not and `error` says why."""
+    """The metadata of a checkpoint is at `location`; or it could not be written, for the reason in `error`."""
 
     metadata: checkpoint_pb2.Metadata
     location: str
@@ -130,7 +130,7 @@ class CheckpointRequested:
 
 @dataclass(frozen=True, slots=True)
 class RewindRequested:
-    """A request that everything goes back to a checkpoint; 0: the newest."""
+    """A request to rewind the topology to a checkpoint; 0: the newest."""
 
     request: int
     checkpoint: int
@@ -146,7 +146,7 @@ class DeleteRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDeleted:
-    """The files of deleted checkpoints are gone, or `error` says why some are left."""
+    """The files of deleted checkpoints are deleted, or `error` says why some are left."""
 
     request: int
     error: str = ""
@@ -154,7 +154,7 @@ class CheckpointsDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """A message could not be handed to its peer; the part that sent it sends it again."""
+    """A message could not be delivered to its peer; the part that sent it sends it again."""
 
     peer: bytes
     body: Message
@@ -162,7 +162,7 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The machine's deadline came."""
+    """The machine's deadline has passed."""
 
 
 Event = (

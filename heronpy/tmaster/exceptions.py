@@ -1,9 +1,8 @@
-"""The exceptions of user code that the topology master remembers.
+"""The exceptions of user code that the topology master keeps.
 
-Pure. Equal exceptions of one task (type, message and traceback) are one entry that counts, and so are
-those of one type without a traceback, where the last message stays. At most
-`limit` entries are kept: the one that was seen longest ago makes room, and its occurrences are
-counted as discarded, so nothing disappears silently.
+Pure. Equal exceptions of one task (type, message and traceback) share one entry with a count, and so do
+those of one type without a traceback, with the last message. At most `limit` entries are kept: the least
+recently seen one is evicted, and its occurrences are counted as discarded.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from heronpy.proto import control_pb2
 
 TRACEBACK_MAX_CHARS = 64 * 1024
 MESSAGE_MAX_CHARS = 16 * 1024
-#: What the counter of a report can hold.
+#: Largest value of a report's counter.
 COUNT_MAX = (1 << 64) - 1
 
 _Key = tuple[str, int, str, str, str]
@@ -30,7 +29,7 @@ class ExceptionStore:
         #: Least recently seen first.
         self._entries: OrderedDict[_Key, control_pb2.ExceptionReport] = OrderedDict()
         self._startup: dict[int, _Key] = {}
-        #: Occurrences whose entry had to make room.
+        #: Occurrences in evicted entries.
         self.discarded = 0
         #: All occurrences since this topology master started.
         self.seen = 0
@@ -39,14 +38,14 @@ class ExceptionStore:
         return len(self._entries)
 
     def add(self, report: control_pb2.ExceptionReport) -> None:
-        """Remember a report; a count of 0 means one occurrence."""
+        """Add a report; a count of 0 means one occurrence."""
         kept = control_pb2.ExceptionReport()
         kept.CopyFrom(report)
         kept.message = _clip(kept.message, MESSAGE_MAX_CHARS)
         kept.traceback = _clip(kept.traceback, TRACEBACK_MAX_CHARS)
         kept.count = max(1, kept.count)
         self.seen = min(self.seen + kept.count, COUNT_MAX)
-        # Without a traceback it is the end of a process, whose message has numbers that differ each time.
+        # Without a traceback it is the end of a process, whose message contains numbers that differ each time.
         message = kept.message if kept.traceback else ""
         key = (kept.process, kept.task_id, kept.type, message, kept.traceback)
         known = self._entries.get(key)
@@ -91,7 +90,7 @@ class ExceptionStore:
 
 
 def last_line(report: control_pb2.ExceptionReport) -> str:
-    """What Python prints last: the type and the message."""
+    """The last line that Python prints: the type and the message."""
     lines = [line for line in report.traceback.splitlines() if line.strip()]
     if lines and report.type.rpartition(".")[2] in lines[-1]:
         return lines[-1].strip()
@@ -102,5 +101,5 @@ def last_line(report: control_pb2.ExceptionReport) -> str:
 def _clip(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    # The end of a traceback says most.
+    # The end of a traceback is the most useful part.
     return f"[{len(text) - limit} characters left out]\n{text[-limit:]}"

@@ -1,12 +1,12 @@
 """The end of a topology whose spouts have reached the end of their input.
 
-Pure. When every spout task is exhausted and nothing moves any more, the bolts are told to finish,
-component by component in the order of the streams, so that what a bolt emits at its end still finds
-the bolts behind it at work. A bolt that emits on every tick would keep things moving for ever, so the
-bolts are told to hold their ticks from the moment that every spout is exhausted; a bolt that still gets
-a tuple ticks again and is told again. Nothing of this is stored: after a restart of the topology master the
-same conditions lead to the same place, since finished tasks keep saying so. Sending FinishTasks
-again to a task is harmless, so it is repeated to tasks that restarted or did not get it.
+Pure. When every spout task is exhausted and all queues are empty, the bolts are told to finish,
+component by component in the order of the streams, so that the bolts downstream still process what a
+bolt emits when it finishes. A bolt that emits on every tick would never let the queues drain, so once
+every spout is exhausted the bolts are told to hold their ticks; a bolt that still gets a tuple ticks again
+and is told again. None of this is stored: after a restart of the topology master the same conditions
+lead to the same state, since finished tasks keep reporting it. FinishTasks is idempotent, so it is
+repeated to tasks that restarted or did not get it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.registry import UP_STATES
 
 RESEND_S = 10.0
-#: A bolt that got a tuple since it was told ticks again; it is told again after this.
+#: A bolt that has got a tuple since it was told to hold its ticks resumes them; it is told again after this.
 HOLD_TICKS_S = 1.0
 
 
@@ -29,19 +29,19 @@ class Finisher:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        #: Tasks of one bolt each, in the order of the streams; None until finishing begins.
+        #: The tasks of each bolt, in the order of the streams; None until finishing begins.
         self._stages: list[list[int]] | None = None
         self._stage = 0
         self._asked: dict[int, tuple[int, int, float]] = {}
         self._finished_at: float | None = None
-        #: Since when every spout task has been at its end; infinite while one is not.
+        #: When the last spout task became exhausted; infinite while one is not.
         self._exhausted_at = float("inf")
         self._next_look = self._next_hold = float("-inf")
-        #: Asked at the very end: whether the last results are safe.
+        #: Called at the very end: whether the last results are safe.
         self.sealed: Callable[[float], bool] | None = None
         self.done = False
-        #: The request that deactivated the topology ends it: spouts that rest count as exhausted. Not stored;
-        #: the command that waits for the end says it again to the next topology master.
+        #: The topology was deactivated in order to end it: paused spouts count as exhausted. Not stored;
+        #: the command that waits for the end repeats it to the next topology master.
         self.input_ended = False
 
     @property
@@ -55,7 +55,7 @@ class Finisher:
         return self._next_look
 
     def advance(self, now: float) -> None:
-        """Look whether the next step can be taken."""
+        """Take the next step if it is possible."""
         if self.done or now < self._next_look:
             return
         registry = self._desk.registry
@@ -93,11 +93,11 @@ class Finisher:
         for task in tasks:
             asked = self._asked.get(task)
             if asked is not None:
-                # Not at once: its peer may be away for a while.
+                # Not immediately: its peer may be unreachable for a while.
                 self._asked[task] = (*asked[:2], asked[2] - RESEND_S + 1.0)
 
     def _hold_ticks(self, now: float) -> None:
-        """Tell every bolt that is not finished that only tuples can be work now."""
+        """Tell every unfinished bolt to hold its ticks: only tuples can be work now."""
         desk = self._desk
         if now < self._next_hold or not desk.started or not (desk.book.active or self.input_ended):
             return
@@ -122,7 +122,7 @@ class Finisher:
         order = [c for c in LogicalPlan.from_topology(topology).topological_order() if c in bolts]
         places = desk.registry.places
         self._stages = [sorted(t for t, p in places.items() if p.component == c) for c in order]
-        why = "rests for good" if self.input_ended else "is exhausted"
+        why = "is paused for good" if self.input_ended else "is exhausted"
         desk.note(f"every spout of {topology.name} {why}; finishing its bolts")
         return True
 
@@ -139,7 +139,7 @@ class Finisher:
             self._desk.send((peer,), control_pb2.FinishTasks(task_ids=tasks))
 
     def _should_ask(self, task: int, now: float) -> bool:
-        """Whether this incarnation of the task has not been asked, or long ago; remembers it."""
+        """Whether this incarnation of the task was not asked before, or long ago; records that it is asked now."""
         registry = self._desk.registry
         status = registry.tasks.get(task)
         if status is None or status.state not in UP_STATES:

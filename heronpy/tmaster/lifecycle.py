@@ -1,7 +1,7 @@
-"""How the topology is, and why: its lifecycle and one sentence of cause.
+"""The lifecycle state of the topology, and its cause in one sentence.
 
-Pure and without memory: everything is derived from the books, so a restarted topology master comes
-to the same result as soon as it has heard from everybody. The order of the questions in
+Pure and stateless: everything is derived from plan and registry, so a restarted topology master comes
+to the same result once it has heard from all processes. The order of the checks in
 `decide_lifecycle` is the order of precedence.
 """
 
@@ -17,12 +17,12 @@ from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.update import Update
 
-#: Characters of what an ended process said that a cause quotes.
+#: Characters that a cause quotes from the last message of a process.
 DETAIL_MAX = 200
 
 
 def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
-    """The one word for how the topology is."""
+    """The lifecycle state of the topology."""
     if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure:
         return control_pb2.LIFE_FAILED
     if finisher.done:
@@ -41,9 +41,9 @@ def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher
 
 
 def _failed_tasks(desk: Desk) -> list[int]:
-    """Tasks that report that they cannot start and that are not started again.
+    """Tasks that report that they cannot start, and are not restarted.
 
-    Once everything has run, the executor starts such a task again; it alone knows when that is over.
+    Once all tasks have run, the executor restarts such a task, and it alone knows when it gives up.
     """
     return [] if desk.started else sorted(t for t in desk.registry.failed_tasks if not desk.registry.rests(t))
 
@@ -51,7 +51,7 @@ def _failed_tasks(desk: Desk) -> list[int]:
 def derive_cause(
     desk: Desk, operation: Operation | None, lifecycle: control_pb2.Lifecycle, age_s: float, now: float
 ) -> str:
-    """What failed, what is waited for, or who is lost; empty when all is well."""
+    """What failed, what is awaited, or which processes are lost; empty when all is well."""
     if lifecycle == control_pb2.LIFE_FAILED:
         return derive_failure(desk)
     if lifecycle == control_pb2.LIFE_STARTING:
@@ -64,7 +64,7 @@ def derive_cause(
 
 
 def derive_failure(desk: Desk) -> str:
-    """What failed for good and why; empty when nothing did."""
+    """What failed permanently and why; empty if nothing did."""
     registry = desk.registry
     failures: dict[str, str] = {}
     for task in _failed_tasks(desk):
@@ -82,12 +82,12 @@ def derive_failure(desk: Desk) -> str:
 
 
 def startup_exceptions(desk: Desk) -> list[control_pb2.ExceptionReport]:
-    """The exceptions that keep tasks from starting now."""
+    """The exceptions that currently keep tasks from starting."""
     found, registry = [], desk.registry
     for task in desk.exceptions.startup_tasks():
         report = desk.exceptions.startup_of(task)
         stopped = not task or (task in registry.places and not registry.is_up(task, 0))
-        if task and desk.started:  # then the executor tries again, until it gives up
+        if task and desk.started:  # then the executor retries until it gives up
             stopped = stopped and registry.name_of(task) in registry.failed_processes
         if report is not None and stopped:
             found.append(report)
@@ -102,7 +102,7 @@ def _startup_error(desk: Desk, task: int) -> str:
 def _exit(process: control_pb2.ProcessRecord) -> str:
     reason = process.exit_reason.replace("_", " ") or "it ended"
     detail = process.exit_detail.strip().splitlines()
-    if detail:  # it also says how often
+    if detail:  # it also contains the number of restarts
         return f"{reason}: {detail[0]}"
     return reason + (f" after {process.restarts} restarts" if process.restarts else "")
 
@@ -132,11 +132,11 @@ def _restoring_or_down(desk: Desk, now: float) -> str:
 
 def _lost(desk: Desk) -> str:
     names = sorted(desk.registry.silent, key=lambda name: (not name.startswith("stmgr"), name))
-    return f"no sign of life from {listed(names)}" if names else ""
+    return f"no heartbeat from {listed(names)}" if names else ""
 
 
 def _down(desk: Desk, now: float) -> list[str]:
-    """A sentence for each component with tasks that are down, and for each other process that is."""
+    """A sentence for each component with tasks that are down, and for each other process that is down."""
     registry = desk.registry
     tasks: dict[str, list[int]] = {}
     names = {name for found in registry.resting.values() for name in found}
@@ -160,7 +160,7 @@ def _tasks(down: int, all_of_it: int, component: str) -> str:
 
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:
-    """How the restarts of these processes stand: of the one nearest to its end, and when the next one is."""
+    """The state of the restarts of these processes: of the one closest to being given up, and when the next one is."""
     found, left = [], []
     for container, processes in registry.resting.items():
         seen = registry.executors[container].last_seen if container in registry.executors else now
@@ -185,12 +185,12 @@ def _exit_line(process: control_pb2.ProcessRecord) -> str:
 
 
 def _state_of(registry: Registry, tasks: list[int]) -> str:
-    """What is known of tasks whose processes have not ended."""
+    """What is known about tasks whose processes have not ended."""
     errors = [registry.tasks[task].error for task in tasks if task in registry.tasks and registry.tasks[task].error]
     return f": {errors[0].strip().splitlines()[-1]}" if errors else " and starting"
 
 
 def _span(seconds: float) -> str:
-    """Whole seconds, or minutes where there are many."""
+    """Whole seconds, or minutes for long times."""
     whole = math.ceil(seconds)
     return f"{whole} s" if whole < 120 else f"{round(whole / 60)} min"

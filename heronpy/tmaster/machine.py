@@ -28,14 +28,14 @@ from heronpy.tmaster.registry import Registry
 from heronpy.tmaster.totals import Totals
 from heronpy.tmaster.update import Phase, Update, resume_point, same
 
-#: A plan that was sent this recently is not sent again to a stream manager that shows an older one.
+#: A plan sent this recently is not sent again to a stream manager that reports an older one.
 RESEND_PLAN_S = 1.0
-#: When a deadline was missed by this much, this process was stopped: silence in that time says nothing.
+#: If a deadline is missed by this much, this process itself was stopped: silence in that time proves nothing.
 PAUSED_S = 0.5
 
 
 class TopologyMaster:
-    """The machine; `begin` first, then `handle` for ever."""
+    """The machine; call `begin` first, then `handle` for each event."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class TopologyMaster:
             settings_of = checkpoints or CheckpointSettings()
             self.checkpoints = Checkpoints(self.desk, settings_of, log, previous, self.finisher)
         self._started_at = 0.0
-        #: Since when the spouts are known to rest, in a topology that is deactivated.
+        #: Since when the spouts are known to be paused, in a deactivated topology.
         self._resting_since = 0.0
         self._due: float | None = None
         self._life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
@@ -109,7 +109,7 @@ class TopologyMaster:
         desk.registry.place(book.packing, spouts)
         desk.registry.expect(book.plan_tasks(), book.version)
         if self._resumes and self._intent is not None:
-            desk.note("taking up the update that the previous topology master left", warning=True)
+            desk.note("resuming the update that the previous topology master left unfinished", warning=True)
             self.operation = Update.resume(desk, self._intent, now, self.checkpoints)
         elif self._intent is not None:
             desk.persist(Node.UPDATE, None)
@@ -173,7 +173,7 @@ class TopologyMaster:
         desk = self.desk
         if now >= desk.registry.next_sweep:
             for name in desk.registry.sweep(now):
-                desk.note(f"no sign of life from {name}", warning=True)
+                desk.note(f"no heartbeat from {name}", warning=True)
             if self.checkpoints is not None:
                 self.checkpoints.restorer.look_at_all(now)
         if self.checkpoints is not None:
@@ -206,7 +206,7 @@ class TopologyMaster:
             )
 
     def _note_rest(self, operation: Operation, now: float) -> None:
-        """What follows from a deactivation that every spout has followed."""
+        """Record a deactivation that every spout has applied."""
         if isinstance(operation, StateChange) and operation.applied and not operation.active:
             self._resting_since = now
             self.finisher.input_ended = operation.end_input
@@ -249,7 +249,7 @@ class TopologyMaster:
             desk.send((event.peer,), control_pb2.NewPlan(plan=book.plan))
 
     def _reserve(self, name: str, version: int, now: float) -> None:
-        """Somebody has seen a plan that the state manager has lost: go beyond it."""
+        """A process has seen a plan that the state manager has lost: skip its version."""
         book = self.desk.book
         if version > book.version:
             self.desk.note(f"{name} knows plan {version}, newer than {book.version}", warning=True)
@@ -265,7 +265,7 @@ class TopologyMaster:
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
         registry = self.desk.registry
         if not registry.executor_beat(event.peer, event.message, now) and event.message.container in registry.executors:
-            # It was replaced while it was stopped: the refusal of its registration ends it (F10).
+            # It was replaced while it was stopped: its registration will be refused, which ends it (F10).
             self.desk.send((event.peer,), control_pb2.RegisterAgain())
 
     def _on_exceptions(self, event: events.ExceptionsReported, now: float) -> None:
@@ -302,7 +302,7 @@ class TopologyMaster:
         life = self.lifecycle
         name = self.desk.book.topology.name
         if life == control_pb2.LIFE_STARTING:
-            raise RetryableRpcError(f"{name} is still starting; update it when it runs ({self._cause(now)})")
+            raise RetryableRpcError(f"{name} is still starting; update it once it runs ({self._cause(now)})")
         if life == control_pb2.LIFE_FAILED:
             raise RpcError(f"{name} has failed ({self._cause(now)}); restart what failed, then update")
         current = event.message.expected_version == self.desk.book.packing.version
@@ -388,7 +388,7 @@ class TopologyMaster:
                     entry.plan_sent_at = float("-inf")
 
     def _on_tick(self, event: events.Tick, now: float) -> None:
-        """Everything that time does, `_advance` does after every event."""
+        """Nothing to do here: `_advance`, called after every event, handles the passing of time."""
 
     # ---- questions --------------------------------------------------------------------------
 
@@ -435,7 +435,7 @@ class TopologyMaster:
             exceptions=desk.exceptions.seen,
             drained=self._is_drained(),
         )
-        # Once nothing moves any more, the last counts of all are of one moment.
+        # Once nothing moves any more, the last counts of all tasks belong to the same moment.
         moment = 0.0 if self.finisher.done or reply.drained else registry.totals.moment(registry.places)
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)

@@ -1,12 +1,13 @@
-"""Activate, deactivate and restart: operations that wait for their effect and say what they did.
+"""Activate, deactivate and restart: operations that wait for their effect and report it.
 
-Pure. Each ends by its deadline at the latest, with a sentence that names who did not follow.
+Pure. Each ends by its deadline at the latest, with a sentence that names what did not follow.
 """
 
 from __future__ import annotations
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
+from heronpy.common.units import counted
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk, listed
@@ -17,13 +18,13 @@ _ALL = -1
 
 
 class StateChange:
-    """Activation or deactivation: done when every spout task runs or rests by the new plan."""
+    """Activation or deactivation: done when every spout task runs or is paused according to the new plan."""
 
     def __init__(self, desk: Desk, request: int, active: bool, now: float, end_input: bool = False) -> None:
         self._desk = desk
         self.active = active
         self.end_input = end_input and not active
-        #: Every spout follows.
+        #: Every spout has applied it.
         self.applied = False
         self.requests = [request]
         self.name = "activate" if active else "deactivate"
@@ -76,9 +77,9 @@ class StateChange:
 
 
 class Restart:
-    """Restart of a task, of a component, of a container or of all: done when every task of it is back.
+    """Restart of a task, a component, a container or everything: done when every task is back.
 
-    The tasks of a component restart at once: what was on its way to them waits in their stream managers.
+    The tasks of a component restart together: tuples in transit to them wait in their stream managers.
     """
 
     def __init__(self, desk: Desk, event: events.RestartRequested, now: float) -> None:
@@ -157,9 +158,9 @@ class Restart:
             status = registry.tasks[broken[0]]
             self._refuse(f"{registry.name_of(broken[0])} cannot start: {status.error}")
         elif not waiting and not self._old_stmgrs():
-            self._finish(f"restarted {self._target}: {_count(len(self._tasks), 'task')} back")
+            self._finish(f"restarted {self._target}: {counted(len(self._tasks), 'task')} back")
             if self._last_container_0:
-                # Last and after the answer, because this master is one of its processes.
+                # Last, and after the answer, because this master is one of its processes.
                 self._order(0, [])
         elif now >= self._deadline:
             names = [*self._old_stmgrs(), *map(registry.name_of, waiting)]
@@ -189,7 +190,3 @@ class Restart:
     def _old_stmgrs(self) -> list[str]:
         known = self._desk.registry.stmgrs
         return [name for name, epoch in self._stmgrs.items() if name not in known or known[name].record.epoch <= epoch]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

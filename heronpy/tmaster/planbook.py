@@ -1,8 +1,8 @@
-"""The plan that the topology runs by, and what the next one will be made of.
+"""The plan that the topology runs by, and the inputs of the next one.
 
-Pure. The book holds the topology, the packing plan behind the physical plan, and the version
-counter. Invariants: a version is used once and only grows, also over restarts of the topology
-master; a plan is built only when an address is known for every stream manager of the packing plan.
+Pure. The book holds the topology, the packing plan from which the physical plan is built, and the version
+counter. Invariants: a version is used once and only grows, also across restarts of the topology
+master; a plan is built only when the address of every stream manager of the packing plan is known.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class PlanBook:
         epoch: int,
     ) -> None:
         self.topology = topology
-        #: What the next physical plan is built from.
+        #: Input of the next physical plan.
         self.packing = packing
         self.epoch = epoch
-        #: What the next plan shows of attempts and checkpoints (EFFECTIVELY_ONCE).
+        #: Attempts and checkpoints in the next plan (EFFECTIVELY_ONCE).
         self.regions: list[plan_pb2.RegionRecord] = []
-        #: Components whose tasks say when they are ready; while one does not, no spout is called.
+        #: Components whose tasks report when they are ready; until all are, no spout is called.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
-        #: The plan in force; None until the first, and while the previous one does not fit.
+        #: The current plan; None before the first, and while the previous one does not fit.
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
-        #: Addresses as the last plan shows them, good for a new one until their owner registers.
+        #: Addresses from the last plan, used for a new one until their owner registers.
         self._shown: dict[str, plan_pb2.StmgrRecord] = {}
         if previous is not None:
             self._shown = {record.id: record for record in previous.stmgrs}
@@ -47,7 +47,7 @@ class PlanBook:
                 self.plan = previous
         self.wanted: frozenset[str] = frozenset()
         self.use(packing)
-        #: Whether the plan in force no longer says what it should.
+        #: Whether the current plan is out of date.
         self.stale = self.plan is not None and (self.plan.topology != topology or self.wanted != self._shown.keys())
 
     def use(self, packing: plan_pb2.PackingPlan) -> None:
@@ -56,25 +56,25 @@ class PlanBook:
         self.wanted = frozenset(stmgr_id(container.id) for container in packing.containers)
 
     def missing(self, stmgrs: Mapping[str, Stmgr]) -> list[str]:
-        """The stream managers without which no plan can be built."""
+        """The stream managers whose address is missing for a plan."""
         if self.wanted <= stmgrs.keys():
             return []
         usable = self._shown if self.plan is not None else {}
         return sorted(self.wanted - stmgrs.keys() - usable.keys(), key=_natural)
 
     def unconfirmed(self, stmgrs: Mapping[str, Stmgr]) -> bool:
-        """Whether the plan would hold an address that this master only inherited."""
+        """Whether the plan would contain an address that is only inherited from the last plan."""
         return not self.wanted <= stmgrs.keys()
 
     def differs(self, record: plan_pb2.StmgrRecord) -> bool:
-        """Whether the plan in force shows this stream manager otherwise, or not at all."""
+        """Whether the current plan has other data for this stream manager, or does not have it."""
         if record.id not in self.wanted:
             return False
         shown = self._shown.get(record.id) if self.plan is not None else None
         return shown is None or _address(shown) != _address(record)
 
     def build(self, stmgrs: Mapping[str, Stmgr]) -> plan_pb2.PhysicalPlan:
-        """Make the next plan the one in force. Call only when `missing` is empty."""
+        """Build the next plan and make it the current one. Call only when `missing` is empty."""
         records = []
         for name in sorted(self.wanted, key=_natural):
             known = stmgrs.get(name)
@@ -88,11 +88,11 @@ class PlanBook:
         return self.plan
 
     def reserve(self, version: int) -> None:
-        """Never use this version or a lower one: a process has seen it."""
+        """Never use this version or a lower one, because a process has seen it."""
         self.version = max(self.version, version)
 
     def set_active(self, active: bool) -> bool:
-        """Activate or deactivate the next plan; False when it is so already."""
+        """Activate or deactivate the next plan; False if that changes nothing."""
         state = topology_pb2.RUNNING if active else topology_pb2.PAUSED
         if self.topology.state == state:
             return False
@@ -106,7 +106,7 @@ class PlanBook:
         return self.topology.state == topology_pb2.RUNNING
 
     def plan_tasks(self) -> list[int]:
-        """The tasks of the plan in force."""
+        """The tasks of the current plan."""
         return [] if self.plan is None else [record.task_id for record in self.plan.instances]
 
     def configure(self, settings: Iterable[str]) -> None:

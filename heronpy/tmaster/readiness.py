@@ -1,8 +1,8 @@
-"""When spouts are first asked for tuples: once every task of every bolt with `is_ready` has said yes.
+"""When spouts are first asked for tuples: once every task of every bolt with `is_ready` is ready.
 
-Pure. The plan says that the spouts are held, so a successor of this master and a restarted task know it. The
-hold ends once per run and comes back only when all tasks restart (`hold`): a sink that restarts alone
-stops no spout, backpressure does.
+Pure. The plan records that the spouts are held, so a successor of this master and a restarted task know it.
+The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,
+backpressure stops the spouts instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Readiness:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        #: What processes up to these epochs say no longer counts: they are about to be replaced.
+        #: Reports of processes up to these epochs are ignored: they are about to be replaced.
         self._replaced: dict[int, int] = {}
 
     def hold(self, now: float) -> None:
@@ -27,7 +27,7 @@ class Readiness:
             desk.change_plan(now)
 
     def advance(self, now: float) -> None:
-        """Let the spouts begin when every sink is ready."""
+        """Start the spouts when every sink is ready."""
         desk = self._desk
         if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
             return
@@ -38,7 +38,7 @@ class Readiness:
         desk.publish_if_due(now)
 
     def cause(self, now: float) -> str:
-        """What is waited for, and how long."""
+        """What the spouts wait for, and for how long."""
         registry = self._desk.registry
         since: dict[str, float] = {}
         for task in self._tasks():
@@ -53,7 +53,7 @@ class Readiness:
         return [task for task, place in self._desk.registry.places.items() if place.component in asking]
 
     def _missing(self) -> list[str]:
-        """Tasks that have not said that they are ready."""
+        """Tasks that have not reported that they are ready."""
         registry = self._desk.registry
         return [
             registry.name_of(task)

@@ -1,14 +1,14 @@
-"""The regions of a topology and their attempts: which tasks must be ready before one starts, and when one has
-lost something.
+"""The regions of a topology and their attempts: which tasks must be ready before one starts, and when one must go
+back.
 
-Pure. A region is a weakly connected component of the graph of streams: whoever feeds, or is fed by, a component that
-goes back to a checkpoint must go back with it. An attempt of a region starts when every one of its tasks has restored
-for it, and runs as long as each task is the process that restored and no frame is lost; else the region goes back with
-a new attempt.
-Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started
-region knows the process of every task; a region that has not started keeps restoring, even if processes die
-meanwhile. If a process ended, its executor, which knows the reason, paces its restarts and decides whether
-to continue. Restores without an ended process are spaced out, and too many are a failure.
+Pure. A region is a weakly connected component of the graph of streams: when a component goes back to a checkpoint,
+all components upstream and downstream must go back with it. An attempt of a region starts when all of its tasks have
+restored for it, and runs as long as each task is the process that restored and no frame is lost; otherwise the region
+goes back with a new attempt.
+Invariants (F09, F11): an attempt is reserved before it is announced and never used twice; a started region knows the
+process of every task; a region that has not started keeps restoring, even if processes die. If a process ended, its
+executor, which knows the reason, paces its restarts and decides whether to continue. Restores without an ended process
+are spaced out, and too many are a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from enum import Enum
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 
-#: Number of restores without a pause, then the pause, which doubles.
+#: Number of restores without a pause, and the first pause after them, which doubles each time.
 FREE_RESTORES = 3
 PAUSE_S = 0.1
 PAUSE_MAX_S = 10.0
@@ -58,7 +58,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process of a started region is lost, for the reason given, or has been replaced."""
+    """A process of a started region is lost, for the given reason, or was replaced."""
 
     name: str
     lost: str | None = None
@@ -69,7 +69,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a restore starts from; checkpoint 0 and no location: empty state."""
+    """The start of a restore; checkpoint 0 without a location means empty state."""
 
     checkpoint: int
     location: str
@@ -83,16 +83,16 @@ class Region:
     record: plan_pb2.RegionRecord
     #: Task -> its container.
     places: dict[int, int] = field(default_factory=dict)
-    #: Tasks that have not restored for this attempt.
+    #: Tasks that have not restored for this attempt yet.
     missing: set[int] = field(default_factory=set)
     #: Incarnation of each stream manager of the region when the attempt started.
     stmgrs: dict[str, int] = field(default_factory=dict)
     #: Why the region is being restored; empty for its first start.
     why: str = ""
     since: float = 0.0
-    #: It does not start before.
+    #: It does not start before this time.
     start_at: float = float("-inf")
-    #: Times of restores since the last complete checkpoint that no ended process caused.
+    #: Times of the restores since the last complete checkpoint that were not caused by an ended process.
     history: deque[float] = field(default_factory=deque)
 
     @property
@@ -106,7 +106,7 @@ class Region:
         return self.record.started
 
     def watch(self, places: Mapping[int, int]) -> None:
-        """These are its tasks now; none of them has restored."""
+        """Replace its tasks; none of them has restored yet."""
         self.places = dict(places)
         self.missing = set(places)
 
@@ -136,10 +136,10 @@ class Regions:
     def all_started(self) -> bool:
         return all(region.started for region in self.regions)
 
-    # ---- what tasks say ---------------------------------------------------------------------
+    # ---- reports of tasks -------------------------------------------------------------------
 
     def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | None:
-        """Judge what is known of a task; returns the end of a process for which its region must be restored."""
+        """Check the status of a task; returns the end of its process if the region must be restored for it."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
@@ -156,7 +156,7 @@ class Regions:
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
-        """Judge the incarnation of a stream manager; returns its end when the region must be restored."""
+        """Check the incarnation of a stream manager; returns its end if the region must be restored for it."""
         known = region.stmgrs.get(name) if region.started else None
         return Ended(name) if known is not None and epoch != known else None
 
@@ -182,7 +182,7 @@ class Regions:
         *,
         cause: Cause,
     ) -> bool:
-        """Begin a new attempt; False when its budget of restores is spent, so that it must not start."""
+        """Begin a new attempt; False if the budget of restores is spent, so that it must not start."""
         history, settings = region.history, self._settings
         if cause is Cause.LOSS:
             history.append(now)
@@ -206,7 +206,7 @@ class Regions:
             region.history.clear()
 
     def deadline(self) -> float:
-        """When a waiting region could start."""
+        """When the next waiting region may start."""
         waiting = [r.start_at for r in self.regions if not r.started and not r.missing]
         return min(waiting, default=float("inf"))
 

@@ -1,10 +1,9 @@
-"""Who is there: stream managers, executors and tasks, as their heartbeats tell it.
+"""The known stream managers, executors and tasks, according to their heartbeats.
 
-Pure. The registry judges epochs, so that nothing that came back from the dead is believed, and
-keeps the few sets that big topologies need to be asked in constant time. Invariants: a status is
-kept only for a task of the placement and only from the stream manager of the container it is
-placed in; epochs of one name never fall; `lagging` holds exactly the expected tasks that are not up
-with the expected plan version.
+Pure. The registry checks epochs, so that replaced processes are ignored, and maintains the sets that
+large topologies must answer in constant time. Invariants: a status is kept only for a task of the
+placement, and only from the stream manager of its container; the epoch of a name never decreases;
+`lagging` contains exactly the expected tasks that are not up with the expected plan version.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a task belongs."""
+    """The placement of a task."""
 
     task_id: int
     component: str
@@ -49,7 +48,7 @@ class Stmgr:
     lost: bool = False
     plan_sent_at: float = float("-inf")
     counters: tuple[tuple[int, int, int, int], ...] = ()
-    #: Consecutive heartbeats in which nothing waited and nothing moved, and when the first came.
+    #: Consecutive heartbeats in which nothing waited or moved, and when the first of them came.
     quiet_beats: int = 0
     quiet_since: float = 0.0
 
@@ -76,15 +75,15 @@ class Registry:
     tasks: dict[int, control_pb2.TaskStatus] = field(default_factory=dict)
     failed_processes: dict[str, control_pb2.ProcessRecord] = field(default_factory=dict)
     failed_tasks: set[int] = field(default_factory=set)
-    #: Task to the process whose failure is dealt with: its region goes back to an older checkpoint.
+    #: Task to the process whose failure is being handled: its region goes back to an older checkpoint.
     excused: dict[int, int] = field(default_factory=dict)
     lagging: set[int] = field(default_factory=set)
     unexhausted: set[int] = field(default_factory=set)
-    #: Tasks that are not ready for tuples: what they wait for, and since when.
+    #: Tasks not ready for tuples: what they wait for, and since when.
     waiting: dict[int, tuple[str, float]] = field(default_factory=dict)
-    #: Expected tasks that do not work now, whatever plan they have.
+    #: Expected tasks that do not work now, whatever their plan version.
     down: set[int] = field(default_factory=set)
-    #: By container: processes that ended and wait for their restart.
+    #: Per container: processes that ended and wait for their restart.
     resting: dict[int, dict[str, control_pb2.ProcessRecord]] = field(default_factory=dict)
     #: Stream managers and executors that have been silent for too long.
     silent: set[str] = field(default_factory=set)
@@ -95,13 +94,13 @@ class Registry:
     _containers: frozenset[int] = frozenset()
     _by_container: dict[int, list[int]] = field(default_factory=dict)
     _next_sweep: float = float("inf")
-    #: Silence before this says nothing.
+    #: Silence before this time proves nothing.
     _awake_since: float = float("-inf")
 
-    # ---- what should be there ---------------------------------------------------------------
+    # ---- expectations -----------------------------------------------------------------------
 
     def place(self, packing: plan_pb2.PackingPlan, spouts: AbstractSet[str]) -> None:
-        """From now on these tasks belong to these containers; what belongs nowhere is forgotten."""
+        """Place the tasks of a packing plan; whatever it does not contain is forgotten."""
         places = {
             instance.task_id: Place(instance.task_id, instance.component, container.id)
             for container in packing.containers
@@ -161,13 +160,13 @@ class Registry:
         return status is not None and status.state in UP_STATES
 
     def rests(self, task: int) -> bool:
-        """Whether a task's process has ended and is going to be started again."""
+        """Whether a task's process has ended and waits for its restart."""
         place = self.places.get(task)
         return place is not None and place.name in self.resting.get(place.container, ())
 
     @property
     def degraded(self) -> bool:
-        """Whether anything that should run does not."""
+        """Whether anything that should run is not running."""
         return bool(self.down or self.resting or self.silent)
 
     def is_finished(self, task: int) -> bool:
@@ -191,7 +190,7 @@ class Registry:
         """Whether nothing waits or moves anywhere.
 
         Each stream manager must have been quiet twice in a row and have confirmed it after the
-        last of them became quiet: a tuple on its way between two would show in one of the waves.
+        last of them became quiet: a tuple in transit between two would show in one of the reports.
         """
         entries = [self.stmgrs.get(name) for name in stmgrs]
         latest = after
@@ -203,7 +202,7 @@ class Registry:
 
     @property
     def spouts_rest(self) -> bool:
-        """Whether every spout task is paused or at its end."""
+        """Whether every spout task is paused or exhausted."""
         return all(
             (status := self.tasks.get(task)) is not None and status.state == control_pb2.TASK_PAUSED
             for task in self.unexhausted
@@ -219,7 +218,7 @@ class Registry:
     # ---- stream managers --------------------------------------------------------------------
 
     def register_stmgr(self, peer: bytes, message: control_pb2.RegisterStmgr, now: float) -> set[int]:
-        """Take a stream manager in; returns the tasks whose status changed."""
+        """Register a stream manager; returns the tasks that it reported."""
         record = message.stmgr
         if record.container not in self._containers or record.id != stmgr_id(record.container):
             raise TopologyError(f"{record.id} of container {record.container} is not in the packing plan")
@@ -237,7 +236,7 @@ class Registry:
         return self._take_tasks(record.container, message.tasks, now)
 
     def beat(self, peer: bytes, message: control_pb2.StmgrHeartbeat, now: float) -> set[int] | None:
-        """Take a heartbeat; returns the tasks it told of, or None when its sender must register."""
+        """Take a heartbeat; returns the tasks that it reported, or None when its sender must register."""
         entry = self.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch > entry.record.epoch:
             return None
@@ -323,7 +322,7 @@ class Registry:
         return status.state == control_pb2.TASK_FAILED and status.epoch > self.excused.get(task, -1)
 
     def excuse(self, task: int, epoch: int) -> None:
-        """This process of a task, and those before it, are about to be replaced: their failure no longer counts."""
+        """Ignore the failure of this process of a task, and of earlier ones: they are about to be replaced."""
         if task in self.places:
             self.excused[task] = max(epoch, self.excused.get(task, -1))
         if task in self.tasks:
@@ -332,7 +331,7 @@ class Registry:
     # ---- executors --------------------------------------------------------------------------
 
     def register_executor(self, peer: bytes, message: control_pb2.RegisterExecutor, now: float) -> None:
-        """Take an executor in."""
+        """Register an executor."""
         number = message.container
         if number and number not in self._containers:
             raise TopologyError(f"container {number} is not in the packing plan")
@@ -347,11 +346,11 @@ class Registry:
         self._take_processes(number, record.processes)
 
     def executor_beat(self, peer: bytes, message: control_pb2.ExecutorHeartbeat, now: float) -> bool:
-        """Take a heartbeat; False when its sender is not an executor of this topology any more."""
+        """Take a heartbeat; False when its sender is no longer an executor of this topology."""
         known = self.executors.get(message.container)
         if known is None or message.epoch > known.record.epoch:
-            # A heartbeat says all that supervision needs, so an executor that this master has not
-            # met (its predecessor had) need not wait for its registration to be heard.
+            # A heartbeat has all that supervision needs, so an executor that registered with the
+            # predecessor counts before it has registered again.
             if message.container and message.container not in self._containers:
                 return False
             record = control_pb2.RegisterExecutor(container=message.container, epoch=message.epoch)
@@ -387,11 +386,11 @@ class Registry:
 
     @property
     def next_sweep(self) -> float:
-        """When a process may have been silent for too long."""
+        """The earliest time at which a process may have been silent for too long."""
         return self._next_sweep
 
     def overslept(self, now: float) -> None:
-        """This master was stopped for a while: what it did not hear in that time may wait for it (F10)."""
+        """This master was stopped for a while: messages from that time may still be waiting for it (F10)."""
         self._awake_since = now
 
     def sweep(self, now: float) -> list[str]:
@@ -434,7 +433,7 @@ class Registry:
         assert self.failed_tasks == failed, "failed tasks are wrong"
         silent = {name for name, stmgr in self.stmgrs.items() if stmgr.lost}
         silent |= {executor_id(number) for number, executor in self.executors.items() if executor.lost}
-        assert self.silent == silent, "who is silent is wrong"
+        assert self.silent == silent, "the silent processes are wrong"
         for name, stmgr in self.stmgrs.items():
             assert stmgr.record.container in self._containers, f"{name} is placed nowhere"
             assert stmgr.beat.epoch == stmgr.record.epoch, f"{name} has a heartbeat of another epoch"

@@ -1,11 +1,11 @@
-"""Who runs in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE).
+"""Which tasks run in which attempt, and what each attempt starts from (mode EFFECTIVELY_ONCE).
 
-Pure. Keeps the regions in line with the packing plan, sends one back to a checkpoint when something of it
-is lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
+Pure. Keeps the regions in line with the packing plan, sends one back to a checkpoint when part of it is
+lost, falls back to an older checkpoint when one cannot be restored, and starts a region when all of it
 has restored. Invariants: an attempt, its checkpoint and its start are in the stored plan before a task
-hears of them, and the plan never shows a started region with other tasks than those that restored; so a
-successor of this master goes on where the stored plan says it was (F03). State is given up only when
-people say so: nothing starts empty that has ever had a checkpoint (F23).
+learns of them, and the plan never shows a started region with other tasks than those that restored; so a
+successor of this master continues from the stored plan (F03). State is discarded only on request: no
+region that has ever had a checkpoint starts empty (F23).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.planbook import placement
 from heronpy.tmaster.regions import Cause, Region, Regions, Source, regions_of
 
-#: Damaged files that are named when nothing can be restored.
+#: Number of damaged files named in the error when nothing can be restored.
 DAMAGE_MAX = 3
 _LOCATION = re.compile(r"/chk-(\d+)(?:/metadata)?/?$")
 
 
 class NothingSoundError(RpcError):
-    """No checkpoint can be restored; `held` is the one that the tasks keep their prepared output for."""
+    """No checkpoint can be restored; `held` is the one for which the tasks keep their prepared output."""
 
     def __init__(self, held: Source, damage: tuple[str, ...]) -> None:
         super().__init__(held, damage)
@@ -57,11 +57,11 @@ class Restorer:
         self._coordinator = coordinator
         self._previous = previous
         self._finisher = finisher
-        #: Puts what the coordinator wants done on the tray.
+        #: Puts the effects of the coordinator on the tray.
         self._perform = perform
         self.regions = Regions(settings)
         self._source_damage = ""
-        #: An update has switched: a state that does not load is its fault, and it rolls itself back.
+        #: An update has switched: if a state does not load now, the update is to blame and rolls itself back.
         self.switching = False
         self.restores = 0
         self.last_restore = ""
@@ -78,7 +78,7 @@ class Restorer:
         self.replan(now)
 
     def replan(self, now: float) -> None:
-        """Bring the regions in line with the packing plan that the next plan is made of."""
+        """Bring the regions in line with the packing plan of the next plan."""
         book = self._desk.book
         places: dict[str, dict[int, int]] = {}
         for task, (container, component) in placement(book.packing).items():
@@ -100,9 +100,9 @@ class Restorer:
         if fresh:
             self._coordinator.abort("the tasks of the topology change", now)
             first = all(region.record.attempt == 0 for region in fresh)
-            self._renew(fresh, "" if first else "its tasks were placed again", now)
+            self._renew(fresh, "" if first else "its tasks have a new placement", now)
         for region in regions:
-            # The predecessor had found nothing that could be restored; an empty start is not its wish.
+            # The predecessor found nothing that could be restored; that does not mean an empty start.
             if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
                 self._renew([region], "", now)
         book.regions = [region.record for region in regions]
@@ -135,7 +135,7 @@ class Restorer:
         return bool(self._coordinator.log.complete or self._coordinator.log.restore_from)
 
     def _choose(self) -> Source | NothingSoundError:
-        """What a restore starts from (F23)."""
+        """The start of a restore (F23)."""
         log = self._coordinator.log
         record = self._coordinator.newest()
         if record is not None:
@@ -146,13 +146,13 @@ class Restorer:
         if not self._has_past or self._settings.allow_empty:
             return Source(0, "")
         damage = [self._source_damage, *(record.damage for record in reversed(log.complete) if record.damaged)]
-        # Not from nothing: two-phase sinks would drop what they have prepared and what is still to be saved.
+        # Not from empty state: two-phase sinks would drop output that is prepared and still to be saved.
         last = next((record for record in reversed(log.complete) if not record.abandoned), None)
         held = Source(last.checkpoint, last.location) if last is not None else source
         return NothingSoundError(held, tuple(text for text in damage if text))
 
     def _renew(self, regions: list[Region], why: str, now: float, cause: Cause = Cause.WANTED) -> None:
-        """New attempts of these regions, from the newest checkpoint that is sound."""
+        """New attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
         attempt = self._coordinator.reserve_attempt()
@@ -175,9 +175,9 @@ class Restorer:
         self._desk.note(why, warning=True)
 
     def restore(self, region: Region, why: str, now: float, cause: Cause) -> None:
-        """Something of a region is lost: it goes back."""
+        """Part of a region is lost: it goes back."""
         if self._finisher.done:
-            # All that there was is in the last checkpoint.
+            # Everything is in the last checkpoint.
             return
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
@@ -197,7 +197,7 @@ class Restorer:
         self._finisher.begin_again()
 
     def rewind(self, checkpoint: int, now: float) -> int:
-        """People want everything back at a checkpoint, or at the newest; returns it. RpcError when that cannot be."""
+        """A user rewinds the topology to a checkpoint, or to the newest; returns it. RpcError if impossible."""
         coordinator = self._coordinator
         if checkpoint:
             coordinator.back_to(checkpoint)
@@ -207,7 +207,7 @@ class Restorer:
         self._forget_failures()
         for region in self.regions.regions:
             self._excuse(region)
-        self._go_back(self.regions.regions, "heron checkpoints restore asked for it", now, Cause.WANTED)
+        self._go_back(self.regions.regions, "heron checkpoints restore requested it", now, Cause.WANTED)
         return self.regions.regions[0].record.checkpoint
 
     def in_use(self) -> dict[int, str]:
@@ -220,7 +220,7 @@ class Restorer:
         return found
 
     def forgive(self, now: float) -> None:
-        """People restart something: what failed is tried again."""
+        """A user restarts something: what failed is retried."""
         if self._forget_failures():
             for region in self.regions.regions:
                 if region.start_at == float("inf"):
@@ -234,11 +234,11 @@ class Restorer:
         return failed
 
     def _excuse(self, region: Region) -> None:
-        """Another attempt replaces every process of the region, so what these could not restore no longer counts."""
+        """A new attempt replaces every process of the region, so failed restores of the old ones no longer count."""
         for task in region.places:
             self._desk.registry.excuse(task, self._desk.registry.epoch_of(task))
 
-    # ---- what others say --------------------------------------------------------------------
+    # ---- reports of others ------------------------------------------------------------------
 
     def look_at_all(self, now: float) -> None:
         """A process has been silent for too long."""
@@ -246,7 +246,7 @@ class Restorer:
             self.look_at(container, now)
 
     def look_at(self, container: int, now: float) -> None:
-        """The statuses of a container's tasks are news."""
+        """The statuses of a container's tasks have changed."""
         registry = self._desk.registry
         for task in registry.tasks_of(container):
             status = registry.tasks.get(task)
@@ -266,14 +266,14 @@ class Restorer:
                 self.restore(region, str(ended), now, Cause.ENDED)
 
     def on_data_lost(self, task: int, attempt: int, why: str, now: float) -> None:
-        """Frames for a task, of this attempt, are gone."""
+        """Frames for a task, of this attempt, are lost."""
         place = self._desk.registry.places.get(task)
         region = self.regions.of_attempt(attempt, place.component) if place is not None else None
         if region is not None and region.started:
             self.restore(region, why, now, Cause.LOSS)
 
     def on_restore_failed(self, message: control_pb2.RestoreFailed, now: float) -> None:
-        """A task cannot restore what its attempt starts from: an older checkpoint, or none (F23)."""
+        """A task cannot restore the start of its attempt: use an older checkpoint, or fail (F23)."""
         registry, log = self._desk.registry, self._coordinator.log
         place = registry.places.get(message.task_id)
         region = self.regions.of(place.component) if place is not None else None
@@ -288,7 +288,7 @@ class Restorer:
             elif any(r.checkpoint == number and not r.damaged for r in log.complete):
                 self._coordinator.damaged(number, message.error)
             else:
-                # Not the fault of a checkpoint; nothing else will come of trying again.
+                # The checkpoint is not to blame, so a retry would fail as well.
                 self._desk.failure = f"{region.name} cannot start: {message.error}"
                 region.start_at = float("inf")
                 return
@@ -300,7 +300,7 @@ class Restorer:
     # ---- starting ---------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
-        """Start the regions whose tasks are all there."""
+        """Start the regions whose tasks are all ready."""
         for region in self.regions.regions:
             if not self._desk.failure and self.regions.can_start(region, now):
                 self._start(region, now)
@@ -318,11 +318,11 @@ class Restorer:
         desk.change_plan(now)
 
     def roster(self) -> Mapping[int, Incarnation] | None:
-        """Every task, when all run and can be told; else None."""
+        """Every task, if all run and can be reached; else None."""
         registry = self._desk.registry
         places = registry.places
         if not self.ready or any(registry.peer_of_task(task) is None for task in places):
-            # A successor knows what runs before the stream managers have found it.
+            # A successor knows which tasks run before the stream managers have found it.
             return None
         return {
             task: Incarnation(places[task].component, region.record.epochs[task], region.record.attempt)
@@ -333,7 +333,7 @@ class Restorer:
 
     @property
     def ready(self) -> bool:
-        """Whether every task runs by the plan that every process knows."""
+        """Whether every task runs, and every process knows the current plan."""
         return self.regions.all_started and self._desk.publish_at is None
 
     def deadline(self) -> float:
@@ -341,7 +341,7 @@ class Restorer:
         return float("inf") if self._desk.failure else self.regions.deadline()
 
     def _cause(self) -> str:
-        """What is being restored and why; empty when everything runs."""
+        """What is being restored and why; empty if everything runs."""
         waiting = [region for region in self.regions.regions if not region.started and region.why]
         if not waiting:
             return ""
@@ -353,7 +353,7 @@ class Restorer:
 
 
 def number_of(location: str) -> int:
-    """The checkpoint of a location that was given at submit; 0 when it does not say."""
+    """The checkpoint of a location given at submit; 0 if it has no number."""
     found = _LOCATION.search(location)
     return int(found[1]) if found else 0
 

@@ -11,7 +11,7 @@ def to_drop(records: Sequence[CheckpointRecord], retained: int) -> list[int]:
     """Ids of the checkpoints to remove when the newest `retained` undamaged ones are kept.
 
     Savepoints stay, and so does everything newer than the oldest kept checkpoint: running tasks
-    build on the newest one, even if it is damaged.
+    build upon the newest one, even if it is damaged.
     """
     plain = sorted((r for r in records if r.kind != SAVEPOINT), key=lambda record: record.checkpoint)
     sound = [record.checkpoint for record in plain if not (record.damaged or record.abandoned)]

@@ -1,8 +1,8 @@
-"""The topology master's contact with the world: sockets, state manager, timer.
+"""The I/O of the topology master: sockets, state manager, timer.
 
-Every message becomes an event, every effect is performed in the order of the machine's decisions.
-Writes to the state manager run in a thread; whatever was decided behind a write waits for it, so
-no process learns of a plan that is not stored, while heartbeats are still taken.
+Every message becomes an event; effects are performed in the order of the machine's decisions.
+Writes to the state manager run in a thread; later effects wait for them, so no process learns of a plan
+that is not stored, while heartbeats are still handled.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CLAIM_RETRY_S = 0.05
 STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
-#: At least between two writes of the totals, and after one that failed.
+#: Shortest time between two writes of the totals, also after a failed one.
 TOTALS_PAUSE_S, TOTALS_RETRY_S = 1.0, 10.0
 
 Answer = Message | None | Awaitable[Message | None]
@@ -75,7 +75,7 @@ class Shell:
         archive: Archive | None = None,
         folders: tuple[str, ...] = (),
     ) -> None:
-        #: What the topology writes to; an update needs some space there.
+        #: Folders that the topology writes to; an update needs some space there.
         self._folders = folders
         self._checkpoints = checkpoints
         self._archive = archive
@@ -84,7 +84,7 @@ class Shell:
         self._name = topology
         self._settings = settings
         self._clock = clock or MonotonicClock()
-        # Of several masters each takes its epoch when its turn comes.
+        # With several masters, each takes its epoch when its turn comes.
         self._store = Store(state, topology, 0 if settings.standbys else epoch)
         self.machine: TopologyMaster | None = None
         self._server: ControlServer | None = None
@@ -127,13 +127,13 @@ class Shell:
             "restore_checkpoint": lambda peer, body: self._request(events.RewindRequested, body.checkpoint),
             "delete_checkpoints": lambda peer, body: self._request(events.DeleteRequested, tuple(body.checkpoints)),
             "get_checkpoints": lambda peer, body: self._running().checkpoints_reply(self._clock.now()),
-            "ok": lambda peer, body: control_pb2.Ok(),  # a standby asks whether this one lives
+            "ok": lambda peer, body: control_pb2.Ok(),  # a standby checks whether this master is alive
         }
 
     # ---- life -------------------------------------------------------------------------------
 
     async def run(self) -> int:
-        """Be the topology master; returns the exit code of the process."""
+        """Run the topology master; returns the exit code of the process."""
         self._exit = asyncio.get_running_loop().create_future()
         self._server = ControlServer([self._endpoint], self._on_request, keys=self._keys)
         if self._keys is not None:
@@ -173,7 +173,7 @@ class Shell:
         while holder := self._store.claim(endpoint, os.getpid(), socket.gethostname()):
             if self._clock.now() >= deadline:
                 who = f"pid {holder.pid} with epoch {holder.epoch}"
-                raise StateError(f"another topology master of {self._name} still lives ({who}); stop it")
+                raise StateError(f"another topology master of {self._name} is still alive ({who}); stop it")
             if (await asyncio.wait([self._exit], timeout=CLAIM_RETRY_S))[0]:
                 return
         log.info("topology master of %s with epoch %d at %s", self._name, self._store.epoch, endpoint)
@@ -217,7 +217,7 @@ class Shell:
         if self._keeper is not None:
             self._keeper.cancel()
         if self._writer is not None:
-            # A write that has begun ends by itself; one that keeps failing does not.
+            # A write in progress ends by itself; one that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
             for task in pending:
                 task.cancel()
@@ -274,12 +274,12 @@ class Shell:
         self._perform(machine.handle(event, self._clock.now()))
 
     def _taken(self, event: events.Event) -> Message:
-        """Its sender sends it again until it hears this."""
+        """Acknowledge the event; its sender repeats it until then."""
         self._feed(event)
         return control_pb2.Ok()
 
     def _on_update(self, peer: bytes, body: control_pb2.UpdateTopology) -> Answer:
-        """Refuse at once an update that would wait for space until its client has gone."""
+        """Refuse an update if the disk is full: it would wait for space until its client has gone."""
         full = full_folder(*self._folders)
         if full is not None:
             raise RetryableRpcError(f"nothing was updated: the disk of {full} is full; free some space and try again")
@@ -333,7 +333,7 @@ class Shell:
             self._do(self._outbox.popleft())
 
     async def _write(self) -> None:
-        """Perform the writes at the head of the outbox, then go on with what waits behind them."""
+        """Perform the writes at the head of the outbox, then continue with the effects after them."""
         backoff = Backoff(0.1, 2.0)
         while self._outbox and isinstance(effect := self._outbox[0], Persist):
             try:
@@ -358,7 +358,7 @@ class Shell:
         self._flush()
 
     async def _keep_totals(self) -> None:
-        """Write the totals for a successor: beside everything else, which never waits for it."""
+        """Write the totals for a successor, in the background: nothing waits for it."""
         machine = self._running()
         totals, topology = machine.desk.registry.totals, machine.desk.book.topology.id
         while totals.changes != self._kept_changes:
@@ -367,7 +367,7 @@ class Shell:
                 await asyncio.to_thread(self._store.write, Node.TOTALS, totals.ledger(topology))
                 self._kept_changes = changes
             except (TopologyRemovedError, FencedError):
-                return  # the next write of a plan fails likewise, and that one is acted on
+                return  # the next write of a plan fails as well, and that failure is handled
             except (StateError, OSError) as error:
                 log.warning("cannot write the totals, trying again: %s", error)
                 pause = TOTALS_RETRY_S
@@ -375,7 +375,7 @@ class Shell:
         self._keeper = None
 
     def _fence_code(self) -> int:
-        """FENCED when a newer master is known; else the executor may start this one again."""
+        """FENCED when a newer master is known; otherwise a code after which the executor may restart this one."""
         try:
             self._store.check_fence()
         except FencedError:
@@ -445,7 +445,7 @@ class Shell:
         return None
 
     def _forget_metrics(self) -> None:
-        """Drop what was measured in processes that are in no plan any more."""
+        """Drop the metrics of processes that are no longer in the plan."""
         placed = {place.name for place in self._running().desk.registry.places.values()}
         for gone in self._placed - placed:
             self._metrics.forget(gone)
@@ -466,7 +466,7 @@ class Shell:
 
     async def _dump_stacks(self, container: int, peer: bytes, body: control_pb2.DumpStacks) -> Message:
         assert self._server is not None
-        # Answers carry no number, so one question at a time.
+        # Answers carry no request id, so one request at a time.
         async with self._stack_turns.setdefault(container, asyncio.Lock()):
             waiter: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             self._stacks[container] = waiter

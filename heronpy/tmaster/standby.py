@@ -1,10 +1,10 @@
 """A topology master that waits for its turn (F03, F10).
 
-It takes over when the location of the active one is gone, as it is after a death or an expired session,
-or when the active one has not answered for `heron.tmaster.takeover_s`, as when it is stopped. Taking over
-means a new epoch, which only grows, and a new version of every node that the other may write: whatever
-the other does when it wakes fails, and it ends as fenced. Losing sight of the state manager is no reason
-to take over. `Vigil` decides (pure), `Standby` asks.
+It takes over when the location of the active one is gone (it died, or its session expired), or when the
+active one has not answered for `heron.tmaster.takeover_s` (it may be stopped). Taking over means a new,
+higher epoch and a new version of every node that the other may write: if the other wakes up, its writes fail
+and it ends as fenced. Losing the connection to the state manager is not a reason to take over. `Vigil`
+decides (pure), `Standby` asks.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from heronpy.tmaster.store import Store
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: A missed change of the location is made up for after this long.
+#: A missed change of the location is noticed after this time.
 LOOK_AGAIN_S = 1.0
-#: Questions that must have stayed without an answer, however long one of them took.
+#: Number of requests that must go unanswered, however long each of them took.
 MISSED_MIN = 2
 
 
 class Vigil:
-    """How long the holder of the location has been silent. Pure: the caller tells the time."""
+    """How long the holder of the location has been silent. Pure: the caller passes the time."""
 
     def __init__(self, takeover_s: float) -> None:
         self._takeover_s = takeover_s
@@ -40,7 +40,7 @@ class Vigil:
         self._missed = 0
 
     def look(self, holder: bytes, now: float) -> None:
-        """This is the holder now. After a pause of our own nothing that we missed counts."""
+        """Note the current holder. After a pause of this process itself, the silence so far does not count."""
         paused = self._looked_at is not None and now - self._looked_at > self._takeover_s
         self._looked_at = now
         if holder != self._holder or paused:
@@ -51,11 +51,11 @@ class Vigil:
         self._heard_at, self._missed = now, 0
 
     def missed(self) -> None:
-        """A question to the holder was not answered."""
+        """A request to the holder was not answered."""
         self._missed += 1
 
     def overdue(self, now: float) -> bool:
-        """Whether to take over from a holder that is still in its place."""
+        """Whether to take over from a holder whose location still exists."""
         return self._missed >= MISSED_MIN and now - self._heard_at >= self._takeover_s
 
 
@@ -100,7 +100,7 @@ class Standby:
         try:
             holder = await asyncio.to_thread(self._store.holder)
             if holder is None or self._store.is_ours(holder):
-                # Ours, but not ours to use yet: the state manager went away in the middle of taking over.
+                # The location is ours, but the state manager became unreachable during the takeover.
                 return await asyncio.to_thread(claim, None)
             now = self._clock.now()
             self._vigil.look(holder, now)
@@ -114,7 +114,7 @@ class Standby:
             log.warning("the active topology master has not answered for %g s; taking over", self._takeover_s)
             return await asyncio.to_thread(claim, holder)
         except (StateError, FencedError, DeadlineError) as error:
-            # Without the state manager the master is unknown; with another one ahead, wait on.
+            # Without the state manager the master is unknown; if another one was faster, keep waiting.
             self._say(str(error))
             return False
 
@@ -137,7 +137,7 @@ class Standby:
             self._client = None
 
     def _say(self, text: str) -> None:
-        """Say the same thing once."""
+        """Log it, unless it repeats the previous complaint."""
         if text and text != self._complaint:
             log.warning("waiting: %s", text)
         self._complaint = text

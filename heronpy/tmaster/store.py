@@ -1,7 +1,7 @@
-"""The topology master's corner of the state manager: claim the topology, load plans, write plans.
+"""The topology master's access to the state manager: claim the topology, load plans, write plans.
 
 Invariants: nothing is written before the location is claimed; every write names the version that
-it replaces, so of two masters that both think they own the topology only one gets through. A master
+it replaces, so of two masters that both think they own the topology only one succeeds. A master
 that sees the location of a higher epoch than its own raises FencedError and must not come back.
 """
 
@@ -29,12 +29,12 @@ from heronpy.tmaster.effects import Node
 
 M = TypeVar("M", bound=Message)
 
-#: Attempts at one node that another process writes, too.
+#: Attempts to write a node that another process also writes.
 _OUTDATE_TRIES = 100
 
 
 class TopologyRemovedError(StateError):
-    """The topology was killed; there is nothing left to be master of."""
+    """The topology was killed, so it needs no master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,17 @@ class Store:
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
-        #: There may be a predecessor that still lives: nodes are emptied instead of removed, so that
-        #: their versions go on, and what it knows of them stays outdated.
+        #: A predecessor may still be alive: nodes are emptied instead of removed, so that their versions
+        #: keep growing and those that the predecessor knows stay outdated.
         self._outdated = False
 
     def claim(self, endpoint: str, pid: int, host: str) -> plan_pb2.TmasterLocation | None:
-        """Become the master; None, or where the present one is. FencedError when that is a newer one."""
+        """Become the master; returns None, or the location of the current one. FencedError if that one is newer."""
         location = plan_pb2.TmasterLocation(
             topology=self._topology, endpoint=endpoint, epoch=self.epoch, pid=pid, host=host
         )
         path = paths.tmaster(self._topology)
-        # Ours from here on, also when the answer to the next line is lost.
+        # Ours from here on, even if the answer to the next line is lost.
         self._location = location
         try:
             self._state.create(path, location.SerializeToString(), ephemeral=True)
@@ -89,9 +89,9 @@ class Store:
         return None
 
     def holder(self) -> bytes | None:
-        """The location of the present master; None when there is none and one is wanted.
+        """The location of the current master; None if there is none and one is needed.
 
-        StateError when the topology itself is gone: then no master is wanted.
+        StateError when the topology itself is gone: then no master is needed.
         """
         found = self._state.get(paths.tmaster(self._topology))
         if found is not None:
@@ -101,15 +101,15 @@ class Store:
         return None
 
     def is_ours(self, holder: bytes) -> bool:
-        """Whether this is the location that we have put there, perhaps without hearing that it arrived."""
+        """Whether this is the location that we wrote, even if the write was never confirmed."""
         return self._location is not None and holder == self._location.SerializeToString()
 
     def take_over(self, silent: bytes | None, endpoint: str, pid: int, host: str) -> bool:
-        """Become the master with a new epoch, in place of a silent one when it is given.
+        """Become the master with a new epoch, in place of a silent one if given.
 
-        False when another process did first; after a StateError the next call goes on from where this one came to.
-        No lock is held, because a process that is stopped would keep it: a process that finds that a later epoch was
-        taken meanwhile withdraws, so epochs are those of the claims in order.
+        False when another process was faster; after a StateError the next call continues where this one stopped.
+        No lock is held, because a stopped process would keep it. Instead, a process that finds that a later epoch was
+        taken meanwhile withdraws, so epochs follow the order of the claims.
         """
         path, counter = paths.tmaster(self._topology), paths.epoch(self._topology, "tmaster")
         found = self._state.get(path)
@@ -146,7 +146,7 @@ class Store:
                 raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
-        """Whether the location is ours; FencedError when it is that of a newer master."""
+        """Whether the location is ours; FencedError when it belongs to a newer master."""
         path = paths.tmaster(self._topology)
         found = self._state.get(path)
         if found is None:
@@ -160,9 +160,9 @@ class Store:
         return self._location is not None and location == self._location
 
     def reclaim(self) -> None:
-        """Put the location back when it was removed, unless the topology is gone as well.
+        """Write the location again if it was removed, unless the topology is gone as well.
 
-        An older master may have put its own there, when its session with the state manager was renewed.
+        An older master may have written its own when its session with the state manager was renewed.
         """
         location, path = self._location, paths.tmaster(self._topology)
         if location is not None and not self.check_fence() and self._state.exists(self._paths[Node.TOPOLOGY]):
@@ -172,7 +172,7 @@ class Store:
                     self._state.delete(path, version=found[1])
             self.claim(location.endpoint, location.pid, location.host)
             if not self._state.exists(self._paths[Node.TOPOLOGY]):
-                # The process that removes the topology may have removed the location before ours was put there.
+                # The process that removes the topology may have removed the location before we wrote ours.
                 self.release()
 
     def watch(self, callback: Callable[[str], None]) -> Watch:
@@ -187,28 +187,28 @@ class Store:
         intent = self._read(Node.UPDATE, plan_pb2.UpdateIntent)
         checkpoints = self._read(Node.CHECKPOINTS, checkpoint_pb2.CheckpointLog)
         totals = None
-        with contextlib.suppress(DamagedStateError):  # a count is no reason not to run
+        with contextlib.suppress(DamagedStateError):  # damaged counts must not keep the topology from running
             totals = self._read(Node.TOTALS, control_pb2.TotalsLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
         if previous is not None and previous.tmaster_epoch > self.epoch:
             raise FencedError(
-                f"the physical plan of {self._topology} is of topology master epoch"
+                f"the physical plan of {self._topology} is from topology master epoch"
                 f" {previous.tmaster_epoch}, newer than {self.epoch}"
             )
         if previous is not None and previous.topology.id != topology.id:
-            previous = None  # left over from an earlier topology of this name
+            previous = None  # left by an earlier topology of this name
         return Loaded(topology, packing, previous, intent, checkpoints, totals)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])
         self._versions[node] = found[1] if found is not None else 0
-        # An empty node is one that was removed.
+        # An empty node counts as removed.
         return _parse(kind, found[0], self._paths[node]) if found is not None and found[0] else None
 
     def write(self, node: Node, value: Message | None) -> None:
-        """Write or remove a node; FencedError when another process did since, else another StateError."""
+        """Write or remove a node; FencedError if another process has written it since, else another StateError."""
         path, version = self._paths[node], self._versions.get(node, 0)
         try:
             if value is not None:
@@ -226,7 +226,7 @@ class Store:
             raise FencedError(f"another process wrote the {node.value} of {self._topology}: {error}") from None
 
     def release(self) -> None:
-        """Give the location up, if it is ours."""
+        """Remove the location, if it is ours."""
         with contextlib.suppress(StateError, FencedError):
             if self.check_fence():
                 self._state.delete(paths.tmaster(self._topology))
@@ -236,4 +236,6 @@ def _parse(kind: type[M], data: bytes, path: str) -> M:
     try:
         return kind.FromString(data)
     except DecodeError:
-        raise DamagedStateError(f"state node {path} holds no {kind.DESCRIPTOR.name}; kill and submit again") from None
+        raise DamagedStateError(
+            f"state node {path} does not hold a {kind.DESCRIPTOR.name}; kill the topology and submit it again"
+        ) from None

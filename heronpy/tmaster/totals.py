@@ -1,12 +1,12 @@
-"""What the processes of a topology have counted, those that are gone included (pure).
+"""The counts of all processes of a topology, including those that have ended (pure).
 
-A task and a stream manager count from 0 each time they start. Here the last word of each process is kept and
-added up, so a total is of the topology, not of a process. Invariants: no total ever falls, whatever is reported in
-whatever order; each process counts once, however often it reports.
+A task and a stream manager count from 0 each time they start. Here the last counts of each process are kept and
+added up, so a total belongs to the topology, not to a process. Invariants: no total ever decreases, whatever is
+reported in whatever order; each process counts once, however often it reports.
 
-Tasks report up to seconds apart. A view is therefore cut at one moment that all of them have reported since
-(`moment`): it shows what a task had emitted at its first report from then on, and what it had executed at its last
-report until then. So without losses no component shows more executed than was emitted to it.
+Tasks report up to seconds apart. A view is therefore taken at one moment (`moment`) after which all of them have
+reported: it shows what a task had emitted at its first report from then on, and what it had executed at its last
+report until then. So without losses no component shows more executed tuples than were emitted to it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from heronpy.proto import control_pb2
 _STMGR = "stmgr-"
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
-#: The first counter grows before the others do, here and downstream.
+#: This counter grows before the others do, here and downstream.
 _EMITTED = 0
-#: A task that has not reported for this long counts with its last report: it does nothing, or is gone.
+#: A task that has not reported for this long counts with its last report: it is idle or has ended.
 SILENT_S = 3.0
-#: Until this long ago the silence of a task means that it did nothing: what it does is reported by then.
+#: A silent task was idle until this long ago: any activity would have been reported by now.
 HEARD_S = 1.5
-#: Reports of one task that are closer than this are kept as one.
+#: Reports of one task closer together than this are merged.
 _GAP_S = 0.1
-#: Tasks that were removed by updates and are still kept apart; the counts of older ones are added up.
+#: Number of tasks removed by updates that are kept separately; the counts of older ones are summed.
 RETIRED_MAX = 10_000
 #: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
 _MOST = (1 << 64) - 1
@@ -44,13 +44,13 @@ class TaskCounts:
 
     spout: bool
     epoch: int
-    #: Of the processes before the present one, and of that.
+    #: Counts of the processes before the current one, and of the current one.
     before: tuple[int, ...]
     latest: tuple[int, ...]
-    #: Tuple trees under way at the last report, and those that were when a process before ended.
+    #: Incomplete tuple trees at the last report, and those of earlier processes when they ended.
     pending: int = 0
     abandoned: int = 0
-    #: The last reports: when they were counted, and the totals then.
+    #: The last reports: their times, and the totals then.
     moments: list[float] = field(default_factory=list)
     reports: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -58,12 +58,12 @@ class TaskCounts:
         return tuple(map(_sum, self.before, self.latest))
 
     def keep(self, at: float) -> None:
-        """Keep the totals as those of this moment."""
+        """Record the totals for this moment."""
         moments, reports = self.moments, self.reports
         if moments and at < moments[-1]:  # the clock was set back
             moments.clear()
             reports.clear()
-        again = moments and at == moments[-1]  # a stream manager repeats what it heard last
+        again = moments and at == moments[-1]  # a stream manager repeats the last report it got
         if again or (len(moments) > 1 and at - moments[-2] < _GAP_S):
             moments.pop()
             reports.pop()
@@ -75,7 +75,7 @@ class TaskCounts:
             del reports[:unneeded]
 
     def totals_at(self, moment: float) -> tuple[int, ...]:
-        """What was emitted until this moment or a little later; of the rest, what was counted until then."""
+        """The tuples emitted until this moment or slightly later; the other counters as of this moment."""
         if not self.moments:
             return self.totals()
         counted = self.reports[max(0, bisect_right(self.moments, moment) - 1)]
@@ -89,7 +89,7 @@ class _StmgrCounts:
     epoch: int
     latest: tuple[int, int]
     before: tuple[int, int] = (0, 0)
-    #: It left the plan: that its name comes back with another epoch is no death.
+    #: It left the plan: if its name returns with another epoch, that is not a death.
     left: bool = False
 
 
@@ -99,15 +99,15 @@ class Totals:
 
     tasks: dict[int, TaskCounts] = field(default_factory=dict)
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
-    #: A process died with tuples that nobody has counted.
+    #: A process died with tuples that were never counted.
     uncounted: bool = False
-    #: Grows when a process was replaced: what its successor reports does not hold what it had counted.
+    #: Grows when a process is replaced: the reports of its successor do not include its counts.
     changes: int = 0
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
-        """Take what a process of a task says of itself."""
+        """Take the status that a process of a task reports."""
         told = (
             status.emitted,
             status.executed,
@@ -130,14 +130,14 @@ class Totals:
             known.epoch = status.epoch
             self.changes += 1
         elif told != known.latest:
-            # A stream manager that has just started knows the task, and not yet its counts.
+            # A stream manager that has just started knows the task, but not its counts yet.
             known.latest = tuple(map(max, known.latest, told))
         known.pending = status.pending
         if status.counted_at > 0 and isfinite(status.counted_at):
             known.keep(status.counted_at)
 
     def take_stmgr(self, name: str, epoch: int, discarded: int = 0, lost: int = 0) -> None:
-        """Take what a stream manager has given up; with nothing given up this only tells that it lives."""
+        """Take the tuples that a stream manager has given up; with none, this only records its incarnation."""
         known = self.stmgrs.get(name)
         if known is None:
             self.stmgrs[name] = _StmgrCounts(epoch, (discarded, lost))
@@ -155,14 +155,14 @@ class Totals:
         known.left = False
 
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
-        """Take how the process before the present one ended."""
+        """Take how the previous process ended."""
         carries_tuples = process.task_id or process.name.startswith(_STMGR)
         if not self.uncounted and carries_tuples and process.restarts and process.exit_reason not in ORDERLY_ENDS:
             self.uncounted = True
             self.changes += 1
 
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str]) -> None:
-        """These belong to the plan from now on; what the others have counted stays counted."""
+        """Set the tasks and stream managers of the plan; the counts of all others are kept."""
         for name, known in self.stmgrs.items():
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
@@ -171,11 +171,11 @@ class Totals:
 
     @property
     def discarded(self) -> int:
-        """Tuples that stream managers gave up, those that are sent again included."""
+        """Tuples that stream managers gave up, including those that are sent again."""
         return _sum(*(known.before[0] + known.latest[0] for known in self.stmgrs.values()))
 
     def moment(self, tasks: Iterable[int]) -> float:
-        """The newest moment that these tasks, the silent ones apart, have all reported since; it never falls."""
+        """The newest moment after which all of these tasks, except silent ones, have reported; it never decreases."""
         newest = [known.moments[-1] for task in tasks if (known := self.tasks.get(task)) and known.moments]
         last = max(newest, default=0.0)
         talking = [at for at in newest if at >= last - SILENT_S]
@@ -186,7 +186,7 @@ class Totals:
         return self._moment
 
     def fill(self, status: control_pb2.TaskStatus, moment: float = 0.0) -> None:
-        """Replace the counts of the present process by the task's totals: the latest, or those at a moment."""
+        """Replace the counts of the current process by the task's totals: the latest, or those at a moment."""
         known = self.tasks.get(status.task_id)
         if known is not None:
             totals = known.totals_at(moment) if moment else known.totals()
@@ -212,7 +212,7 @@ class Totals:
 
     @classmethod
     def of(cls, kept: control_pb2.TotalsLedger | None, topology_id: str) -> Totals:
-        """Those that a predecessor has left; new ones when it left none, or those of another topology."""
+        """The totals that a predecessor left; new ones if it left none, or those of another topology."""
         totals = cls()
         if kept is None or kept.topology_id != topology_id:
             return totals

@@ -5,19 +5,19 @@ Pure. The steps, each stored before it is announced:
     SAVING     EFFECTIVELY_ONCE only: a checkpoint that the tasks of the new plan restore from
     JOINING    the packing plan is the union of old and new, so executors start what is added; wait
                until all of it is registered
-    SWITCHING  the physical plan holds the new tasks and no removed one; wait until every task applied it
-    DRAINING   removed tasks get nothing new; wait until they are empty, or until the drain timeout
+    SWITCHING  the physical plan has the new tasks and no removed ones; wait until every task has applied it
+    DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout
     SETTLING   the packing plan is the new one, so executors stop what is removed; tasks that move to
                another container start there; wait for them
 
-Until DRAINING a deadline or a task that cannot start rolls everything back. An intent is kept in the
-state manager from the first step until the final packing plan is stored; a restarted topology
-master takes the update up where the stored plans say it was. Packing plan versions tell how far it
-came: v before, v+1 the union, v+2 the end (new, or old again after a rollback).
-With checkpoints the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
-to the tasks that have its keys now, nothing is drained, and a roll-back restores from it as well.
-Nothing here waits for a tuple to be processed except DRAINING, which has its deadline, so an update
-ends also while everything is clamped by backpressure.
+Before DRAINING, a missed deadline or a task that cannot start rolls everything back. An intent is kept in
+the state manager from the first step until the final packing plan is stored; a restarted topology
+master resumes the update where the stored plans show it was. Packing plan versions record the progress:
+v before, v+1 the union, v+2 the end (new, or old again after a rollback).
+With checkpoints, the switch restarts the regions whose tasks change, from that checkpoint: keyed state goes
+to the tasks that own its keys now, nothing is drained, and a rollback restores from it as well.
+Nothing here waits for a tuple to be processed except DRAINING, which has a deadline, so an update ends
+even while everything is clamped by backpressure.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from heronpy.tmaster.desk import Desk, listed
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
-#: Longer than a frame takes from its sender, who has applied the plan by now, to a removed task.
+#: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
 QUIET_S = 0.5
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
 
 class Phase(Enum):
-    """Where an update is."""
+    """The step of an update."""
 
     SAVING = "waiting for a checkpoint"
     JOINING = "waiting for added tasks to register"
@@ -53,21 +53,21 @@ class Phase(Enum):
 
 
 class Saver(Protocol):
-    """Takes the checkpoint that an update goes through."""
+    """Takes the checkpoint for an update."""
 
     @property
     def plain(self) -> frozenset[str]:
-        """Components with a State of their own in the last checkpoint."""
+        """Components with a plain State in the last checkpoint."""
 
     @property
     def settled(self) -> bool:
-        """Whether every task has restored and runs by the plan."""
+        """Whether every task has restored and runs by the current plan."""
 
     def ask(self, now: float) -> int:
         """Begin; returns the token for `outcome`."""
 
     def outcome(self, token: int) -> Answer | None:
-        """How it ended; None while it has not."""
+        """How it ended; None while it is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Update:
         self._discarded_before = desk.registry.totals.discarded
         self._discarded = 0
         self._draining_at = float("inf")
-        #: Removed task to (epoch, emitted, executed), the first and the last heartbeat that said so.
+        #: Removed task to (epoch, emitted, executed), and the first and last heartbeat with these values.
         self._idle: dict[int, tuple[tuple[int, int, int], float, float]] = {}
         self._diff = plan_diff.diff(intent.old_packing_plan, intent.new_packing_plan)
         self._added, self._removed = self._diff.added_ids, self._diff.removed_ids
@@ -142,7 +142,7 @@ class Update:
 
     @classmethod
     def resume(cls, desk: Desk, intent: plan_pb2.UpdateIntent, now: float, saver: Saver | None = None) -> Update:
-        """Go on with the update of a predecessor; the book says whether it had switched."""
+        """Continue the update of a predecessor; the book shows whether it had switched."""
         update = cls(desk, intent, [], saver)
         if placement(desk.book.packing) == placement(update._middle) and update._has_switched():
             desk.registry.place(update._union, update._old_spouts | update._new_spouts)
@@ -182,7 +182,7 @@ class Update:
     # ---- saving -----------------------------------------------------------------------------
 
     def _advance_saving(self, now: float) -> None:
-        """Nothing has changed yet: without a checkpoint, or with state that cannot be spread, nothing will."""
+        """Without a checkpoint, or with state that cannot be redistributed, the update ends with nothing changed."""
         assert self._saver is not None
         outcome = self._saver.outcome(self._token)
         if outcome is None:
@@ -195,8 +195,8 @@ class Update:
             self._refuse(f"nothing was updated: {outcome.error}")
         elif bound:
             self._refuse(
-                f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be spread over"
-                " another number of them; keep the parallelism, or keep what belongs to keys in context.keyed_state"
+                f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
+                " a different number; keep the parallelism, or keep per-key state in context.keyed_state"
             )
         else:
             self._desk.persist(Node.UPDATE, self._intent)
@@ -238,7 +238,7 @@ class Update:
     def _broken(self) -> Broken | None:
         """The first task that can never start."""
         registry = self._desk.registry
-        # A switch with checkpoints restarts the others, too.
+        # A switch with checkpoints also restarts the other tasks.
         restarted = self._saver is not None and self.phase is Phase.SWITCHING
         for task in sorted(registry.places) if restarted else self._added:
             name = registry.name_of(task)
@@ -276,7 +276,7 @@ class Update:
             self._roll_back(now, f"within {self._timeout()} these did not apply the new plan: {listed(names)}")
 
     def _in_force(self) -> bool:
-        """Whether the plan that was asked for is out and, with checkpoints, every task has restored by it."""
+        """Whether the requested plan is published and, with checkpoints, every task has restored for it."""
         book = self._desk.book
         published = book.plan is not None and book.plan.version >= self._version
         return published and (self._saver is None or self._saver.settled)
@@ -284,7 +284,7 @@ class Update:
     # ---- draining ---------------------------------------------------------------------------
 
     def _advance_draining(self, now: float) -> None:
-        # What removed tasks still hold is processed again by those that took over.
+        # Tuples that removed tasks still hold are processed again by their successors.
         left = self._undrained() if self._saver is None else []
         if left and now < self._deadline:
             return
@@ -295,10 +295,10 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """The removed tasks that may still have something to do.
+        """The removed tasks that may still have work.
 
-        All of them must be idle in one and the same stretch of time, because one of them may feed
-        another; and for a while, because frames for them may still be between two stream managers.
+        All of them must be idle during the same period, because one of them may feed another; and for
+        some time, because frames for them may still be in transit between two stream managers.
         """
         registry = self._desk.registry
         latest = float("-inf")
@@ -374,7 +374,7 @@ class Update:
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
         desk.book.topology = self._intent.old_topology
-        # Also when nothing was switched: a predecessor may have stored the new topology.
+        # Even if nothing was switched: a predecessor may have stored the new topology.
         desk.persist(Node.TOPOLOGY, desk.book.topology)
         desk.persist(Node.PACKING_PLAN, packing)
         desk.persist(Node.UPDATE, None)
@@ -391,16 +391,16 @@ class Update:
 
 
 def _is_busy(status: control_pb2.TaskStatus) -> bool:
-    # Bytes without tuples are what its stream manager still holds for the task.
+    # Bytes without tuples are frames that its stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
     return bool(queued or status.out_queue_tuples or status.pending)
 
 
 def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
-    """Raise RpcError or TopologyError when an update must not even begin."""
+    """Raise RpcError or TopologyError when an update must not begin."""
     book, target = desk.book, message.packing_plan
     if message.expected_version != book.packing.version:
-        raise RpcError("the packing plan changed, run update again")
+        raise RpcError("the packing plan has changed; run update again")
     if message.topology.name != book.topology.name:
         raise InvalidRpcError(f"the update is for {message.topology.name}, but this is {book.topology.name}")
     validation.validate(LogicalPlan.from_topology(message.topology))
@@ -410,7 +410,7 @@ def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
     old, new = placement(book.packing), placement(target)
     for task in old.keys() & new.keys():
         if old[task][1] != new[task][1]:
-            raise InvalidRpcError(f"task {task} was of {old[task][1]} and cannot become one of {new[task][1]}")
+            raise InvalidRpcError(f"task {task} belongs to {old[task][1]} and cannot become a task of {new[task][1]}")
 
 
 def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
@@ -425,14 +425,14 @@ def same(desk: Desk, message: control_pb2.UpdateTopology) -> bool:
 
 
 def union_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """Everything that runs and everything that is added; what moves stays where it is."""
+    """All current tasks and all added ones; moved tasks stay in their old container."""
     union: plan_pb2.PackingPlan = plan_diff.union(old, new)
     union.version = old.version + 1
     return union
 
 
 def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.PackingPlan:
-    """The tasks of the new plan, where they are now; containers that leave are still there, empty."""
+    """The tasks of the new plan in their current containers; removed containers are still there, empty."""
     middle = union_of(old, new)
     stays = placement(new).keys()
     for container in middle.containers:
@@ -445,7 +445,7 @@ def middle_of(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> plan_pb2.
 def resume_point(
     intent: plan_pb2.UpdateIntent, stored: plan_pb2.PackingPlan, previous: plan_pb2.PhysicalPlan | None
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan] | None:
-    """What the plan of a half-done update is made of, or None when the update is over.
+    """The topology and packing plan of a half-done update, or None when the update is over.
 
     The physical plan decides: it is stored before it is sent, so no process knows of a switch
     that it does not show.

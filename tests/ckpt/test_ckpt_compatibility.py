@@ -35,6 +35,8 @@ def test_keyed_state_may_be_spread_over_another_number_of_tasks() -> None:
 def test_plain_state_keeps_its_parallelism() -> None:
     [text] = problems(metadata(word=(2, "plain")), {"word": 3}, GROUPS)
     assert "'word'" in text and "2 tasks in checkpoint 7" in text and "keep its parallelism at 2" in text
+    [text] = problems(metadata(word=(1, "plain")), {"word": 3}, GROUPS)
+    assert "plain State of 1 task in checkpoint 7" in text
 
 
 def test_tuples_under_way_keep_their_parallelism() -> None:

@@ -154,7 +154,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_before_anything_starts(
 ) -> None:
     """F33."""
     earlier(home, 1)
-    assert "component 'word' has plain State of 1 tasks in checkpoint 1" in refused(heron, program(words=2))
+    assert "component 'word' has plain State of 1 task in checkpoint 1" in refused(heron, program(words=2))
     rescaled = program(counts=5)
     assert chosen(heron, rescaled, "--restore", "latest").endswith("chk-1"), "keyed state goes with any parallelism"
     groups = refused(heron, program(), "--config-property", "heron.checkpoint.key_groups=64")

@@ -38,15 +38,15 @@ def test_damaged_state_is_one_clear_error_and_no_crash_loop(heron: Heron, out: P
     heron.when_logged("exits", "is not restarted", "scheduler")
     assert [row["name"] for row in heron("list", "local", "--json").json()] == ["exits"]
     refused = wait_for(
-        lambda: (said := heron("status", "local", "exits")).err.count("holds no PhysicalPlan") and said,
+        lambda: (said := heron("status", "local", "exits")).err.count("does not hold a PhysicalPlan") and said,
         PATIENCE_S,
         "the scheduler knowing why the master ended",
-    ).refused(1, "state node pplans/exits holds no PhysicalPlan")
-    assert "kill and submit again" in refused
+    ).refused(1, "state node pplans/exits does not hold a PhysicalPlan")
+    assert "kill the topology and submit it again" in refused
     heron("plan", "local", "exits", "physical").refused(
         1, "the physical plan of 'exits' in the state manager is damaged"
     )
-    assert heron.log_text("exits", "tmaster").count("holds no PhysicalPlan") == 1
+    assert heron.log_text("exits", "tmaster").count("does not hold a PhysicalPlan") == 1
     seen = (out / "seen").stat().st_size
     wait_for(lambda: (out / "seen").stat().st_size > seen, PATIENCE_S, "tuples flowing on")
     assert all(Path(f"/proc/{pid}").exists() for pid in before.values())

@@ -95,7 +95,7 @@ def test_a_root_below_a_folder_that_everybody_may_write_is_refused(tmp_path: Pat
     (between / "home").mkdir(parents=True)
     between.chmod(0o777)
     for root in (between / "home", between / "home" / "not yet"):
-        with pytest.raises(ConfigError, match="which everybody can write; run: chmod o-w"):
+        with pytest.raises(ConfigError, match="which is writable by all users; run: chmod o-w"):
             check_root(root, "HERON_HOME")
     between.chmod(0o1777)
     check_root(between / "home", "HERON_HOME")
@@ -120,7 +120,7 @@ def test_a_home_that_others_may_write_stops_a_submit(heron: Heron) -> None:
     try:
         for words in (("submit", "local", EXAMPLES / "word_count.py"), ("kill", "local", "x"), ("list", "local")):
             result = heron(*words)
-            assert "HERON_HOME" in result.refused(2, f"can be written by other users; run: chmod go-w {heron.home}")
+            assert "HERON_HOME" in result.refused(2, f"is writable by other users; run: chmod go-w {heron.home}")
     finally:
         heron.home.chmod(0o700)
 
@@ -135,13 +135,13 @@ def test_a_file_that_another_user_could_have_written_is_not_read(tmp_path: Path)
         read_own(file, 1)
     for mode in (0o620, 0o602):
         file.chmod(mode)
-        with pytest.raises(ConfigError, match="can be written by other users"):
+        with pytest.raises(ConfigError, match="is writable by other users"):
             read_own(file, 2)
     (tmp_path / "link").symlink_to(file)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError):
         read_own(tmp_path / "link", 2)
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a file"):
         read_own(tmp_path / "pipe", 2)
     if os.geteuid() == 0:
         file.chmod(0o600)
@@ -235,7 +235,7 @@ def test_a_package_that_a_stranger_swapped_is_not_taken(tmp_path: Path, program:
     with pytest.raises(AssertionError, match="PermissionError"):
         run_as_nobody(swap, entry)
     entry.parent.chmod(0o777)
-    with pytest.raises(ConfigError, match=r"The package cache .* can be written by other users"):
+    with pytest.raises(ConfigError, match=r"The package cache .* is writable by other users"):
         store.add(program)
     run_as_nobody(swap, entry)
     entry.parent.chmod(0o755)

@@ -233,7 +233,7 @@ def test_open_state_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"heron\.statemgr\.root"):
         open_state("local", "")
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"root of the state .* is no folder"):
+    with pytest.raises(ConfigError, match=r"root of the state .* is not a folder"):
         open_state("local", str(tmp_path / "file"))
 
 

@@ -151,7 +151,7 @@ def test_silent_stream_manager_is_lost_and_found() -> None:
     world.rounds(12)
     status = world.status()
     assert status.lifecycle == control_pb2.LIFE_DEGRADED
-    assert status.cause.endswith("no sign of life from stmgr-2")
+    assert status.cause.endswith("no heartbeat from stmgr-2")
     lost = {t.task_id for t in status.tasks if t.state == control_pb2.TASK_LOST}
     assert lost == set(world.sims[2].tasks)
     assert "stmgr-2 has been silent" in next(t.error for t in status.tasks if t.task_id in lost)

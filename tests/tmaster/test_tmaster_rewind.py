@@ -169,7 +169,7 @@ def test_what_is_being_restored_is_not_deleted() -> None:
     w.when_complete(2)
     w.task(1).stuck = True
     w.request(events.RewindRequested, 1)
-    assert "checkpoint 1 is not deleted" in str(w.answer(w.request(events.DeleteRequested, (1,))).error)
+    assert "checkpoint 1 cannot be deleted" in str(w.answer(w.request(events.DeleteRequested, (1,))).error)
     assert not w.answer(w.request(events.DeleteRequested, (2,))).error
 
 
@@ -244,7 +244,7 @@ def test_an_update_that_finds_too_many_requests_is_refused() -> None:
     w.request(events.CheckpointRequested, False)
     for _ in range(100):
         w.request(events.CheckpointRequested, False)
-    assert "too many checkpoints" in str(w.answer(bigger(w, 3)).error)
+    assert "too many requests for checkpoints" in str(w.answer(bigger(w, 3)).error)
 
 
 def test_a_request_that_waited_in_vain_hears_what_is_under_way() -> None:

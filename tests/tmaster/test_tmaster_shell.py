@@ -236,7 +236,7 @@ def test_update_over_real_sockets() -> None:
             )
             reply = await c.cli.call(message)
             assert list(reply.removed) == [4]
-            with pytest.raises(RpcError, match="the packing plan changed"):
+            with pytest.raises(RpcError, match="the packing plan has changed"):
                 await c.cli.call(message)
             assert not c.state.exists(paths.update_intent("wc"))
 

@@ -167,7 +167,7 @@ def test_wrong_updates_do_not_begin() -> None:
     target = ready_to_grow(world)
     message = control_pb2.UpdateTopology(topology=world.store[Node.TOPOLOGY], packing_plan=target, expected_version=9)
     token = world.request(events.UpdateRequested, message)
-    assert str(world.replies[token].error) == "the packing plan changed, run update again"
+    assert str(world.replies[token].error) == "the packing plan has changed; run update again"
     twice = world.packing()
     with_task(twice, 1, 4)
     assert world.replies[world.update(twice, {"count": 3})].error
