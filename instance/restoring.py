@@ -39,7 +39,7 @@ def open_state(
 
 
 def grouping_width(topology: topology_pb2.Topology, component: str) -> int:
-    """How many fields the input of a component is grouped by; 1 when by none."""
+    """Number of fields that the input of a component is grouped by; 1 without a fields grouping."""
     part = components_of(topology)[component]
     widths = [
         len(source.grouping_fields.keys)

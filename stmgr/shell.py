@@ -108,7 +108,7 @@ class Stmgr:
 
     def _open_sockets(self) -> None:
         if self.settings.socks_proxy:
-            # The default of every socket of this process; it concerns outgoing TCP connections only.
+            # The default of every socket of this process; it affects outgoing TCP connections only.
             zmq.Context.instance().setsockopt(zmq.SOCKS_PROXY, self.settings.socks_proxy.encode())
         self._endpoints = Endpoints(
             self.launch, self.settings, self.machine.name, self.machine.epoch, self.switch.receive, self._on_control
