@@ -40,7 +40,9 @@ def test_what_it_says_is_logged_with_its_level(caplog: pytest.LogCaptureFixture)
 
 def test_an_end_at_the_start_is_told_in_its_own_words(tmp_path: Path) -> None:
     jvm = start("echo 'WARNING: Using incubator modules: x'; echo 'Invalid maximum heap size' >&2; exit 1")
-    with pytest.raises(JvmError, match=r"ended with exit code 1 during its start: Invalid maximum heap size$") as caught:
+    with pytest.raises(
+        JvmError, match=r"ended with exit code 1 during its start: Invalid maximum heap size$"
+    ) as caught:
         jvm.listen(tmp_path / "info", time.monotonic() + 30)
     assert not caught.value.killed
     jvm.end()
