@@ -127,7 +127,7 @@ class Batches:
         marks: list[Mark],
         start: int,
     ) -> None:
-        """Tracked and untracked tuples, and copies, go in frames of their own."""
+        """Tracked and untracked tuples, and copies, go in separate frames."""
         if None not in marks and not self._copied_base:
             self._send_run(outlet, dest, values, kinds, len(marks), marks, start)
             return

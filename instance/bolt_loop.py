@@ -200,7 +200,7 @@ class BoltTask(Task):
             self._next_tick = now + interval
 
     def hold_ticks(self) -> None:
-        """No ticks until the next tuple comes: one that emits on every tick would keep the topology busy."""
+        """No ticks until the next tuple: a bolt that emits on every tick would keep the topology busy."""
         self._next_tick = NEVER
 
     def on_link_lost(self) -> None:
@@ -334,12 +334,12 @@ class BoltTask(Task):
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
 
-    #: Where the tuple in the hands of user code is the local variable `tup`, and whether many may be.
+    #: The function whose local `tup` is the tuple in user code, and whether several may be there at once.
     process_function: Callable[..., Any] = _process
     asynchronous = False
 
     def _broke_off(self, count: int) -> None:
-        """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
+        """User code was interrupted: its tuple counts as the last one processed, the rest is for the successor."""
         self.progress.executed += count
         self.flush_acks()
         self._advance(count)

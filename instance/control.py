@@ -2,7 +2,7 @@
 
 It runs beside user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
 the task's loop made its last turn. It decides nothing: what arrives goes into `inbox`, and the loop is
-woken through a pipe. Control has sockets of its own and never waits behind data (decision D4).
+woken through a pipe. Control has its own sockets and never waits behind data (decision D4).
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ EARLY_MAX = 8
 IDLE_CREDIT_S = 0.005
 
 
-# Both pass through user code on their way out, so an `except Exception` there must not hold them up.
+# Both propagate through user code, so an `except Exception` there must not catch them.
 class StopRequested(BaseException):
     """The task was asked to stop, and user code keeps emitting."""
 

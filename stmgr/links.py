@@ -132,7 +132,7 @@ def _no_reply(data: bytes) -> None:
 
 @dataclass(slots=True)
 class Waiting:
-    """A data frame on its way through: its bytes, and the source that gets credit once it is gone."""
+    """A data frame in transit: its bytes, and the source that gets credit once it is gone."""
 
     data: bytes
     tuples: int
@@ -425,7 +425,7 @@ def skip_bytes(skip: int) -> bytes:
 
 
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
-    """Epoch, sequence number and frame of a link header and a frame; None when they are not whole.
+    """Epoch, sequence number and frame of a link header and a frame; None when they are incomplete.
 
     What is foreign, of another version or damaged in transit is never parsed. The frame is a fresh message each
     time: a reused one keeps the memory of all that it ever held (upb's arena).

@@ -1,6 +1,6 @@
 """The Spark driver: one session and its JVM, started, watched and ended.
 
-The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe of ours);
+The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe from it);
 one that outlived a killed gateway is ended by the next. Everything Spark writes for itself stays below
 `<working_dir>/spark`.
 """

@@ -58,7 +58,7 @@ class Lost:
 
 
 class Worker:
-    """Runs in a thread of its own; `submit` one ticket, then wait for its result."""
+    """Runs in its own thread; `submit` one ticket, then wait for its result."""
 
     def __init__(self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None]) -> None:
         self._inbox = inbox

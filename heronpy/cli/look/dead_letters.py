@@ -84,7 +84,7 @@ def _print(letter: dict[str, Any], as_json: bool) -> None:
 
     payload = json.dumps(letter.get("payload"))
     if len(payload) > PAYLOAD_SHOWN_CHARS:
-        payload = f"{payload[:PAYLOAD_SHOWN_CHARS]}... (whole with --json)"
+        payload = f"{payload[:PAYLOAD_SHOWN_CHARS]}... (in full with --json)"
     tries = letter.get("tries", 0)
     times = "once" if tries == 1 else f"{tries} times"
     source = f"{letter.get('source_component')}/{letter.get('source_stream')}"
