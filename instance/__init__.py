@@ -1,1 +1,1 @@
-"""An instance: one task of a spout or bolt in a process of its own."""
+"""An instance: one task of a spout or bolt in its own process."""

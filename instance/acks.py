@@ -49,7 +49,7 @@ class BoltAcks:
         self.fail_count = 0
 
     def fail(self, tup: HeronTuple) -> None:
-        """Take a fail."""
+        """Record a fail."""
         self._failed.append(tup)
         self._failed_at.append(len(self.acked))
 
@@ -60,7 +60,7 @@ class BoltAcks:
         self._failed_at = [at for _, at in kept]
 
     def flush(self, current: list[HeronTuple] | None = None) -> None:
-        """Send what was collected; `current` are the tuples of the frame just processed, if all of it was."""
+        """Send what was collected; `current` are the tuples of the frame just processed, if it is complete."""
         acked, failed = self.acked, self._failed
         if failed:
             if acked:
@@ -94,7 +94,7 @@ class BoltAcks:
         acked.clear()
 
     def _not_acked_before(self) -> list[HeronTuple]:
-        """The failed tuples whose fail came before any ack of them."""
+        """The tuples whose fail came before any ack."""
         first_ack: dict[int, int] = {}
         for place, tup in enumerate(self.acked):
             first_ack.setdefault(id(tup), place)
@@ -146,7 +146,7 @@ class BoltAcks:
 
     def _only_count(self, kind: Kind, tuples: list[HeronTuple]) -> None:
         if tuples[0].frame is tuples[-1].frame:
-            # Frames are processed one after the other, so those between are of the same.
+            # Frames are processed one at a time, so the tuples in between are of the same frame.
             self._count(kind, tuples[0].frame, len(tuples))
             return
         for frame, run in groupby(tuples, key=_frame_of):

@@ -1,13 +1,13 @@
-"""When a bolt's barriers are complete, and what waits until then. Pure.
+"""Decides when a bolt's barriers are complete, and what waits until then. Pure.
 
 Aligned: once the barrier of a source has come out of the queue, the source's later frames are held back
 until the barriers of all sources are there; then the task is cut (its state belongs to the checkpoint),
-and what was held back goes first. Unaligned: the task is cut at once, and the frames that were on their
-way before their source's barrier are recorded as part of the checkpoint.
+and what was held back goes first. Unaligned: the task is cut at once, and the frames in flight
+ahead of their source's barrier are recorded as part of the checkpoint.
 
 Invariants: no frame of a blocked source is processed before the cut; frames of one source keep their
 order; every item given to `data` is processed or held exactly once; what is held or recorded is bounded.
-Numbers of checkpoints only grow: one that is over says nothing more.
+Numbers of checkpoints only grow; one that is over is ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class Step(Enum):
-    """What becomes of the frame or barrier that was offered."""
+    """What to do with the offered frame or barrier."""
 
     #: A frame for the task.
     PROCESS = "process"
     #: A frame of a blocked source, kept here.
     HELD = "held"
-    #: A frame of a blocked source for which there is no room: the checkpoint is to be declined.
+    #: A frame of a blocked source, and no room for it: decline the checkpoint.
     FULL = "full"
     #: A barrier of a checkpoint that is over, or of an unknown source.
     IGNORED = "ignored"
@@ -48,14 +48,14 @@ class Aligner(Generic[T]):
         self.sources = frozenset(sources)
         self.bytes_max = bytes_max
         self.checkpoint = 0
-        #: The highest checkpoint that is over, whatever came of it.
+        #: The highest checkpoint that is over, complete or not.
         self.ended = 0
         self.blocked: set[int] = set()
         self.held_bytes = 0
         self._held: list[T] = []
 
     def data(self, source: int, item: T, size: int) -> Step:
-        """A frame came out of the queue; `item` is what `end` gives back of it."""
+        """A frame came out of the queue; `item` is what `end` returns for it."""
         if source not in self.blocked:
             return Step.PROCESS
         if self.held_bytes + size > self.bytes_max:
@@ -84,14 +84,14 @@ class Aligner(Generic[T]):
         return held
 
     def abort(self, checkpoint: int) -> list[T]:
-        """Nothing more is to be done for this checkpoint and older ones; returns what is free now."""
+        """This checkpoint and older ones are over; returns what is released."""
         released = self.end() if 0 < self.checkpoint <= checkpoint else []
         self.ended = max(self.ended, checkpoint)
         return released
 
 
 class Recorder:
-    """What was on its way to an unaligned cut: per source, the frames before its barrier."""
+    """The data in flight at an unaligned cut: per source, the frames before its barrier."""
 
     def __init__(self, checkpoint: int, sources: Iterable[int], bytes_max: int) -> None:
         self.checkpoint = checkpoint
@@ -103,7 +103,7 @@ class Recorder:
         self.bytes = 0
 
     def wants(self, source: int) -> bool:
-        """Has the barrier of this source not come yet?"""
+        """Whether the barrier of this source is still missing."""
         return source in self.open
 
     def data(self, frame: bytes, tuples: int) -> None:

@@ -1,4 +1,4 @@
-"""The loop of an asynchronous bolt: `async def process`, many tuples in progress, a bound on them.
+"""The loop of an asynchronous bolt: `async def process`, a bounded number of tuples in progress.
 
 The same frames, acks and flushes as in bolt_loop.py, on an asyncio loop. At most
 `heron.instance.async_concurrency` coroutines run at once; while that many do, no further tuple is
@@ -27,7 +27,7 @@ from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
 
-#: How often progress is published and the socket is looked at again, whatever its descriptor says.
+#: How often progress is published and the socket is checked, whatever its descriptor says.
 HOUSEKEEPING_S = 0.05
 
 
@@ -84,7 +84,7 @@ class AsyncBoltTask(BoltTask):
         if self._tick_s is not None and now >= self._next_tick:
             self.arm_tick(now)
             if not self._ticking and not self._cut_due():
-                # Ticks that come while one is in progress are not made up for.
+                # Ticks that come while one is in progress are skipped.
                 self._ticking = True
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
         self._take_tuples(now)
@@ -96,7 +96,7 @@ class AsyncBoltTask(BoltTask):
         await self._sleep(now)
 
     def _watch(self) -> None:
-        """Look after the socket of the present link; a new one may have its predecessor's descriptor."""
+        """Watch the socket of the current link; a new one may have its predecessor's descriptor."""
         if self._loop_watched < 0 and self.link.sock is not None:
             self._loop_watched = self.link.fd
             asyncio.get_running_loop().add_reader(self._loop_watched, self._awake.set)
@@ -116,7 +116,7 @@ class AsyncBoltTask(BoltTask):
         """Start coroutines up to the bound."""
         if self._cut_due():
             return
-        # Of several tuples in progress it is not known which one ends the process.
+        # With several tuples in progress it is not known which one ends the process.
         bound = 1 if self.poison.careful else self.settings.async_concurrency
         waiting = self.in_queue.waiting
         while len(self._running) < bound and not self.link.outbox and (self.current or waiting):
@@ -136,7 +136,7 @@ class AsyncBoltTask(BoltTask):
         return self.checkpoints is not None and self.checkpoints.due is not None
 
     def _start(self, counted: HeronTuple | None, tup: HeronTuple) -> None:
-        """Run a coroutine for a tuple, or for a tick, which is counted nowhere."""
+        """Run a coroutine for a tuple, or for a tick, which is not counted."""
         task = asyncio.get_running_loop().create_task(self._run_one(tup, counted is None))
         self._running[task] = counted
         task.add_done_callback(self._done)
@@ -160,7 +160,7 @@ class AsyncBoltTask(BoltTask):
             self._tuple_done(tup)
 
     async def _process_one(self, tup: HeronTuple) -> None:
-        """Give a tuple to user code, for as long as it may take."""
+        """Give a tuple to user code, within its time limit."""
         if type(tup.values) is DamagedValues:
             self.poison.bury_damaged(tup, tup.values)
             return
@@ -241,7 +241,7 @@ class AsyncBoltTask(BoltTask):
     async def _end(self) -> None:
         """Give running coroutines a moment, then cancel them; their tuples fail.
 
-        Half of the time that the process has: it must still say goodbye.
+        Half of the time that the process has: it must still leave in order.
         """
         asyncio.get_running_loop().remove_reader(self.control.wake_fd)
         if self._running:

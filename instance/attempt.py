@@ -49,6 +49,6 @@ class Attempt:
         self._leave_if_old()
 
     def _leave_if_old(self) -> None:
-        # Nothing is said to the log: its lock may belong to user code that hangs.
+        # Nothing is logged: user code that hangs may hold the log's lock.
         if 0 < self.own < self.newest:
             self._leave(int(exit_codes.REWIND))

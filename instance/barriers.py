@@ -2,8 +2,8 @@
 
 Aligned barriers act when they come out of the queue; frames that are held back meanwhile return their
 credit, so that the other sources flow. Unaligned ones act when they arrive: the bolt is cut between two
-tuples, and from then on it takes in, and gives credit for, all that comes until every barrier is there,
-whatever its own output is stuck behind (F38).
+tuples, and from then on it accepts, and returns credit for, everything until every barrier has arrived,
+even while its own output is blocked (F38).
 
 What is held back is aside in the in-queue (in_queue.py), and goes to its front when it is released.
 """
@@ -50,7 +50,7 @@ class BoltCheckpoints(Checkpoints):
     # ---- frames in ----------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """What was on its way to this task when the checkpoint was taken goes first."""
+        """The frames that were in flight to this task when the checkpoint was taken go first."""
         frames = super().restore()
         for data in frames:
             self.queue.put(Frame.FromString(data), len(data), owes=False)
@@ -81,7 +81,7 @@ class BoltCheckpoints(Checkpoints):
         self.queue.credit(size, tuples)
         if not recorder.arrived(size):
             self.recorder = None
-            self.decline(recorder.checkpoint, self._too_much("save as under way"))
+            self.decline(recorder.checkpoint, self._too_much("save as in flight"))
         elif frame.kind == DATA and recorder.wants(frame.source_task):
             recorder.data(frame.SerializeToString(), tuples)
 
@@ -147,7 +147,7 @@ class BoltCheckpoints(Checkpoints):
         return step
 
     def check(self, now: float) -> None:
-        """Hold nothing back for longer than a checkpoint may take, also while there is no topology master."""
+        """Hold nothing back for longer than a checkpoint may take, even without a topology master."""
         aligner = self.aligner
         if aligner.checkpoint and now - self._since > self._patience_s:
             missing = ", ".join(map(str, sorted(aligner.sources - aligner.blocked)))
@@ -197,7 +197,7 @@ class BoltCheckpoints(Checkpoints):
             if recorder.wants(frame.source_task):
                 recorder.data(frame.SerializeToString(), entry.tuples)
         if not fits:
-            self.decline(checkpoint, self._too_much("save as under way"))
+            self.decline(checkpoint, self._too_much("save as in flight"))
             return
         queue.settle_all()
         self.recorder = recorder

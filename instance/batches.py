@@ -1,7 +1,7 @@
-"""Frames out of outlets: payload, roots and edges of a batch.
+"""Turns outlets into frames: payload, roots and edges of a batch.
 
-A frame stays far below what a link takes: a batch that turns out too large is cut in two, so no tuple
-that was accepted at emit ever harms the link.
+A frame stays far below what a link accepts: a batch that turns out too large is cut in two, so no tuple
+that was accepted at emit can break the link.
 
 Pure but for `send`, which takes finished frames and never blocks or calls back, and `bits`, the source
 of edges.
@@ -68,7 +68,7 @@ class Batches:
         self.streams = streams
         self.tracked = tracked
         self.pending = pending
-        #: What receivers know the frames of this process by, where checkpoints are taken; else 0.
+        #: The attempt in the frames of this process, where checkpoints are taken; else 0.
         self.attempt = 0
         self.now = 0.0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
@@ -128,7 +128,7 @@ class Batches:
         marks: list[Mark],
         start: int,
     ) -> None:
-        """Tracked and untracked tuples, and copies, go in frames of their own."""
+        """Tracked and untracked tuples, and copies, go in separate frames."""
         if None not in marks and not self._copied_base:
             self._send_run(outlet, dest, values, kinds, len(marks), marks, start)
             return
@@ -173,7 +173,7 @@ class Batches:
                     "spouts, more than one frame can name; anchor it to fewer"
                 )
         if size == 1 and len(payload) + len(frame.roots) + len(frame.root_tasks) > self._frame_max:
-            # Sizes are checked at emit, but for numbers of millions of digits and for anchors.
+            # Sizes are checked at emit, except for numbers of millions of digits and for anchors.
             raise TopologyError(
                 f"component {self.component} emitted a tuple of {len(payload)} bytes, with what it is anchored to "
                 f"more than a frame holds; the limit is {self._frame_max} (heron.stmgr.frame_max_bytes)"
@@ -197,7 +197,7 @@ class Batches:
                 frame.edge = (outlet.seed + start) & _MASK
                 frame.derived_edges = True
         frame.payload = payload
-        # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the tuples weigh.
+        # Aim at batch_bytes per frame, so that the buffers stay bounded whatever the size of the tuples.
         limit = self._batch_bytes * size // (len(payload) + 1)
         self.limit = min(self._limit_max, max(16, limit))
         self._send(dest, frame.SerializeToString(), size)
@@ -218,7 +218,7 @@ class Batches:
     # ---- tracked spout tuples with several copies -----------------------------------------------
 
     def add_copies(self, stream: OutStream, outlets: list[Outlet], mark: Mark) -> Copy:
-        """What stands for a tracked spout tuple in each of the outlets that get a copy of it."""
+        """The mark of a tracked spout tuple in each of the outlets that get a copy of it."""
         if self._copied and (self._copied_stream != stream.index or len(self._copied) >= self._limit_max):
             self.flush_copies()
         self._copied_stream = stream.index
@@ -230,10 +230,10 @@ class Batches:
         return Copy(len(self._copied) - 1)
 
     def flush_copies(self) -> None:
-        """Send all outlets with copies, behind a REGISTER of their roots.
+        """Send all outlets with copies, after a REGISTER of their roots.
 
         The acker must know the XOR of all copies of a tuple before the first copy can be acked, or a quick
-        ack would complete the tree while other copies are still on their way.
+        ack would complete the tree while other copies are still in flight.
         """
         if not self._copied or self.pending is None:
             return
@@ -315,7 +315,7 @@ def _kind_of(mark: Mark) -> int:
 
 
 def _one_root_each(marks: list[Mark]) -> bool:
-    """Is each tuple anchored to exactly one tuple, which has exactly one root?"""
+    """Whether each tuple is anchored to exactly one tuple, which has exactly one root."""
     return set(map(type, marks)) == _JUST_TUPLES and not any(f.many_roots for f in set(map(_frame_of, marks)))
 
 

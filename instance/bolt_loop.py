@@ -121,7 +121,7 @@ class BoltTask(Task):
             bolt.fail = self._fail
 
     def bind_emit(self) -> None:
-        """Make the fast `emit`, and look what became of the predecessor."""
+        """Make the fast `emit`, and check how the predecessor ended."""
         self._bind_calls()
         self.poison.begin(self.after, self.asynchronous)
         if self.settings.execute_timeout_s:
@@ -129,7 +129,7 @@ class BoltTask(Task):
             self._execute_watch.start()
 
     def leave(self) -> None:
-        """Say goodbye: from here on no tuple is processed."""
+        """Leave: from here on no tuple is processed."""
         if self._execute_watch is not None:
             self._execute_watch.stop()
         self.poison.end()
@@ -165,7 +165,7 @@ class BoltTask(Task):
             self.user.context.invoke_hook_bolt_fail(tup, (time.monotonic() - tup.creation_time) * 1e9)
 
     def flush_acks(self, current: list[HeronTuple] | None = None) -> None:
-        """Send the acks and fails; `current` is the frame just processed, if all of it was."""
+        """Send the acks and fails; `current` is the frame just processed, if it is complete."""
         self.acks.flush(current)
         self.progress.acked, self.progress.failed = self.acks.ack_count, self.acks.fail_count
 
@@ -204,7 +204,7 @@ class BoltTask(Task):
             self._next_tick = now + interval
 
     def hold_ticks(self) -> None:
-        """No ticks until the next tuple comes: a bolt that emits on every tick would never let things rest."""
+        """No ticks until the next tuple: a bolt that emits on every tick would keep the topology busy."""
         self._next_tick = NEVER
 
     def on_link_lost(self) -> None:
@@ -338,12 +338,12 @@ class BoltTask(Task):
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
 
-    #: Where the tuple in the hands of user code is the local variable `tup`, and whether many may be.
+    #: The function whose local `tup` is the tuple in user code, and whether several may be there at once.
     process_function: Callable[..., Any] = _process
     asynchronous = False
 
     def _broke_off(self, count: int) -> None:
-        """User code was left in the middle: its tuple is the last one processed, the rest is for the successor."""
+        """User code was interrupted: its tuple counts as the last one processed, the rest is for the successor."""
         self.progress.executed += count
         self.flush_acks()
         self._advance(count)
@@ -363,7 +363,7 @@ class BoltTask(Task):
             metrics.observe("__execute-latency", source, each, number)
 
     def _tick(self, now: float) -> None:
-        """Ticks that were missed while user code was busy are not made up for."""
+        """Ticks that were missed while user code was busy are skipped."""
         self.arm_tick(now)
         frame = InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now)
         tick = HeronTuple([], frame, 0)
@@ -371,7 +371,7 @@ class BoltTask(Task):
         self.flush_acks()
 
     def _finish(self) -> None:
-        """All input has ended: the bolt's last word."""
+        """All input has ended: call `finish`."""
         self._finished = True
         self.hold_ticks()
         if self.checkpoints is None or not self.checkpoints.finished_before:
@@ -408,7 +408,7 @@ class BoltTask(Task):
         frame.skip = self.in_queue.skip()
         lost = self.in_queue.unreturnable()
         if lost:
-            # The stream manager that they came from is gone, so they cannot be sent again.
+            # Their stream manager is gone, so they cannot be sent again.
             log.warning("%d tuples of an earlier stream manager were not processed", lost)
             self.metrics.count("__gateway-lost-tuples", "unprocessed", lost)
             if not self.acking:

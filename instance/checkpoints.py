@@ -1,4 +1,4 @@
-"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. What all tasks share; spouts use it as is.
+"""A task's part in EFFECTIVELY_ONCE: restore, cut, snapshot, commit. Shared by all tasks; spouts use it as is.
 
 Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
 `work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
@@ -41,7 +41,7 @@ KINDS = frozenset(("trigger_checkpoint", "checkpoint_complete", "checkpoint_abor
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut that is due at the next place between two tuples."""
+    """A cut that is due at the next tuple boundary."""
 
     checkpoint: int
     savepoint: bool
@@ -52,7 +52,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class CutPorts:
-    """What checkpoints know and use of their task; the callables are for its thread."""
+    """A task as seen by its checkpoints; the callables are for its thread."""
 
     task_id: int
     epoch: int
@@ -62,7 +62,7 @@ class CutPorts:
     #: What initialize() emits waits for the start of the region: at most this many bytes.
     early_bytes_max: int
     user_object: Callable[[], Any]
-    #: What the task tells of itself in a snapshot.
+    #: The task's own facts in a snapshot.
     describe: Callable[[], TaskSnapshot]
     #: Call user code; what it raises restarts the task.
     guard: Callable[..., Any]
@@ -113,7 +113,7 @@ class Checkpoints:
     # ---- start --------------------------------------------------------------------------------
 
     def restore(self) -> list[bytes]:
-        """Load the state; returns the frames that were on their way to this task. Raises any error."""
+        """Load the state; returns the frames that were in flight to this task. Raises any error."""
         start = time.monotonic()
         frames: list[bytes] = self.state.restore(self.location, self.attempt)
         if self.location:
@@ -125,7 +125,7 @@ class Checkpoints:
         return frames
 
     def check_component(self, component: Any) -> None:
-        """Refuse what could not work."""
+        """Refuse components that cannot work."""
         for name in ("pre_save", "post_save", "pre_restore"):
             if inspect.iscoroutinefunction(getattr(component, name, None)):
                 raise TopologyError(
@@ -139,7 +139,7 @@ class Checkpoints:
             component.pre_restore(str(self.restored_from))
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """A new plan may say that the region starts. A process that came too late for it waits for the next attempt."""
+        """A new plan may start the region. A process that is too late for it waits for the next attempt."""
         region = region_of(plan, self.ports.component)
         if region is None or region.attempt != self.attempt or not region.started or self.started:
             return
@@ -150,7 +150,7 @@ class Checkpoints:
     def send(self, dest: int, data: bytes, tuples: int) -> None:
         """Send a data frame and count it; before the start it waits."""
         if not tuples:
-            # Acks and roots: there are none in this mode.
+            # No acks and roots in this mode.
             self.ports.send_control(data)
             return
         self._sent[dest] = self._sent.get(dest, 0) + 1
@@ -197,7 +197,7 @@ class Checkpoints:
         return self.pending and self.started
 
     def check(self, now: float) -> None:
-        """Called now and then, also while user code waits in an emit."""
+        """Called periodically, also while user code waits in an emit."""
 
     def note(self, kind: str, body: Any) -> None:
         """A message arrived, maybe while user code waits in an emit: `work` will act on it."""
@@ -219,7 +219,7 @@ class Checkpoints:
         )
 
     def work(self, between: bool = True) -> None:
-        """Act on the notes and make the cut that is due. `between`: no tuple is in progress at all."""
+        """Act on the notes and make the cut that is due. `between`: no tuple is in progress."""
         while self._notes:
             kind, body = self._notes.popleft()
             if kind == "trigger_checkpoint":
@@ -246,7 +246,7 @@ class Checkpoints:
     # ---- the cut ------------------------------------------------------------------------------
 
     def _make(self, cut: Cut) -> None:
-        """The synchronous part of a checkpoint; the task is held up for as long as it takes."""
+        """The synchronous part of a checkpoint; it blocks the task."""
         start = time.monotonic()
         ports, checkpoint = self.ports, cut.checkpoint
         self.ended = max(self.ended, checkpoint)
@@ -290,7 +290,7 @@ class Checkpoints:
         """The state is captured; a bolt's unaligned cut begins to record here."""
 
     def after_cut(self, cut: Cut) -> None:
-        """The cut is over, whatever came of it."""
+        """The cut is over, whether it succeeded or not."""
 
     def _decline_for(self, checkpoint: int, what: str, error: Exception) -> None:
         self.ports.report_exception(error)
@@ -337,7 +337,7 @@ class Checkpoints:
     # ---- the end of a checkpoint --------------------------------------------------------------
 
     def aborted(self, checkpoint: int) -> None:
-        """Nothing comes of this checkpoint and older ones that are not complete."""
+        """This checkpoint and older incomplete ones are abandoned."""
         self.ended = max(self.ended, checkpoint)
         if self.due is not None and self.due.checkpoint <= checkpoint:
             self.due = None
@@ -362,5 +362,5 @@ class Checkpoints:
         return 0
 
     def close(self) -> None:
-        """The process ends: so does what writes for it."""
+        """The process ends: end its writers, too."""
         self.writer.cancel(1 << 62)

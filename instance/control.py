@@ -2,7 +2,7 @@
 
 It runs beside user code so that a heartbeat tells *hung* from *busy*: the thread reports how long ago
 the task's loop made its last turn. It decides nothing: what arrives goes into `inbox`, and the loop is
-woken through a pipe. Control has sockets of its own and never waits behind data (decision D4).
+woken through a pipe. Control has its own sockets and never waits behind data (decision D4).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REGISTER_RETRY_S = 0.5
 RECONNECT_MAX_MS = 100
 #: A loop that has been in user code for longer is interrupted at the next tuple boundary.
 LATE_S = 0.1
-#: Heartbeats that say the same before they become rarer.
+#: Number of equal heartbeats before they become rarer.
 CALM_AFTER = 3
 #: Messages for the loop that wait; the stream manager sends few.
 INBOX_MAX = 1000
@@ -64,7 +64,7 @@ class ControlThread(threading.Thread):
         self._metrics_endpoint = metrics_endpoint
         self._status = status
         self._report = report
-        #: Sees each plan before the loop does, whatever the loop is busy with.
+        #: Sees each plan before the loop does, even while the loop is busy.
         self._on_plan = on_plan
         self._heartbeat_s = heartbeat_s
         self._metrics_s = metrics_s
@@ -123,7 +123,7 @@ class ControlThread(threading.Thread):
         self.interrupted.append(True)
 
     def drain_wake(self) -> None:
-        """Forget what the loop was interrupted and woken for; it calls this before it reads the inbox."""
+        """Clear the interrupt and the wake-up; the loop calls this before it reads the inbox."""
         self.interrupted.clear()
         drain(self.wake_fd)
 
@@ -197,7 +197,7 @@ class ControlThread(threading.Thread):
         return max(interval_s, self._silence_max_s) if self.calm else interval_s
 
     def _send_status(self, dealer: zmq.Socket[bytes]) -> bool:
-        """Send a status; True when it says the same as the one before."""
+        """Send a status; True when it equals the one before."""
         if not self._registered:
             return False
         while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):

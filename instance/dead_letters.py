@@ -1,4 +1,4 @@
-"""Where the tuples of a task go that it has given up: file, metric, and the component's own stream.
+"""Where a task's given-up tuples go: file, metric, and the component's own stream.
 
 A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
 tries gets each of them there, too, anchored to the tuple. Invariant: writing a letter never fails a task;
@@ -35,11 +35,11 @@ class DeadLetters:
         if out is not None and tuple(out.fields) != FIELDS:
             raise TopologyError(
                 f"the stream {STREAM!r} of component {task.component} has the fields {', '.join(out.fields)};"
-                f" dead letters need {', '.join(FIELDS)}: declare these, or name the stream otherwise"
+                f" dead letters need {', '.join(FIELDS)}: declare these, or rename the stream"
             )
 
     def bury(self, tup: HeronTuple, why: str, tries: int, known: bool = False) -> None:
-        """Give up a tuple; of one that is `known` there is a letter in the file already."""
+        """Give up a tuple; one that is `known` has a letter in the file already."""
         if not known:
             payload, truncated = encode_payload(_shown(tup))
             self._write(tup.component, tup.stream, tup.task, payload, truncated, why, tries)
@@ -94,5 +94,5 @@ class DeadLetters:
 
 
 def _shown(tup: HeronTuple) -> list[Any]:
-    """The values; of one that cannot be decoded the bytes that came."""
+    """The values; the received bytes for one that cannot be decoded."""
     return [value.data if type(value) is Undecodable else value for value in tup.values]

@@ -1,7 +1,7 @@
-"""What a task reads before it starts: the topology, and which component the packing plan gives to it.
+"""What a task reads before it starts: the topology, and its component in the packing plan.
 
-Both come from the state manager. While that is away, the copies stand that the container has: so a task
-that dies in an outage comes back in it. A copy is written whole, beside the sockets of the topology.
+Both come from the state manager. While that is down, the container's copies are used, so a task
+that dies during an outage can restart. A copy is written atomically, beside the sockets of the topology.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def own_component(launch: LaunchSpec, task_id: int) -> tuple[topology_pb2.Topolo
         for instance in container.instances:
             if instance.task_id == task_id:
                 return topology, instance.component
-    # Its executor is behind the plan, or the plan that could be read is an old one: neither stays so.
+    # Its executor is behind the plan, or only an old plan could be read: both are temporary.
     raise RetryableError(f"task {task_id} is not in the packing plan of topology {launch.topology}")
 
 

@@ -4,12 +4,12 @@ The usual streams (one consumer, fields grouping on one field, or one buffer for
 compiled for the default stream (compiled.py); all else takes the general path. A fields grouping keeps a
 memo from key to the destination's bound `extend`, so the stable hash is paid once per distinct key.
 Values are frozen at emit (wire/codec.py); the size of every tuple is checked at emit, so one that is too
-large is refused there and never harms the link. What may be emitted, and to which tasks it goes, is decided
-by heronpy/plan/emit_rules.py.
+large is refused there and cannot break the link. heronpy/plan/emit_rules.py decides what may be emitted, and
+to which tasks it goes.
 
 Tuples from this task to one destination leave in the order of their emits. While a frame is built and
-sent nothing else happens; when the out-queue is full, `room` waits *after* the buffers are in order, so a
-new plan may be applied in that time.
+sent nothing else happens; when the out-queue is full, `room` waits *after* the buffers are consistent, so a
+new plan may be applied meanwhile.
 
 Pure but for `send`, which takes finished frames, `room`, and `bits`, the source of edges.
 """
@@ -120,7 +120,7 @@ class Emitter:
     ) -> Any:
         """The public `emit` of the task, with its default stream's fast path; None when it has none.
 
-        `special` takes every call that is out of the ordinary; `immediate` gets ids that are acked at once.
+        `special` takes every unusual call; `immediate` gets ids that are acked at once.
         """
         stream = self.streams.get("default")
         if stream is None or stream.shape == "general" or stream.mixed:
@@ -186,7 +186,7 @@ class Emitter:
             immediate(tup_id)
 
     def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
-        """A tuple of a fast stream whose values need a closer look."""
+        """A tuple of a fast stream whose values need the full check."""
         outlet = stream.shared
         if outlet is None:
             outlet = stream.outlet(stream.choosers[0].target(tup))
@@ -234,7 +234,7 @@ class Emitter:
         tasks = self.rules.targets(stream.name, stream.choosers, tup, direct_task)
         self._slow(stream, [stream.outlet(task) for task in tasks], tup, mark)
         if stream.shared is not None:
-            # What comes next over the shared buffer must not overtake this tuple.
+            # Later tuples in the shared buffer must not overtake this one.
             self._flush_stream(stream)
         return tasks
 
@@ -284,7 +284,7 @@ class Emitter:
             yield from stream.all_outlets()
 
     def dirty(self) -> bool:
-        """Is anything buffered?"""
+        """Whether anything is buffered."""
         return any(outlet.flat for outlet in self._outlets())
 
     def buffered(self) -> int:

@@ -1,10 +1,10 @@
 """Ends a task whose `process` lasts too long for one tuple (F19, heron.instance.execute_timeout_s).
 
-A thread looks now and then which tuple the task's own thread is in, by its stack, so that the calls
-themselves cost nothing. A tuple that is seen in progress at two looks that lie the timeout apart has used
-up its time: it is charged, its stack is reported as an exception, and the process ends without asking,
-because the thread that would have to agree is the one that hangs. User code that holds the interpreter
-itself stops this thread, too; that is what heron.instance.hang_timeout_s is for.
+A thread periodically reads from the stack of the task's thread which tuple it is processing, so that the calls
+themselves cost nothing. A tuple that is seen in progress twice, with the timeout in between, has used
+up its time: it is charged, its stack is reported as an exception, and this thread ends the process,
+because the task's own thread hangs. User code that holds the interpreter lock
+stops this thread, too; that is what heron.instance.hang_timeout_s is for.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAST_WORDS_S = 0.5
 
 
 class ExecuteWatch(threading.Thread):
-    """`codes` are the functions of ours whose local `tup` is the tuple that user code works on."""
+    """`codes` are the runtime's functions whose local `tup` is the tuple that user code processes."""
 
     def __init__(self, task: Any, poison: PoisonGuard, codes: frozenset[CodeType]) -> None:
         super().__init__(name="execute-watch", daemon=True)
@@ -67,7 +67,7 @@ class ExecuteWatch(threading.Thread):
                 self._end(tup, frames, now - since)
 
     def _in_hand(self) -> tuple[HeronTuple | None, list[FrameType]]:
-        """The tuple that the task's thread works on, and the frames of user code, innermost first."""
+        """The tuple that the task's thread processes, and the frames of user code, innermost first."""
         frame = sys._current_frames().get(self._watched)
         frames: list[FrameType] = []
         while frame is not None:

@@ -1,9 +1,9 @@
-"""User code that forks: the child is no task, so it leaves the runtime at once.
+"""User code that forks: the child is not a task, so it leaves the runtime at once.
 
 A forked child has a copy of the task's sockets, wake pipes and signal handlers, but not its threads. What it
-wrote would mix with what the task writes; SIGTERM would ask a loop to stop that does not run. So at the fork the
-child lets go of them, and of everything through which the loop reaches the outside: where user code returns
-into the loop, or raises, the child ends. What user code does in the child until then is its own business.
+wrote would mix with the task's output; SIGTERM would ask a loop to stop that does not run. So at the fork the
+child drops them, and everything through which the loop reaches the outside: when user code returns
+into the loop, or raises, the child ends. Until then the child may do anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 _task: Any = None
 _ours = False
-#: The signals that were blocked before the fork under way; forks take turns by the interpreter's lock.
+#: The signals that were blocked before the current fork; the interpreter's lock serializes forks.
 _held: set[signal.Signals] | set[int] = set()
 
 
@@ -45,7 +45,7 @@ def watch(task: Any) -> None:
 
 @contextmanager
 def by_the_runtime() -> Iterator[None]:
-    """A child that is forked in this block is the runtime's, and knows what it may do."""
+    """A child that is forked in this block belongs to the runtime and is left alone."""
     global _ours
     _ours = True
     try:
@@ -55,7 +55,7 @@ def by_the_runtime() -> Iterator[None]:
 
 
 class _Left:
-    """Stands where the runtime was: code that touches it has come back from user code."""
+    """Replaces the runtime in the child: code that touches it has returned from user code."""
 
     def __getattr__(self, name: str) -> NoReturn:
         _end()
@@ -90,7 +90,7 @@ def _let_go() -> None:
     faulthandler.unregister(signal.SIGUSR1)
     control, link = getattr(_task, "control", None), getattr(_task, "link", None)
     if control is not None:
-        # The loop looks at this after each call of user code.
+        # The loop reads this after each call of user code.
         control.interrupt()
     _let_go_of_files(control)
     if link is not None:
@@ -101,7 +101,7 @@ def _let_go() -> None:
 
 
 def _let_go_of_files(control: Any) -> None:
-    """Close the child's copies of the task's sockets and pipes; their numbers lead to nothing then."""
+    """Close the child's copies of the task's sockets and pipes; their numbers then refer to nothing."""
     mine = {control.wake_fd, control._wake_out, control._own_in, control._own_out} if control is not None else set()
     mine |= _sockets_below(_task.launch.sockets_dir)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def skip(self) -> int:
-        """How many tuples of the frame, as it was first sent, are done."""
+        """Number of done tuples of the frame, as it was first sent."""
         return self.count - self.left
 
     def rest(self) -> frame_pb2.Frame:
@@ -155,7 +155,7 @@ class InQueue:
         self._forgive(self.credit)
 
     def lose_link(self) -> None:
-        """Frames are kept, as they were delivered; the credit of all of them is void."""
+        """The link ended: the frames were delivered and stay; the credit of all of them is void."""
         self._forgive(lambda size, tuples: None)
 
     def _forgive(self, credit: Callable[[int, int], None]) -> None:

@@ -13,7 +13,7 @@ from .attempt import region_of
 if TYPE_CHECKING:
     from .task import Task
 
-#: How often a task that waits says that it is not hung.
+#: How often a waiting task reports that it is not hung.
 _WAIT_S = 1.0
 
 

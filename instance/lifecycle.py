@@ -40,7 +40,7 @@ log = logging.getLogger("heron.instance")
 
 #: Collections of the youngest generation are rarer: tuples die young and are not tracked anyway.
 GC_THRESHOLDS = (50_000, 20, 50)
-#: While a task waits for the start of its region or for a newer attempt it looks at least this often.
+#: Longest poll interval of a task that waits for the start of its region or for a newer attempt.
 WAIT_S = 1.0
 #: How long the end of the process waits for ZeroMQ.
 EXIT_LINGER_S = 1.0
@@ -69,9 +69,9 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str
 
 
 def _let_zeromq_finish(timeout_s: float) -> None:
-    """Wait until ZeroMQ has handed over what was sent: the process may end without asking it.
+    """Wait until ZeroMQ has passed on what was sent: the process may exit without closing it.
 
-    User code may hold sockets of the same context open, so the wait has an end.
+    User code may hold sockets of the same context open, so the wait is bounded.
     """
     context: zmq.Context[Any] = zmq.Context.instance()
     ending = threading.Thread(target=context.term, name="zmq-term", daemon=True)
@@ -123,8 +123,8 @@ def _run_task(task: Task) -> int:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """How a task ends whose user code raised this."""
-    # A sink that was replaced is told so by what it writes to: not the fault of the user's code (F10).
+    """The exit code of a task whose user code raised this."""
+    # A sink that was replaced learns it from its target: not an error of user code (F10).
     return int(exit_codes.FENCED if isinstance(error, FencedError) else exit_codes.USER_EXCEPTION)
 
 
@@ -143,7 +143,7 @@ def _await_start(task: Task, checkpoints: Checkpoints) -> None:
 
 
 def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException) -> int:
-    """Say that the state cannot be restored, and wait: a plan with a newer attempt ends the process.
+    """Report that the state cannot be restored, and wait: a plan with a newer attempt ends the process.
 
     Returns the exit code when the task is stopped instead.
     """
@@ -184,7 +184,7 @@ def _ignore(frame: frame_pb2.Frame, size: int) -> None:
 
 
 def _startup_failed(task: Task, error: BaseException) -> int:
-    """User code cannot start: say so once, with the whole traceback; a restart would not help."""
+    """User code cannot start: report it once, with the full traceback; a restart would not help."""
     task.error = f"{type(error).__name__}: {error}"
     task.state = control_pb2.TASK_FAILED
     task.report_exception(error, startup=True)
@@ -212,7 +212,7 @@ def _task_class(
 def _install_signals(task: Task) -> list[int]:
     """SIGTERM asks the loop to stop; SIGUSR1 dumps all stacks to the log, SIGUSR2 samples them.
 
-    The list gets what asked it to stop.
+    The list gets the reason for the stop.
     """
     signalled: list[int] = []
 

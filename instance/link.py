@@ -33,7 +33,7 @@ _CREDITED = (DATA, BARRIER)
 
 
 class DataLink:
-    """One incarnation after another of the link; `open` starts a new one."""
+    """The link through all its incarnations; `open` starts a new one."""
 
     def __init__(self, task_id: int, identity: bytes, endpoint: str, frame_max_bytes: int, wake_fd: int) -> None:
         self._task_id = task_id
@@ -55,7 +55,7 @@ class DataLink:
         self.lost_tuples = 0
         #: Tuples that the stream manager has settled, and which process it is.
         self.settled_tuples = self._stmgr = 0
-        #: Frames that the stream manager says it sent and that never came.
+        #: Frames that the stream manager reports as sent and that never arrived.
         self.gaps = 0
         self.stale_frames = 0
         # inward
@@ -70,7 +70,7 @@ class DataLink:
     def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
         """Start a new incarnation; what waits in the outbox is sent over it.
 
-        Another stream manager process: what the one before had taken and still held died with it.
+        With another stream manager process: what the one before had taken and still held died with it.
         """
         died = stmgr != self._stmgr
         self._stmgr = stmgr
@@ -135,7 +135,7 @@ class DataLink:
             self._transmit(data)
 
     def send_all(self) -> None:
-        """The last word: send the whole outbox, whatever the credit; the stream manager takes it."""
+        """Before the end: send the whole outbox regardless of credit; the stream manager takes it."""
         self.granted_out = max(self.granted_out, self.sent_bytes + self.outbox_bytes + 1)
         if self.sock is not None:
             self.pump()
@@ -217,7 +217,7 @@ class DataLink:
             self.grant()
 
     def unreported(self) -> bool:
-        """Was something consumed that the stream manager does not know of?"""
+        """Whether something was consumed that the stream manager does not know of."""
         return self.consumed_bytes != self._reported_bytes
 
     def grant(self) -> None:

@@ -1,7 +1,7 @@
-"""The address space of a task: its limit, and a reserve for its last words (F25).
+"""The address space of a task: its limit, and a reserve for its last report (F25).
 
-Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Saying so
-takes memory, too, so a block is held back that is given up at that moment.
+Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Reporting it
+takes memory, too, so a block is reserved and freed at that moment.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def explain(error: BaseException) -> str:
 
 
 def _peak_bytes() -> int:
-    """The most address space that this process ever had."""
+    """Peak address space of this process."""
     with open("/proc/self/status", encoding="ascii", errors="replace") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmPeak:"))
 

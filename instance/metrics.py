@@ -1,4 +1,4 @@
-"""What one task counts: system metrics by Heron's names, and the metrics that user code registers.
+"""The metrics of one task: system metrics under Heron's names, and those that user code registers.
 
 Counters are totals since the process started; histograms observe a whole chunk of tuples at once,
 with its weight, so that measuring costs nothing per tuple. The control thread only reads.
@@ -111,7 +111,7 @@ class UserMetrics:
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Register a metric; a second one of the same name is an error."""
         if name in self._metrics:
-            raise ValueError(f"metric {name!r} is registered already; give each metric a name of its own")
+            raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = (metric, max(0.1, float(time_bucket_in_sec)))
         self._due[name] = 0.0
 

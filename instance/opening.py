@@ -1,4 +1,4 @@
-"""From a frame to the tuples in it, and what becomes of those that cannot be read.
+"""From a frame to its tuples, and what happens to those that cannot be read.
 
 A value that cannot be decoded costs its own tuple only: the frame is decoded again value by value, and the
 tuple keeps its place in it with DamagedValues, and goes to the dead letters when its turn comes. A frame
@@ -57,9 +57,9 @@ class FrameOpener:
         self.damaged = False
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[Sized]:
-        """Read frames by a new plan; returns those that have waited for it."""
+        """Read frames by a new plan; returns those that were waiting for it."""
         self._schemas = schemas_of(plan.topology)
-        # Frames of a task that a rescale removed may still be on their way.
+        # Frames of a task that a rescale removed may still be in flight.
         self._components.update(components)
         return self.strangers.take_known(self._components)
 
@@ -119,7 +119,7 @@ class FrameOpener:
         self._progress.lost += tuples
 
     def give_up_late(self, now: float) -> None:
-        """Give up the frames whose plan did not come in time."""
+        """Give up the frames whose plan did not arrive in time."""
         self._lose(self.strangers.take_late(now), "no plan with their source came in time")
 
     def give_up_all(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-#: What a tracked tuple is known by: its id at a spout; its anchor or anchors at a bolt.
+#: The mark of a tracked tuple: its id at a spout; its anchor or anchors at a bolt.
 Mark = Any
 
 

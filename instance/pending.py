@@ -1,4 +1,4 @@
-"""What a spout task has emitted with an id and neither seen acked nor failed.
+"""The tuples that a spout task has emitted with an id and that are neither acked nor failed.
 
 Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole
 batch is one dict lookup. Timeouts are by batch. Pure: `now` is given.
@@ -57,7 +57,7 @@ class PendingRoots:
             self._trim()
             yield batch.ids, batch
             return
-        # Roots that are not pending need no look, however many a message names.
+        # Roots that are not pending are skipped, however many a message names.
         end = min(first + length, self.next_root)
         first = max(first, self._bases[0] if self._bases else end)
         while first < end:
@@ -88,7 +88,7 @@ class PendingRoots:
         return batch
 
     def _trim(self) -> None:
-        """Forget the bases of finished batches: from the front at once, in the middle now and then."""
+        """Forget the bases of finished batches: from the front at once, in the middle from time to time."""
         bases, batches = self._bases, self._batches
         while bases and bases[0] not in batches:
             bases.popleft()

@@ -1,16 +1,16 @@
-"""Poison tuples: what is tried again and again, and what is given up (F19).
+"""Poison tuples: which are retried, and which are given up (F19).
 
 A tuple is known by its content, so it is recognised after a restart of the task, a replay by its spout
 and a rewind to a checkpoint. Each failed try is charged to it in the journal; after
-`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on. Who may
-be blamed, and how a charge is taken back, is in poison_charges.py.
+`heron.instance.poison_tries` it is a dead letter and counts as processed, so that the others go on. Which tuple
+is charged, and when a charge lapses, is in poison_charges.py.
 
 How a try is found: an exception is caught where it is raised. A call that lasts too long is found by
-execute_watch.py. A crash leaves no word of what was processed, so the successor of a crashed process
-works carefully: it writes down each tuple before it gives it to user code, and leaves out what has failed
-too often. That costs some microseconds per tuple and ends when as many tuples and as much time have
-passed as may lie between a crash and the return of its tuple. Where something was charged without a crash,
-passes are watched for as long, without writing tuples down. A healthy task pays nothing.
+execute_watch.py. A crash leaves no record of the tuple, so the successor of a crashed process
+works carefully: it records each tuple before it gives it to user code, and leaves out those that have failed
+too often. That costs a few microseconds per tuple and ends after the number of tuples and the time that may
+lie between a crash and the return of its tuple. After a charge without a crash, passes are watched for as
+long, without recording tuples. A healthy task has no overhead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CAREFUL_S = 60.0
 
 
 class PoisonGuard:
-    """What a bolt task does about tuples that make it fail; belongs to the task's thread."""
+    """How a bolt task handles tuples that make it fail; belongs to the task's thread."""
 
     def __init__(self, task: Any) -> None:
         self._task = task
@@ -114,7 +114,7 @@ class PoisonGuard:
         if not self.tries_max:
             return False
         self._mark.clear()
-        # Where nothing is rewound, what the tuple did so far stands; where everything is, it must not.
+        # Without a rewind, the effects of the tuple so far stay; with one, they must not.
         deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
         return self._failed(tup, user_traceback(error), deadly) and not deadly
 
@@ -156,7 +156,7 @@ class PoisonGuard:
         self._settle(tup)
 
     def _settle(self, tup: HeronTuple) -> None:
-        """Its spout must not send it again, also when user code failed it before it raised."""
+        """Its spout must not send it again, even if user code failed it before it raised."""
         if self._task.acking:
             acks = self._task.acks
             acks.withdraw(tup)

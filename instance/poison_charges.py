@@ -1,8 +1,8 @@
-"""Which tuple is to blame when a task ends, and what becomes of it (F19). Pure.
+"""Which tuple is charged when a task ends, and the consequence (F19). Pure.
 
-A tuple that a spout sends again has a new number, and one that comes again after a rewind may have another
-place, so what is known of it over restarts is its content. Other tuples may have the same content and be
-innocent. Therefore a charge is never permanent: a pass of the same content acquits it, time does, and a
+A tuple that a spout sends again has a new number, and after a rewind it may have another
+place, so only its content identifies it over restarts. Other tuples may have the same content and be
+innocent. Therefore a charge is never permanent: a pass of the same content clears it, time does, and a
 content that was found guilty costs only a `term` of tuples before one is tried again. The term doubles
 each time that one fails again, so n tuples that all kill their task cost it about log2(n) deaths, and a tuple
 that was charged wrongly costs one dead letter.
@@ -30,13 +30,13 @@ _MAY_BE_TOLD = frozenset({"user_exception", "oom"})
 
 
 def may_blame(after: str, told: bool) -> bool:
-    """Whether the tuple in hand may have ended the process; `after` is the executor's reason for its end."""
+    """Whether the current tuple may have ended the process; `after` is the executor's reason for its end."""
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 
 @dataclass(slots=True)
 class Charge:
-    """What tuples of one content have done."""
+    """The record of the tuples of one content."""
 
     tries: int = 0
     why: str = ""

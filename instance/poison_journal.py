@@ -1,4 +1,4 @@
-"""What a task remembers over its restarts of tuples that made it fail (F19).
+"""What a task remembers over its restarts about tuples that made it fail (F19).
 
 The journal is a small file in the folder of the topology's sockets, so it ends with the topology; the
 mark is a page of memory in a file beside it, which survives the death of the process at the cost of a
@@ -28,7 +28,7 @@ _MARK_BYTES = 8192
 
 
 def key_of(component: str, tup: HeronTuple) -> str:
-    """The same for the same content from the same place, after a restart, a replay and a rewind."""
+    """A key that is the same for the same content from the same place, after a restart, a replay and a rewind."""
     try:
         plain = [value.data if type(value) is Undecodable else value for value in tup.values]
         values = format(stable_hash_many(plain), "x")
@@ -86,7 +86,7 @@ def _charge_of(values: Any) -> Charge:
 
 
 class Mark:
-    """Which tuple is being processed, for whoever comes after this process."""
+    """The tuple being processed, recorded for the successor of this process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

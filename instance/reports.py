@@ -1,4 +1,4 @@
-"""What a task tells of itself: heartbeats and metrics, which the control thread only reads; exceptions."""
+"""A task's reports: heartbeats and metrics, which the control thread only reads; exceptions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Progress:
 
 
 class Reported(Protocol):
-    """What is told of a task."""
+    """The reports of a task."""
 
     task_id: int
     epoch: int
@@ -159,7 +159,7 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
 def exception_report(
     task: Reported, kind: str, message: str, traceback: str, startup: bool = False
 ) -> control_pb2.ExceptionReport:
-    """What the executor is told of an exception; `kind` is its type."""
+    """The report of an exception to the executor; `kind` is its type."""
     now = time.time()
     return control_pb2.ExceptionReport(
         process=task.instance_id,

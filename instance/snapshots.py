@@ -1,8 +1,8 @@
 """Writes the snapshot of a task while the task goes on.
 
 Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
-a forked copy of the process, which sees the state as it was; all else by a helper thread. The task hears
-of the end through `report`, which is called in whatever thread the end came in.
+a forked copy of the process, which sees the state as it was; all else by a helper thread. The task is told
+of the end through `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
 lock of its parent, closes nothing, and leaves by _exit. It dies with its parent, or at the deadline.
@@ -30,7 +30,7 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 
 from . import forking
 
-#: What a child says first: the snapshot follows, or the error.
+#: First byte from a child: the snapshot follows, or the error.
 _DONE, _FAILED = b"+", b"!"
 #: Signals that the child takes as any program does; its handlers are the parent's.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -49,14 +49,14 @@ class Channel:
 
 @dataclass(slots=True)
 class Job:
-    """One snapshot on its way to the store."""
+    """One snapshot being written."""
 
     checkpoint: int
     capture: Any
     #: What the task knows of the cut; goes into the snapshot.
     cut: TaskSnapshot
     deadline: float
-    #: It also needs what is still on its way (unaligned).
+    #: It also needs the data in flight (unaligned).
     records: bool = False
     channel: Channel | None = None
     ready: threading.Event = field(default_factory=threading.Event)
@@ -81,7 +81,7 @@ class SnapshotWriter:
         self._job: Job | None = None
 
     def prepare(self, job: Job) -> None:
-        """Take hold of the state as it is now; a snapshot that is not done yet is given up."""
+        """Capture the current state; an unfinished snapshot is given up."""
         self.cancel(job.checkpoint)
         if job.capture.estimate_bytes > self._fork_above:
             self._fork(job)
@@ -104,7 +104,7 @@ class SnapshotWriter:
             raise SnapshotFailed(f"no thread to write the state in ({error}); allow more of them") from None
 
     def recorded(self, checkpoint: int, channel: Channel) -> None:
-        """What was on its way to an unaligned cut is complete."""
+        """The data in flight at an unaligned cut is complete."""
         job = self._job
         if job is not None and job.checkpoint == checkpoint:
             job.channel = channel
@@ -157,7 +157,7 @@ class SnapshotWriter:
         finally:
             os.close(job.pipe)
             with self._lock:
-                # Whatever it does now is of no use; a process that was reaped must not be signalled.
+                # Its result is no longer needed; a process that was reaped must not be signalled.
                 _kill(job.pid)
                 status = _reap(job.pid)
                 job.pid = 0
@@ -190,7 +190,7 @@ class SnapshotWriter:
 
     def _add_channel(self, job: Job, snapshot: TaskSnapshot) -> None:
         if not job.ready.wait(max(0.0, job.deadline - time.monotonic())):
-            raise SnapshotFailed("what was on its way did not arrive within the timeout of the checkpoint")
+            raise SnapshotFailed("the data in flight did not arrive within the timeout of the checkpoint")
         if job.channel is not None and job.channel.frames:
             self._state.write_channel(job.checkpoint, snapshot, job.channel.frames, job.channel.tuples)
 

@@ -127,7 +127,7 @@ class SpoutTask(Task):
             self.clamped = frame.on
 
     def on_link_lost(self) -> None:
-        """The acker of our pending roots is gone: they fail now, and what of them was not sent stays here."""
+        """The acker of the pending roots is gone: they fail now, and those not yet sent stay here."""
         self.clamped = False
         if self.acking and self.pending.total:
             self._given_up += self.pending.expire(float("inf"))
@@ -135,7 +135,7 @@ class SpoutTask(Task):
 
     def apply_active(self, active: bool) -> None:
         super().apply_active(active)
-        # While user code waits in an emit it is not called; the loop does it when that is over.
+        # While user code waits in an emit it is not called; the loop does it afterwards.
         if not self.starting and not self._waiting:
             self._switch_active()
 
@@ -244,7 +244,7 @@ class SpoutTask(Task):
             if self._immediate or emitter.unrouted:
                 self.guard(self._deliver_immediate)
             if self.checkpoints is not None and self.checkpoints.pending:
-                # After the acks: what was emitted before the cut is done with before the cut.
+                # After the acks: what was emitted before the cut is handled before the cut.
                 self.checkpoints.work()
             if self.timeout_s and now >= self._next_expiry:
                 self.guard(self._expire, now)
@@ -268,7 +268,7 @@ class SpoutTask(Task):
             idle_since = after
             took = after - now
             if fresh < calls and took > fresh * CALM_TUPLE_S:
-                # Most calls found nothing: what there is must not wait for the age of a batch.
+                # Most calls emitted nothing: buffered tuples must not wait for the age of a batch.
                 emitter.flush()
                 flushed_at = after
                 chunk = 1

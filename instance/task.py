@@ -48,7 +48,7 @@ log = logging.getLogger("heron.instance")
 ROOT_EPOCH_SHIFT = 40
 #: The loop publishes its progress at least this often while it runs.
 PROGRESS_S = 0.05
-#: Changes are told out of turn at most this often.
+#: Shortest interval between extra reports of changes.
 NOTICE_S = 0.05
 #: How often heronpy.api.global_metrics are collected.
 GLOBAL_METRICS_S = 1.0
@@ -62,9 +62,9 @@ EARLY_MAX = 8
 IDLE_CREDIT_S = 0.005
 
 
-# Both pass through user code on their way out, so an `except Exception` there must not hold them up.
+# Both propagate through user code, so an `except Exception` there must not catch them.
 class StopRequested(BaseException):
-    """The task was asked to stop, and user code emits on and on."""
+    """The task was asked to stop, and user code keeps emitting."""
 
 
 class UserError(BaseException):
@@ -254,17 +254,17 @@ class Task:
         raise NotImplementedError  # pragma: no cover
 
     def link_send(self, dest: int, data: bytes, tuples: int) -> None:
-        """Send a frame; what there is no credit for waits in the out-queue."""
+        """Send a frame; without credit it waits in the out-queue."""
         if tuples:
             self.link.send(data, tuples)
         else:
             self.link.send_control(data)
 
     def wait_for_room(self) -> None:
-        """While the out-queue is too full, block the emitting code until it is empty.
+        """If the out-queue is too full, block the emitting code until it is empty.
 
-        Control messages are served in that time, so that a rescale never waits for data. A task
-        that is to stop waits no more: its current call may finish, so that no tuple is half processed.
+        Control messages are served meanwhile, so that a rescale never waits for data. A task
+        that is to stop does not wait: its current call may finish, so that no tuple is half processed.
         """
         link = self.link
         if not link.outbox or self._waiting:
@@ -347,7 +347,7 @@ class Task:
                 self.error = body
 
     def hold_ticks(self) -> None:
-        """All input has ended: what a tick could do, `finish` will."""
+        """All input has ended: `finish` replaces further ticks."""
 
     def registered(self, reply: control_pb2.RegisterInstanceReply) -> None:
         if self.link.epoch:
@@ -366,7 +366,7 @@ class Task:
     # ---- progress -----------------------------------------------------------------------------
 
     def turn(self, now: float) -> None:
-        """The loop made a turn; publishes counters now and then."""
+        """The loop made a turn; publishes counters at intervals."""
         self.progress.turned_at = now
         if now >= self._next_progress:
             self._next_progress = now + PROGRESS_S
@@ -386,7 +386,7 @@ class Task:
     def publish_progress(self, now: float, resting: bool = False) -> None:
         """Copy the counters to where the control thread reads them; sample queues and user metrics.
 
-        A task that wakes from calm, or comes to rest after work, says so at once.
+        A task that wakes up, or becomes idle after work, reports it at once.
         """
         p, link = self.progress, self.link
         p.count(self.emitter.emitted())
@@ -446,7 +446,7 @@ class Task:
     # ---- errors and exit ----------------------------------------------------------------------
 
     def report_exception(self, error: BaseException, startup: bool = False) -> None:
-        """Log the whole traceback and send it to the executor."""
+        """Log the full traceback and send it to the executor."""
         text = user_traceback(error)
         if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
@@ -454,7 +454,7 @@ class Task:
         self.control.publish(exception_report(self, type(error).__name__, explain(error), text, startup))
 
     def leave(self) -> None:
-        """Flush, say goodbye to the stream manager and close; never raises.
+        """Flush, send LEAVE to the stream manager and close; never raises.
 
         Everything in the out-queue goes out, credit or not: this process has no other way to keep it.
         """
@@ -475,7 +475,7 @@ class Task:
             if self.plan is not None and self.link.epoch:
                 self.link.send_control(self.last_word().SerializeToString())
         except zmq.ZMQError as error:
-            log.warning("could not say goodbye to the stream manager: %s", error)
+            log.warning("could not leave the stream manager in order: %s", error)
         if self.plan is not None:
             now = time.monotonic()
             self.user_metrics.collect(now, force=True)
@@ -484,7 +484,7 @@ class Task:
         self.link.close()
 
     def last_word(self) -> frame_pb2.Frame:
-        """The LEAVE frame: what of the received tuples was consumed."""
+        """The LEAVE frame: which of the received tuples were consumed."""
         return Frame(
             kind=LEAVE,
             source_task=self.task_id,

@@ -60,7 +60,7 @@ class InFrame:
         self.count = size
         self.created = created
         self.tracked = False
-        #: Every tuple was acked at once; later acks of them are duplicates.
+        #: All tuples were acked in one call; later acks of them are duplicates.
         self.whole_done = False
         #: A tuple of this frame has been anchored to.
         self.touched = False

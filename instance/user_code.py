@@ -1,8 +1,8 @@
 """The user's spout or bolt and everything around it that is the user's: config, context, serializer,
 custom groupings, hooks.
 
-Every call into user code that may raise is wrapped: what it raises comes out as UserError with the
-user's exception as its cause, so that tracebacks arrive whole.
+Every call into user code that may raise is wrapped: its exceptions become a UserError with the
+user's exception as its cause, so that tracebacks are complete.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
 
 
 class Delegate:
-    """What `self.delegate` of a spout or bolt is: the runtime, as user code sees it.
+    """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
     `emit`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task.
     """

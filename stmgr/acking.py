@@ -1,4 +1,4 @@
-"""The way of acks, fails and registrations to the acker of their spout, here or at another stream manager.
+"""Routes acks, fails and registrations to the acker of their spout, here or at another stream manager.
 
 Invariant: a message whose arrays do not fit each other is counted and changes nothing else.
 """
@@ -13,7 +13,7 @@ from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, fits, pack
 from .acker import Acker, Ranges
 from .neighbours import LocalTask, Peer
 
-#: What arrays of roots, tasks and values raise that do not fit each other, or 64 bits.
+#: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
 
 

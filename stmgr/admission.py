@@ -1,7 +1,7 @@
 """Which processes may register as a task of this container.
 
-A process is what it says when its name fits its numbers and the physical plan, or the packing plan that
-its executor goes by, has its task in this container: tasks that an update adds or moves here are in the
+A process is admitted when its name fits its numbers and the physical plan, or the packing plan that
+its executor follows, has its task in this container: tasks that an update adds or moves here are in the
 packing plan first. Refusals are counted.
 """
 
@@ -17,7 +17,7 @@ from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from heronpy.statemgr.off_loop import get_off_loop
 
-#: Looks at the packing plan before a task is refused, and the time between them.
+#: Number of reads of the packing plan before a task is refused, and the time between them.
 LOOKS = 4
 LOOK_AGAIN_S = 0.5
 
@@ -35,14 +35,14 @@ class Admission:
         self.refused = 0
 
     def by_plan(self, message: control_pb2.RegisterInstance, plan: plan_pb2.PhysicalPlan | None) -> bool:
-        """Whether the plan has this task here; InvalidRpcError when the sender can be no task of this container."""
+        """Whether the plan has this task here; InvalidRpcError when the sender cannot be a task of this container."""
         task, component = message.task_id, message.component
         if not task or message.instance_id != instance_id(self._container, component, task):
-            self._refuse(f"{message.instance_id or f'task {task}'} is no task of container {self._container}")
+            self._refuse(f"{message.instance_id or f'task {task}'} is not a task of container {self._container}")
         self._newest.pop(task, None)
         shown = next((i for i in plan.instances if i.task_id == task), None) if plan is not None else None
         if shown is not None and shown.component != component:
-            self._refuse(f"task {task} is of {shown.component} and not of {component}")
+            self._refuse(f"task {task} is of {shown.component}, not of {component}")
         return shown is not None and shown.container == self._container
 
     def by_packing(self, message: control_pb2.RegisterInstance, state: Any) -> Awaitable[bool]:
@@ -51,7 +51,7 @@ class Admission:
         False when the task has registered again in the meantime: only its newest registration counts, in
         whatever order the answers come. A task that asks again does not wait longer for it.
         """
-        # Noted now and not when the answer is first awaited: the next registration may be served before that.
+        # Recorded now, not when the answer is first awaited: the next registration may be served before that.
         mine = self._newest[message.task_id] = object()
         return self._by_packing(message, state, mine)
 
@@ -69,7 +69,7 @@ class Admission:
                 del self._newest[task]
 
     async def _look_for(self, message: control_pb2.RegisterInstance, state: Any) -> None:
-        """What is read may be a moment older than what the executor has read."""
+        """Read the packing plan until it has the task: the executor may have read a newer one than this process."""
         for _ in range(LOOKS):
             found = await get_off_loop(state, self._path)
             if found is None or message.task_id in self._tasks_of(found[0]):

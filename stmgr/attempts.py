@@ -33,7 +33,7 @@ class Attempts:
         return 0 < attempt < self._of.get(task, 0)
 
     def give_up(self, task: int, attempt: int, tuples: int, reason: str) -> None:
-        """A frame for a task does not reach it."""
+        """A frame for a task is given up."""
         self.rewound[reason] += tuples
         if not self.is_stale(task, attempt):
             self.on_lost(attempt, task, tuples, reason)

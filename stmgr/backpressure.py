@@ -44,7 +44,7 @@ class Remote:
 
 
 class Backpressure:
-    """What this stream manager announces and what it has heard."""
+    """What this stream manager announces and what others announced."""
 
     def __init__(self, high: int, low: int, lease_s: float, renew_s: float) -> None:
         self.high, self.low = high, low
@@ -131,7 +131,7 @@ class Backpressure:
         return True
 
     def announcement_due(self, now: float, changed: bool) -> bool | None:
-        """True or False: announce on or off now; None: nothing to say."""
+        """True or False: announce on or off now; None: no announcement."""
         if self.local:
             if changed or not self._announced or now >= self._next_renewal:
                 self._announced = True

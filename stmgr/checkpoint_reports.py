@@ -1,7 +1,7 @@
-"""What tasks and this stream manager report about checkpoints, sent again until the topology master has it.
+"""Reports of tasks and this stream manager about checkpoints, resent until the topology master has them.
 
 A new topology master gets what the one before did not take. Invariants: one report of each kind and task, the
-newest, so what is kept is bounded; what is given up is counted.
+newest, so memory is bounded; reports that are given up are counted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class CheckpointReports:
                 continue
             if self._kept.get(key) is body:
                 del self._kept[key]
-        # Here and not in a callback: a report that comes before that would find a job that sends no more.
+        # Here, not in a callback: a report that comes before that would find a job that no longer sends.
         del self._jobs[key]
 
     def close(self) -> None:

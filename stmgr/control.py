@@ -1,7 +1,7 @@
 """The decisions of a stream manager's control half: events in, effects out.
 
 Pure: no socket, clock or log. `begin` first; `handle` takes an event and the monotonic time, and the shell sends a
-TICK at `next_deadline`. Tuples are no events, the shell hands frames to the switch. What is due by time is done on
+TICK at `next_deadline`. Tuples are not events; the shell passes frames to the switch. Timed actions happen on
 a TICK only, because other events may come from inside the switch.
 
 Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
@@ -27,7 +27,7 @@ from .switch import NEVER
 DEBOUNCE_S = 0.003
 #: A task that still shows an older plan gets the new one again after this.
 RESEND_PLAN_S = 2.0
-#: Reports that follow one about a change, and the time between them: the end of work shows in a moment, not in seconds.
+#: Reports that follow one about a change, and the time between them: the end of work shows at once, not after seconds.
 FOLLOW_UPS = 4
 FOLLOW_UP_S = 0.1
 #: Reports of many tasks are large, so they are rarer.
@@ -61,7 +61,7 @@ class Control:
         self._pressure = pressure
         self._export_s = export_s
         self._links = 0
-        #: Of each task the registration that waits for the first plan: its tuples would have nowhere to go.
+        #: Per task: the registration that waits for the first plan, because its tuples would have nowhere to go.
         self._waiting: dict[int, events.TaskRegistered] = {}
         self._round_at = self._report_at = self._export_at = self._credit_at = _NOT_DUE
         self._follow_ups = 0
@@ -283,7 +283,7 @@ class Control:
     # ---- backpressure -------------------------------------------------------------------------
 
     def _regulate(self, now: float, changed: bool) -> None:
-        """Clamp and announce, as the state of backpressure asks for."""
+        """Clamp and announce according to the state of backpressure."""
         pressure = self._pressure
         pressure.expire(now)
         if pressure.clamp_changed(now):

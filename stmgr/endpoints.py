@@ -1,8 +1,8 @@
 """Where a stream manager listens: a ROUTER for frames and a control server, both for tasks and for peers.
 
-Tasks of the container come over ipc, to the same place for each incarnation; peers, and whoever else the plan
-tells, to a place of this incarnation alone: another ipc socket, or a TCP port that takes the topology's key only
-(see `heronpy.net.transport`). The keys are read here, once.
+Tasks of the container connect over ipc, to the same address for each incarnation; peers, and all others that learn
+it from the plan, to an address of this incarnation: another ipc socket, or a TCP port that accepts only the topology's
+key (see `heronpy.net.transport`). The keys are read here, once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Endpoints:
         return self._gate.refused if self._gate is not None else 0
 
     def close(self) -> None:
-        """Close all; what was not sent is dropped."""
+        """Close all; unsent messages are dropped."""
         if self._gate is not None:
             self._gate.close()
         self.control.close()

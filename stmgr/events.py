@@ -1,4 +1,4 @@
-"""What the control half of a stream manager hears (events) and asks for (effects). Plain data.
+"""The control half of a stream manager: its inputs (events) and outputs (effects). Plain data.
 
 `identity` is the ZeroMQ identity of a task. `request` is the shell's token of an open registration; each
 token is answered at most once.
@@ -66,7 +66,7 @@ class PlanReceived:
 
 @dataclass(frozen=True, slots=True)
 class TasksOrdered:
-    """The topology master tells tasks something: FinishTasks, HoldTicks or a message about a checkpoint."""
+    """The topology master's message for tasks: FinishTasks, HoldTicks or one about a checkpoint."""
 
     order: Message
 
@@ -87,7 +87,7 @@ class Duty(Enum):
 
     #: Return the credit that the switch owes.
     SETTLE_CREDIT = auto()
-    #: Ask peers for a sign of life, and open the links to silent ones again.
+    #: Probe peers, and reopen the links to silent ones.
     PROBE_PEERS = auto()
     #: Report to the topology master, if there is one.
     SEND_HEARTBEAT = auto()

@@ -1,11 +1,11 @@
 """Links of a stream manager: the byte-counted queue and the credit of one peer (decision D3).
 
-ZeroMQ hides its queues, so what a peer has not granted credit for waits here, counted. A link knows
-what it sent and what the peer consumed, keeps unconsumed frames until then, and says when the sender of
-a frame is to get its credit back. Pure: `transmit` is given.
+ZeroMQ hides its queues, so frames without credit from the peer wait here, counted. A link knows
+what it sent and what the peer consumed, keeps unconsumed frames until then, and decides when the sender of
+a frame gets its credit back. Pure: `transmit` is given.
 
 The credit between two stream managers always flows: one slow task must not hold up the frames of others
-behind its own, or two containers could wait for each other for ever. A stream manager whose queue for a
+behind its own, or two containers could wait for each other forever. A stream manager whose queue for a
 task is too full asks its peers to `hold` the frames of that task instead.
 
 Invariants: `queued_bytes` and `queued_tuples` are the sums over `queue` and `held`; `retained` holds
@@ -100,7 +100,7 @@ class Source:
         self.reply = _no_reply
 
     def absorbed(self, size: int, tuples: int) -> None:
-        """A data frame of this peer has left our hands."""
+        """A data frame of this peer has been passed on."""
         self.absorbed_bytes += size
         self.absorbed_tuples += tuples
         self.absorbed_frames += 1
@@ -108,7 +108,7 @@ class Source:
             self.grant()
 
     def unreported(self) -> bool:
-        """Whether there is news for the sender."""
+        """Whether the sender has not been told the latest totals."""
         return self.absorbed_bytes != self.reported_bytes or self.settled_tuples != self.settled_reported
 
     def grant(self) -> None:
@@ -132,7 +132,7 @@ def _no_reply(data: bytes) -> None:
 
 @dataclass(slots=True)
 class Waiting:
-    """A data frame on its way through: its bytes, and the source that gets credit once it is gone."""
+    """A data frame in transit: its bytes, and the source that gets credit once it is gone."""
 
     data: bytes
     tuples: int
@@ -141,7 +141,7 @@ class Waiting:
     creditor: Source | None
     #: Of its sender's region; 0 outside EFFECTIVELY_ONCE.
     attempt: int = 0
-    #: The source that counts settled tuples; None when it would send lost ones again anyway.
+    #: The source that counts settled tuples; None when it resends lost ones anyway.
     origin: Source | None = None
 
     def settled(self, tuples: int) -> None:
@@ -193,7 +193,7 @@ class Link:
         #: Frames to peers carry a checksum; those to tasks are only copied by the kernel.
         self.checked = not task
         self.queue: deque[Waiting] = deque()
-        #: Frames for tasks that the peer cannot take more for now.
+        #: Frames for tasks for which the peer has no room now.
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
         #: Over all incarnations of the link.
@@ -211,7 +211,7 @@ class Link:
         self.sent_bytes = self.sent_tuples = self.sent_frames = 0
         self.granted_bytes = self.granted_tuples = 0
         self.consumed_bytes = self.consumed_tuples = self.consumed_frames = 0
-        #: Of a peer: what it took and has no part in any more.
+        #: Of a peer: the tuples that it has settled.
         self.settled_tuples = 0
         #: Frames in flight: an orderly restart sends them again, else their roots fail at once.
         self.retained: deque[Waiting] = deque()
@@ -235,7 +235,7 @@ class Link:
         return lost
 
     def put_back(self, frames: list[Waiting], skip: int) -> None:
-        """Queue frames again, before everything else; the first `skip` tuples of the first are done."""
+        """Requeue frames ahead of everything else; the first `skip` tuples of the first are done."""
         if frames and skip:
             first = frames[0]
             skip = min(skip, Frame.FromString(first.data).count)
@@ -425,9 +425,9 @@ def skip_bytes(skip: int) -> bytes:
 
 
 def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
-    """Epoch, sequence number and frame of a link header and a frame; None when they are not whole.
+    """Epoch, sequence number and frame of a link header and a frame; None when they are incomplete.
 
-    What is not ours, of another version or damaged on its way is never parsed. The frame is a fresh message each
+    What is foreign, of another version or damaged in transit is never parsed. The frame is a fresh message each
     time: a reused one keeps the memory of all that it ever held (upb's arena).
     """
     try:

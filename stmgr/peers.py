@@ -52,7 +52,7 @@ class PeerConnection:
         self._control: ControlClient | None = None
         self._close_data: tuple[Callable[[], None], ...] = ()
         self._closed = False
-        #: There is no data socket, and there will be one.
+        #: There is no data socket yet, and one will be opened.
         self._reconnecting = True
         self._reconnect()
 
@@ -112,7 +112,7 @@ class PeerConnection:
         try:
             self._connect()
         except (zmq.ZMQError, ConfigError) as error:
-            # For example, the process has no descriptor left for a moment.
+            # For example, the process has temporarily no descriptor left.
             log.warning("cannot open the link to %s now, trying again: %s", self.record.id, error)
             asyncio.get_running_loop().call_later(RETRY_S, self._reconnect)
         else:
@@ -122,7 +122,7 @@ class PeerConnection:
         return not self._reconnecting and self._data.send([header, data])
 
     def announce(self, message: control_pb2.Backpressure) -> None:
-        """Send backpressure, which is said again while it lasts."""
+        """Send backpressure, which is repeated while it lasts."""
         if self._control is not None:
             self._control.send(message)
 

@@ -1,12 +1,12 @@
 """Links of peers that the plan does not have yet: what comes over them waits until it does.
 
 A new stream manager, or a new incarnation of one, may hear the plan that names it before this one does. Until then
-it may be anybody, so nothing of it is taken: neither its acks count, nor does it get credit. Pure and bounded.
+its identity is unknown, so nothing of it is accepted: its acks do not count, and it gets no credit. Pure and bounded.
 """
 
 from __future__ import annotations
 
-#: Of all links together; what comes beyond is refused and counted.
+#: Limit over all links; anything beyond is refused and counted.
 LINKS_MAX = 64
 BYTES_MAX = 4 << 20
 
@@ -32,7 +32,7 @@ class PendingLinks:
             self.refused += 1
 
     def keep(self, identity: bytes, parts: Parts) -> bool:
-        """A further message; False when it is of no link that waits."""
+        """A further message; False when its link is not waiting here."""
         kept = self._kept.get(identity)
         if kept is None:
             return False

@@ -1,4 +1,4 @@
-"""What a stream manager reports: heartbeats to the topology master, metrics by Heron's names to the executor."""
+"""A stream manager's reports: heartbeats to the topology master, metrics under Heron's names to the executor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
 
 
 def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.StmgrHeartbeat:
-    """How the tasks and queues of a container are; the last statuses of replaced processes are told once."""
+    """The state of the tasks and queues of a container; the last statuses of replaced processes are sent once."""
     queued_bytes, queued_tuples = switch.queued()
     sessions = machine.sessions
     return control_pb2.StmgrHeartbeat(
@@ -48,7 +48,7 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
 
 
 def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
-    """What a task said last; what waits here for it is part of its queue."""
+    """A task's last status; what waits here for it is part of its queue."""
     task = switch.tasks.get(session.status.task_id)
     waiting = task.link.queued_bytes if task is not None else 0
     if waiting <= session.status.in_queue_bytes:

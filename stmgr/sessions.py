@@ -1,4 +1,4 @@
-"""Control state of the tasks of one container: who registered, when it was last heard. Pure.
+"""Control state of the tasks of one container: registrations and last heartbeats. Pure.
 
 Invariant: a session's epoch never falls; a registration with a lower one is a zombie and is refused.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heronpy.common.errors import ReplacedError
 from heronpy.proto import control_pb2
 
-#: Last words of replaced processes that are kept while no topology master listens.
+#: Number of last statuses of replaced processes kept while there is no topology master.
 ENDED_MAX = 1000
 
 
@@ -59,7 +59,7 @@ class Sessions:
         return session
 
     def take_ended(self) -> list[control_pb2.TaskStatus]:
-        """The last words of replaced processes, once; they come before what their successors say."""
+        """The last statuses of replaced processes, once; they precede those of their successors."""
         ended, self.ended = self.ended, []
         return ended
 
@@ -81,7 +81,7 @@ class Sessions:
     def expire(self, now: float) -> list[int]:
         """Tasks that have just been silent for too long.
 
-        After a pause of our own nothing that we did not hear counts: it may still wait to be read.
+        After a pause of this process silence does not count: messages may still wait to be read.
         """
         paused, self._looked_at = now - self._looked_at > self.lost_s / 2, now
         gone = []

@@ -1,6 +1,6 @@
 """Sockets, messages and one timer of a stream manager process, around its two pure halves.
 
-Data and control have sockets of their own (decision D4): a ROUTER for tasks and peers and a DEALER to each peer for
+Data and control have separate sockets (decision D4): a ROUTER for tasks and peers and a DEALER to each peer for
 data, a control server for tasks and peers, a control client to each peer and to the topology master. Frames go to the
 switch, everything else to the control machine, whose effects are performed here. Losing the topology master changes
 nothing on the data path.
@@ -108,7 +108,7 @@ class Stmgr:
 
     def _open_sockets(self) -> None:
         if self.settings.socks_proxy:
-            # The default of every socket of this process; it concerns outgoing TCP connections only.
+            # The default of every socket of this process; it affects outgoing TCP connections only.
             zmq.Context.instance().setsockopt(zmq.SOCKS_PROXY, self.settings.socks_proxy.encode())
         self._endpoints = Endpoints(
             self.launch, self.settings, self.machine.name, self.machine.epoch, self.switch.receive, self._on_control

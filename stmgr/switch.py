@@ -4,7 +4,7 @@ Called directly by the shell, once per frame; tuples never become events. The pa
 Pure but for the `transmit` functions that links carry and the counters it keeps.
 
 Invariants: every tuple of every accepted data frame is, at any time, queued, in flight on a link,
-consumed, or counted in `discarded`; a sender soon learns when its last frame has left our hands.
+consumed, or counted in `discarded`; a sender soon learns when its last frame has been passed on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Switch:
         self.counts: Counter[str] = Counter()
         #: Tuples given up, by reason.
         self.discarded: Counter[str] = Counter()
-        #: Of those the ones that no tuple tree brings back.
+        #: Of those, the ones that are not replayed by a tuple tree.
         self.lost_tuples = 0
         self.acking = Acking(self.tasks, self.peers, self.remote, self.counts)
         #: Of the spouts of this container.
@@ -111,7 +111,7 @@ class Switch:
             self._leave(source, frame)
 
     def _damaged(self, identity: bytes) -> None:
-        """No frame, or one damaged on its way: a peer is asked for a new link, which settles the old one (F14)."""
+        """Not a frame, or one damaged in transit: a peer is asked for a new link, which settles the old one (F14)."""
         self.counts["garbage"] += 1
         source = self.sources.get(identity)
         if source is not None and not source.task:
@@ -120,7 +120,7 @@ class Switch:
             self._end_source(identity)
 
     def _open(self, identity: bytes, epoch: int, parts: list[bytes]) -> None:
-        """First frame of a link: of a registered task, or of a peer of the plan. Others are not heard."""
+        """First frame of a link: of a registered task, or of a peer of the plan. Others are ignored."""
         for task in self.tasks.values():
             if task.identity == identity and task.source is not None and task.source.epoch == epoch:
                 task.source.seq = 1
@@ -210,7 +210,7 @@ class Switch:
             self._owe_credit()
 
     def _owe_credit(self) -> None:
-        """Some sender may be owed less than a quarter window; it gets that in a moment."""
+        """Some sender may be owed less than a quarter window; it gets that shortly."""
         if not self._credit_owed:
             self._credit_owed = True
             self.on_credit_owed()
@@ -245,9 +245,9 @@ class Switch:
                 task.release()
 
     def peer_credit(self, stmgr_id: str, *parts: bytes) -> bool:
-        """What a peer answers on our own socket to it: credits, and which tasks are too full.
+        """A peer's answers on our socket to it: credits, and which tasks are too full.
 
-        False when the link must be opened again: something was damaged on its way, here or there.
+        False when the link must be reopened: something was damaged in transit, here or there.
         """
         peer, opened = self.peers.get(stmgr_id), open_frame(list(parts))
         if peer is None or opened is None:
@@ -289,16 +289,16 @@ class Switch:
                 source.grant()
 
     def absent(self, connected: Container[int], rewound: bool) -> list[int]:
-        """Tasks that the plan has elsewhere or nowhere, and that nothing has to be waited for.
+        """Tasks that the plan has elsewhere or nowhere, and that need no further wait.
 
-        One that is connected may still have something to send, unless it has said goodbye, or the plan's new
-        attempt takes all of that back.
+        One that is connected may still have something to send, unless it has sent LEAVE, or the plan's new
+        attempt rewinds all of that.
         """
         gone = [task for task in self.tasks.values() if not task.in_plan]
         return [t.task for t in gone if rewound or t.farewell is not None or t.task not in connected]
 
     def add_task(self, task_id: int, component: str, is_spout: bool) -> LocalTask:
-        """Know a task of this container; frames for it queue until it registers."""
+        """Add a task of this container; frames for it queue until it registers."""
         task = self.tasks.get(task_id)
         if task is None:
             link = Link(f"task-{task_id}", task_id, self._no_peer)
@@ -386,7 +386,7 @@ class Switch:
                 self.acking.fail_roots(Frame.FromString(waiting.data))
 
     def rewind(self, plan: plan_pb2.PhysicalPlan) -> None:
-        """Take the attempts of a new plan: what waits here of earlier ones makes room."""
+        """Take the attempts of a new plan: drop what waits here of earlier ones."""
         self.attempts.use(plan)
         stale = self.attempts.is_stale
         for link in self._links():
@@ -407,7 +407,7 @@ class Switch:
     # ---- peers --------------------------------------------------------------------------------
 
     def add_peer(self, stmgr_id: str, epoch: int, transmit: Callable[[bytes, bytes], bool]) -> Peer:
-        """Know a peer, or a new incarnation of it; what is queued for it stays queued."""
+        """Add a peer, or a new incarnation of it; what is queued for it stays queued."""
         peer = self.peers.get(stmgr_id)
         if peer is None:
             peer = self.peers[stmgr_id] = Peer(stmgr_id, epoch, Link(stmgr_id, 0, transmit))

@@ -1,8 +1,8 @@
 """The configuration keys of a topology and the values of its reliability mode.
 
-Names are those of Apache heronpy, and so are the values but for the requested resources of a
-container, whose keys say `.requested`; the last block is ours. A key may be given in the
-topology's `config` or in a component's, where the component wins.
+Names and values are those of Apache heronpy, except that the keys for requested resources of a
+container say `.requested`; the last block is ours. A key may be given in the
+topology's `config` or in a component's, which wins.
 """
 
 from __future__ import annotations

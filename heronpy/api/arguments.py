@@ -1,4 +1,4 @@
-"""The program's arguments: what `sys.argv` holds where the user's code runs, at the submit and in its tasks."""
+"""The program's arguments: `sys.argv` for user code, at the submit and in its tasks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _original = argparse.ArgumentParser.parse_known_args
 
 
 def use(argv: Sequence[str], names_topology: bool) -> None:
-    """Make these the arguments of this process, once: what the program does to them afterwards stays.
+    """Make these the arguments of this process, once: later changes by the program stay.
 
-    With `names_topology` the first of them is a name that `heron submit` was given, which a parser without a
-    place for it does not see.
+    With `names_topology` the first of them is the topology's name, given to `heron submit`; it is hidden from a
+    parser that takes no positional argument.
     """
     global _used
     if _used == list(argv):
@@ -30,7 +30,7 @@ def _hide_from_argparse(name: str) -> None:
     """Let a program whose argparse parser takes no positional argument ignore the topology's name.
 
     `heron submit local topo.py NAME --size 3` hands NAME to the program as its first argument, which
-    is where Apache's programs look for it; a parser that has no place for it would refuse it.
+    is where Apache's programs expect it; a parser without positional arguments would refuse it.
     """
 
     def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:

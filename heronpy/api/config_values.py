@@ -1,7 +1,7 @@
-"""Configuration values on their way into a topology message and out of it.
+"""Configuration values: into a topology message and out of it.
 
-Strings and numbers travel as strings, booleans as "true" and "false", anything else is pickled.
-On the way out strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again
+Strings and numbers are sent as strings, booleans as "true" and "false", anything else is pickled.
+When read, strings are auto-typed (bool, int, float, else str), so `config["x"]` is an int again
 when it looks like one.
 """
 
@@ -18,7 +18,7 @@ _PICKLED = topology_pb2.PYTHON_SERIALIZED_VALUE
 
 
 def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
-    """A copy of `config` with strings for all values that travel as strings.
+    """A copy of `config` with strings for all values that are sent as strings.
 
     `owner` names whose configuration it is in the TypeError for anything but a dict with str keys.
     """
@@ -33,7 +33,7 @@ def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
 
 
 def _as_string(value: Any) -> Any:
-    # The base types' own methods: a str or int that is also an Enum must give its value.
+    # The base types' methods: a str or int that is also an Enum must give its value.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

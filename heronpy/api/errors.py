@@ -1,4 +1,4 @@
-"""What the API raises for a wrong description, each also of the type that Apache heronpy raises there.
+"""The API's errors for wrong descriptions; each also has the type that Apache heronpy raises there.
 
 Programs written for Apache's release catch AssertionError where a spec is made, and RuntimeError where an
 input has no name; the TypeError or ValueError says what is wrong with the argument.
@@ -18,4 +18,4 @@ class SpecValueError(TopologyError, ValueError, AssertionError):
 
 
 class UnnamedInputError(TopologyError, ValueError, RuntimeError):
-    """An input of a bolt is a spec that has no name."""
+    """An input of a bolt is a spec without a name."""

@@ -1,6 +1,6 @@
 """Metrics that user code updates and the runtime collects.
 
-`get_value_and_reset` hands each update out exactly once, except for assignable metrics, which are
+`get_value_and_reset` returns each update exactly once, except for assignable metrics, which are
 gauges. A metric belongs to the thread of its task; use `heronpy.api.global_metrics` from other
 threads.
 """

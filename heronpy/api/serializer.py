@@ -1,6 +1,6 @@
 """Serializers: how Python objects become bytes.
 
-`default_serializer` (cloudpickle, so that lambdas and classes of `__main__` travel) is used for
+`default_serializer` (cloudpickle, which also serializes lambdas and classes of `__main__`) is used for
 configuration values and custom groupings. A topology may choose its own serializer for tuple values
 by the key `topology.serializer.classname`.
 """

@@ -43,7 +43,7 @@ class Stream:
 class LocalOrShuffle(int):
     """SHUFFLE that prefers tasks of the emitter's own container.
 
-    It equals `Grouping.SHUFFLE` as it does in Apache heronpy and yet can be told apart by type.
+    It equals `Grouping.SHUFFLE`, as in Apache heronpy, but has its own type.
     """
 
     __slots__ = ()
@@ -85,7 +85,7 @@ class Grouping:
 
     @classmethod
     def is_grouping_sane(cls, gtype: Any) -> bool:
-        """Whether `gtype` is something that can be given as a grouping."""
+        """Whether `gtype` is a valid grouping."""
         if isinstance(gtype, FieldGrouping):
             return gtype.gtype == topology_pb2.Grouping.Value("FIELDS") and gtype.fields is not None
         if isinstance(gtype, CustomGrouping):
@@ -119,7 +119,7 @@ class Grouping:
 
     @classmethod
     def custom_serialized(cls, serialized: bytes, is_java: bool = True) -> CustomGrouping:
-        """As `custom`, for what is serialized already by `default_serializer`."""
+        """Like `custom`, for a grouping already serialized by `default_serializer`."""
         if not isinstance(serialized, bytes):
             raise TypeError(
                 f"Argument to custom_serialized() must be a serialized Python grouping as bytes, given: {serialized!r}"

@@ -1,4 +1,4 @@
-"""Topologies: how components are put together and handed to the `heron` command.
+"""Topologies: how components are connected and passed to the `heron` command.
 
 Two styles make the same message: a subclass of `Topology` whose class attributes are component
 specs, and a `TopologyBuilder`. Everything is checked when the class is created or the topology
@@ -201,12 +201,12 @@ class TopologyType(type):
 
     @classmethod
     def class_dict_to_topo_config(mcs, class_dict: dict[str, Any]) -> dict[str, Any]:
-        """The defaults with the attribute `config` over them; strings for values that travel as strings."""
+        """The defaults with the attribute `config` over them; strings for values that are sent as strings."""
         return {**mcs.DEFAULT_TOPOLOGY_CONFIG, **mcs._sanitize_config(class_dict.get("config", {}))}
 
     @staticmethod
     def _sanitize_config(custom_config: Any) -> dict[str, Any]:
-        """A copy of a configuration, with strings for all values that travel as strings."""
+        """A copy of a configuration, with strings for all values that are sent as strings."""
         return sanitize_config(custom_config, "the topology")
 
     @classmethod
@@ -238,7 +238,7 @@ class TopologyType(type):
     def init_topology(mcs, classname: str, class_dict: dict[str, Any]) -> None:
         """Builds the message of a topology, with a fresh id, from what the two methods above read.
 
-        It and what the heron command said (name, initial state, folder) become entries of `class_dict`.
+        It and the options of the heron command (name, initial state, folder) become entries of `class_dict`.
         """
         if classname == "Topology" and not class_dict.get("_protobuf_spouts"):
             return  # the base class
@@ -339,7 +339,7 @@ class TopologyType(type):
 
 
 def _own_config(class_dict: dict[str, Any], classname: str) -> dict[str, Any]:
-    """What the attribute `config` says, with strings for all values that travel as strings."""
+    """The attribute `config`, with strings for all values that are sent as strings."""
     return sanitize_config(class_dict.get("config", {}), f"topology {classname}")
 
 

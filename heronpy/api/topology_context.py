@@ -1,4 +1,4 @@
-"""What a task can learn about itself and its topology, and the hooks that watch it.
+"""A task's information about itself and its topology, and its hooks.
 
 Made by the runtime, given to `initialize`. All methods are cheap. `has_hooks` is a plain attribute
 so that the path of each tuple can skip the hooks with one test.
@@ -70,7 +70,7 @@ class ITaskHook:
     """User code called at every step of a tuple's life in a task; every method is optional.
 
     Hooks are added with `context.add_task_hook(hook)` in `initialize`, or for all components with the
-    configuration key `topology.auto.task.hooks`, a list of class paths. A task without hooks pays nothing.
+    configuration key `topology.auto.task.hooks`, a list of class paths. Without hooks there is no overhead.
     """
 
     def prepare(self, conf: dict[str, Any], context: TopologyContext) -> None:
@@ -180,7 +180,7 @@ class TopologyContext:
     def attempt(self) -> int:
         """In mode EFFECTIVELY_ONCE, the number of starts of this part of the topology, this one included; else 0.
 
-        It grows with every restore, so it tells the output of this process from that of an earlier one.
+        It grows with every restore, so it distinguishes the output of this process from an earlier one's.
         """
         return self._attempt
 

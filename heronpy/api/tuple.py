@@ -24,7 +24,7 @@ class Tuple(NamedTuple):
 
 
 class TupleHelper:
-    """Makes and recognises the tuples that the runtime itself sends."""
+    """Creates and recognises the tuples that the runtime itself sends."""
 
     TICK_TUPLE_ID = "__tick"
     TICK_SOURCE_COMPONENT = "__system"
@@ -37,5 +37,5 @@ class TupleHelper:
 
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
-        """Whether `tup` is a tick, told by its stream."""
+        """Whether `tup` is a tick, judged by its stream."""
         return tup.stream == TupleHelper.TICK_TUPLE_ID

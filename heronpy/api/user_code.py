@@ -3,7 +3,7 @@
 A package directory goes on `sys.path`. A plain `.py` file is loaded as the module `__heron_main__`,
 which also takes the place of `__main__` (as multiprocessing's spawn does), so that classes defined
 in the file are found and unpickled as `__main__.Class` while its `if __name__ == "__main__"` block
-does not run. Every failure of user code becomes one sentence plus its whole traceback in the
+does not run. Every failure of user code becomes one sentence plus its full traceback in the
 attribute `user_traceback`.
 """
 
@@ -41,13 +41,13 @@ _SUBMITTED_AS: dict[str, str] = {}
 
 
 class UserPackageError(PackageError):
-    """The user's package has no such file or module."""
+    """The user's package lacks this file or module."""
 
     user_traceback: str = ""
 
 
 class UserCodeError(TopologyError):
-    """The user's code raised, or has no such class."""
+    """The user's code raised, or lacks this class."""
 
     user_traceback: str = ""
 
@@ -267,14 +267,14 @@ def _raise_user_error(what: str, error: BaseException) -> NoReturn:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback as the user needs it: whole from the first frame that is not the runtime's."""
+    """The traceback for the user: complete from the first frame outside the runtime."""
     known = getattr(error, "user_traceback", "")
     if known:
         return str(known)
     frames = error.__traceback__
     while frames is not None and is_runtime_frame(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    # When one of our own connectors fails, all frames are ours: show them all.
+    # When one of heronpy's connectors fails, all frames are heronpy's: show them all.
     text = "".join(traceback.format_exception(type(error), error, frames or _of_files(error)))
     for package, source in _SUBMITTED_AS.items():
         text = text.replace(f'File "{package}{os.sep}', f'File "{source}{os.sep}')

@@ -1,15 +1,15 @@
-"""Flags as Apache Heron's command took them: of JVMs and of its API server, and `true` or `false` behind a flag.
+"""Flags of Apache Heron's command: for JVMs and its API server, and flags with `true` or `false` after them.
 
-`translate` turns the words of a command into those of this command, so that scripts written for Apache's keep
-running. Only Apache's verbs are touched, --service-url apart, which every verb takes; and nothing behind `--`,
-where all words belong to the user's program.
+`translate` rewrites an Apache command line for this command, so that scripts written for Apache's keep running.
+Only Apache's verbs are touched, except for --service-url, which every verb takes; everything after `--` belongs to
+the user's program and stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Flags with a value that have nothing to act on here, and why.
+#: Flags with a value that have no effect here, and why.
 _VALUED = {
     "--topology-main-jvm-property": "no JVM runs the topology's main program",
     "--extra-launch-classpath": "no JVM launches the topology",
@@ -21,13 +21,13 @@ _PLAIN = {"--verbose_gc": "no JVM collects garbage"}
 _OF_SUBMIT = frozenset({*_VALUED, *_PLAIN})
 _OF_OTHERS = frozenset({"--service-url"})
 _VERBS = frozenset({"submit", "kill", "activate", "deactivate", "restart", "update", "version"})
-#: Flags behind which Apache's command takes, or expects, a word that says whether they are set.
+#: Flags after which Apache's command accepts or expects `true` or `false`.
 _SWITCHES = frozenset({"--dry-run", "--deploy-deactivated", "--verbose", "--verbose_gc"})
 _WORDS = {"true": True, "false": False}
 
 
 def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words without what has no effect here, and a sentence for each flag that was left out."""
+    """The arguments without the flags that have no effect here, and a sentence for each flag left out."""
     verb = next((word for word in args if not word.startswith("-")), "")
     switches = _SWITCHES if verb in _VERBS else frozenset()
     gone = _OF_SUBMIT if verb == "submit" else _OF_OTHERS

@@ -63,7 +63,7 @@ class RunningTopology:
 
     @_errors
     def exceptions(self) -> list[dict[str, Any]]:
-        """The exceptions of user code by type and line, as `groups` of `heron exceptions --json`."""
+        """The exceptions of user code by type and line: `groups` of `heron exceptions --json`."""
         from heronpy.cli.look.exceptions import groups_json
 
         return groups_json(self._session, self._own())
@@ -92,7 +92,7 @@ class RunningTopology:
 
     @_errors
     def kill(self, timeout_s: float = 30.0) -> None:
-        """Stop it and remove it from the cluster; its logs and checkpoints stay. Once it is gone, nothing happens."""
+        """Stop it and remove it from the cluster; its logs and checkpoints stay. Does nothing once it is gone."""
         from heronpy.cli.change.kill import remove
 
         record = self._session.record(self.name)
@@ -131,8 +131,8 @@ def submit(
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message; `name` replaces its name. `cluster`
     may be `cluster/role/environ`; `settings` are those of --config-property; `restore` is `latest`, an id
-    or a path, as for `heron submit --restore`. Code comes along as files where it has some: modules
-    and the script that runs; classes that were typed into a notebook come by value, as they are now.
+    or a path, as for `heron submit --restore`. Code is sent as files where it has any: modules
+    and the script that runs; classes that were typed into a notebook are sent by value, as they are now.
 
     HeronError when it is refused, fails (with the tracebacks) or is not running after `timeout_s` seconds; then
     nothing of it is left. In a script call this below `if __name__ == "__main__":`.
@@ -168,7 +168,7 @@ def _status_of(session: Session, name: str, known: control_pb2.StatusReply | Non
 
 
 def _message_of(topology: Any) -> topology_pb2.Topology:
-    """A message of its own for this submit; HeronError for what is wrong with the topology."""
+    """A copy of the message for this submit; HeronError when the topology is invalid."""
     from heronpy.api.topology import TopologyBuilder, TopologyType
     from heronpy.proto import topology_pb2
 
@@ -183,7 +183,7 @@ def _message_of(topology: Any) -> topology_pb2.Topology:
         message = topology_pb2.Topology()
         message.CopyFrom(topology)
         return message
-    raise TopologyError(f"{topology!r} is no topology; give a TopologyBuilder or a Topology subclass")
+    raise TopologyError(f"{topology!r} is not a topology; give a TopologyBuilder or a Topology subclass")
 
 
 def _refuse_in_task() -> None:

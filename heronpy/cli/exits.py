@@ -1,8 +1,8 @@
 """Exit codes of `heron` and the one exception that carries them.
 
 The codes are part of the command's contract (scripts test them), so they are never renumbered. A
-Failure's text is one sentence that names the thing and the fix; `report` holds what must be printed
-whole before it, such as a user's traceback.
+Failure's text is one sentence that names the cause and the fix; `report` holds what must be printed
+in full before it, such as a user's traceback.
 """
 
 from __future__ import annotations

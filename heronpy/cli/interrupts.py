@@ -25,7 +25,7 @@ def _handled(handler: Callable[[int, FrameType | None], Any] | signal.Handlers) 
 
 
 def uninterrupted() -> AbstractContextManager[None]:
-    """A second Ctrl-C must not keep half of what the first one asked to remove."""
+    """A second Ctrl-C must not interrupt the clean-up that the first one began."""
     return _handled(signal.SIG_IGN)
 
 

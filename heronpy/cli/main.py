@@ -39,8 +39,8 @@ VERBS: dict[str, dict[str, str]] = {
         "profile": "Record where a running task spends its time.",
     },
     "Measure": {
-        "load-test": "Run a profile of load and check its counts.",
-        "verify": "Do faults to a topology and judge what arrived.",
+        "load-test": "Run a load profile and check its counts.",
+        "verify": "Inject faults into a topology and judge what arrived.",
     },
     "Set up": {
         "config": "Show settings and their origin; set client defaults of a cluster.",
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None, begin: Callable[[], None] | None = N
         sys.stdout.flush()
         return result if isinstance(result, int) else exits.OK
     except BrokenPipeError:
-        # The reader (head, less) went away: nothing is wrong, but Python must not complain at exit.
+        # The reader (head, less) has gone: not an error, but Python must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.OK
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -170,7 +170,7 @@ def explain(error: Exception, verbose: bool) -> int:
 
 
 def usage_sentence(error: click.ClickException) -> str:
-    """click's message as one sentence with the way to help."""
+    """click's message as one sentence that points to the help."""
     text = " ".join(error.format_message().split()).rstrip(".")
     if isinstance(error, click.exceptions.NoSuchOption) and error.possibilities and "did you mean" not in text.lower():
         text += f"; did you mean {error.possibilities[0]}?"

@@ -1,4 +1,4 @@
-"""Words that are no verbs, and what they may stand for."""
+"""Words that are not verbs, and the verbs that may be meant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.known import known_clusters
 from heronpy.common.nearest import nearest
 
-#: Words of other tools, and what they are here.
+#: Words of other tools, and the verbs for them here.
 MEANT = {
     "ps": "heron list",
     "ls": "heron list",
@@ -33,7 +33,7 @@ MEANT = {
 
 
 def no_such_verb(word: str, known: list[str]) -> exits.Failure:
-    """The Failure for a word that is no verb: with the verb that it may stand for."""
+    """The Failure for a word that is not a verb; names the verb that may be meant."""
     meant = MEANT.get(word.lower())
     if meant is not None:
         hint = f"; use '{meant}'"

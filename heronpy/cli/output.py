@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def clean(text: str) -> str:
-    """One line of text in which control characters are visible instead of acting."""
+    """One line of text with its control characters escaped."""
     return escape(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -39,7 +39,7 @@ def warn(text: str) -> None:
 
 
 def warning(text: str) -> None:
-    """Something that the user should know; the command goes on."""
+    """A warning to the user; the command goes on."""
     warn(f"warning: {text}")
 
 
@@ -51,7 +51,7 @@ def command(*words: object) -> str:
 
 
 def picked(message: object, *names: str) -> dict[str, Any]:
-    """Fields of a message, by the names that they have in JSON as well."""
+    """Fields of a message, under their JSON names."""
     return {name: getattr(message, name) for name in names}
 
 

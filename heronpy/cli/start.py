@@ -1,7 +1,7 @@
 """The first moments of `heron`, and its last: Ctrl-C ends the process there without a traceback.
 
-While modules are imported a KeyboardInterrupt could come out anywhere, also where nothing can catch it. So
-until a verb begins, and after it has ended, the signal has its plain effect. Nothing heavy is imported here.
+While modules are imported, a KeyboardInterrupt could be raised anywhere, even where nothing can catch it. So
+until a verb begins, and after it has ended, the signal has its default effect. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _plain = False
 def main() -> int:
     """Run `heron`; returns the exit code."""
     global _plain
-    # A command in the background of a script ignores Ctrl-C, and goes on doing so.
+    # A background command of a script ignores Ctrl-C, and keeps doing so.
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _plain = True

@@ -1,6 +1,6 @@
-"""Files that survive a power failure whole: records, renames, and the names that go into them.
+"""Files that survive a power failure: records, renames, and file names.
 
-What is written here is either there as a whole or absent, whatever dies in between.
+A file written here is either complete or absent, whatever dies in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from heronpy.common.folders import open_private
 
 
 def safe_name(name: str) -> str:
-    """A file name for a component: itself when it is plain, else made plain and told apart by a hash."""
+    """A file name for a component: its name if that is plain, else a plain form of it with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
     if plain == name and not name.startswith((".", "_")):
         return name
@@ -25,7 +25,7 @@ def safe_name(name: str) -> str:
 
 
 def run_token(topology_id: str) -> str:
-    """Tells what one submission of a topology wrote from what any other did."""
+    """An id that distinguishes the output of one submission of a topology from any other's."""
     return hashlib.sha256(topology_id.encode()).hexdigest()[:8]
 
 
@@ -50,7 +50,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write_record(path: Path, data: bytes) -> None:
-    """Write a small file so that it is whole or absent, also after a power failure."""
+    """Write a small file atomically: complete or absent, even after a power failure."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with open(open_private(temporary, os.O_WRONLY | os.O_TRUNC), "wb") as out:
         out.write(data)

@@ -1,4 +1,4 @@
-"""Who a task is, for what it writes outside: component, place in it, submission, attempt, and the mode."""
+"""Identity of a task for its external output: component, index, submission, attempt, and the mode."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from heronpy.connectors.durable_files import run_token
 
 @dataclass(slots=True, frozen=True)
 class TaskIdentity:
-    """The names that tell what this process of a task writes from what any other writes."""
+    """The names that distinguish the output of this process of a task from any other's."""
 
     component: str
     task: int
-    #: Place among the tasks of the component, from 0; the same in every attempt.
+    #: Index among the tasks of the component, from 0; the same in every attempt.
     index: int
-    #: Tells this submission of the topology from any other.
+    #: Id of this submission of the topology.
     run: str
-    #: Which restore this is, from 1, under EFFECTIVELY_ONCE; 0 in the other modes.
+    #: Number of the restore, from 1, under EFFECTIVELY_ONCE; 0 in the other modes.
     attempt: int
     mode: str
 
     @property
     def is_checkpointed(self) -> bool:
-        """Does what is written become visible by checkpoints? Not where nobody takes any: in a simulator."""
+        """Whether checkpoints publish the output. Not in a simulator, where none are taken."""
         return self.attempt > 0
 
     @property
     def is_acked(self) -> bool:
-        """Are tuples that were not acked replayed?"""
+        """Whether tuples that were not acked are replayed."""
         return self.mode == TopologyReliabilityMode.ATLEAST_ONCE
 
 
 def identity_of(config: dict[str, Any], context: Any) -> TaskIdentity:
-    """The identity of the task that this context is of."""
+    """The identity of the task of this context."""
     component, task = context.get_component_id(), context.get_task_id()
     mode = str(config.get(TOPOLOGY_RELIABILITY_MODE) or TopologyReliabilityMode.ATMOST_ONCE).upper()
     return TaskIdentity(

@@ -1,4 +1,4 @@
-"""What sinks have in common that prepare their output with each checkpoint and publish it when that is complete."""
+"""Base of sinks that prepare their output with each checkpoint and publish it when the checkpoint is complete."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from heronpy.connectors.task_identity import TaskIdentity, identity_of
 class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
     """A bolt whose output becomes visible exactly once under EFFECTIVELY_ONCE.
 
-    A subclass names its `metric`, its part of the task's state (`state_key`), and says what to do in `open`,
-    `prepare`, `publish` and `take_over`; the last three are called under EFFECTIVELY_ONCE alone. Its `process`
+    A subclass names its `metric` and its part of the task's state (`state_key`), and implements `open`,
+    `prepare`, `publish` and `take_over`; the last three are called only under EFFECTIVELY_ONCE. Its `process`
     begins with `check_whole()`. `who` is the identity of the task, `counts` its metric.
     """
 
@@ -38,7 +38,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         raise NotImplementedError(f"{type(self).__name__} must define prepare(checkpoint)")
 
     def publish(self, checkpoint: int) -> None:
-        """Make visible what was prepared up to this checkpoint, which is complete. It may come twice."""
+        """Make visible what was prepared up to this checkpoint, which is complete. May be called twice."""
         raise NotImplementedError(f"{type(self).__name__} must define publish(checkpoint)")
 
     def take_over(self, prepared: Any, checkpoint: int) -> None:
@@ -53,11 +53,11 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
         self._state = state
 
     def pre_restore(self, checkpoint_id: str) -> None:
-        """Keeps the number; it comes before `initialize`, which knows where the output is."""
+        """Keeps the number for `initialize`, which is called later and knows the output."""
         self._restored = int(checkpoint_id)
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
-        """Opens the sink and settles what a predecessor left there."""
+        """Opens the sink and publishes or removes what a predecessor left."""
         self.who: TaskIdentity = identity_of(config, context)
         self.counts = MultiCountMetric()
         context.register_metric(self.metric, self.counts, 10)
@@ -83,7 +83,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """A checkpoint that could not be prepared may be declined; its rows must not be passed over then."""
+        """A checkpoint that could not be prepared may be declined; its rows must not be skipped then."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
@@ -92,7 +92,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
 
     @contextlib.contextmanager
     def refusals_counted(self) -> Iterator[None]:
-        """A process that was replaced says so where its last words are read: in metrics and log."""
+        """A process that was replaced reports it in metrics and log."""
         try:
             yield
         except FencedError:

@@ -1,4 +1,4 @@
-"""Unit tests of topologies: run one in this process, deterministically, and look at what happened."""
+"""Unit tests of topologies: run one in this process, deterministically, and inspect what happened."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which spout tuples are still being worked on.
+"""Tracks which spout tuples are still being processed.
 
 The stream manager keeps one XOR per spout tuple; here the tree is the plain set of its live edges,
-which says the same thing without chance: a tree is complete exactly when no edge is left.
+which is equivalent without random collisions: a tree is complete exactly when no edge is left.
 Invariants: an edge is in a tree from its delivery until it is acked; a tree that completed, failed
-or timed out is gone, and what still refers to it is ignored.
+or timed out is removed, and later acks and fails of it are ignored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Tree:
 
 
 class AckTracker:
-    """All tracked spout tuples of a simulation. Ended ones are handed out by `take_ended`."""
+    """All tracked spout tuples of a simulation. `take_ended` returns those that ended."""
 
     def __init__(self) -> None:
         self._trees: dict[int, Tree] = {}
@@ -72,7 +72,7 @@ class AckTracker:
             self._end(tree, Outcome.ACKED)
 
     def ack(self, roots: tuple[int, ...], edge: int) -> None:
-        """A bolt is through with a tuple."""
+        """A bolt acked a tuple."""
         for root in roots:
             tree = self._trees.get(root)
             if tree is not None and edge in tree.live:
@@ -81,7 +81,7 @@ class AckTracker:
                     self._end(tree, Outcome.ACKED)
 
     def fail(self, roots: tuple[int, ...]) -> None:
-        """A bolt gave a tuple up: all its trees fail at once."""
+        """A bolt failed a tuple: all its trees fail at once."""
         for root in roots:
             if (tree := self._trees.get(root)) is not None:
                 self._end(tree, Outcome.FAILED)
@@ -93,13 +93,13 @@ class AckTracker:
             self._end(self._trees[root], Outcome.TIMED_OUT)
 
     def forget_owner(self, owner: int) -> None:
-        """Drop the trees of a spout task that is no more."""
+        """Drop the trees of a spout task that is gone."""
         for root in [root for root, tree in self._trees.items() if tree.owner == owner]:
             del self._trees[root]
         self._pending.pop(owner, None)
 
     def pending(self, owner: int) -> int:
-        """How many tuples of this task are being worked on."""
+        """Number of pending tuples of this task."""
         return self._pending.get(owner, 0)
 
     def next_deadline(self) -> float | None:

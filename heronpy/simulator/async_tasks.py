@@ -1,4 +1,4 @@
-"""A simulated task of an async bolt: up to a bound of coroutines at once, on virtual time."""
+"""A simulated task of an async bolt: a bounded number of concurrent coroutines, on virtual time."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class AsyncBoltTask(BoltTask):
         return bool(self._running) or super().is_busy()
 
     def waits_for_outside(self) -> bool:
-        """Whether coroutines wait for something that is no virtual timer."""
+        """Whether coroutines wait for something other than a virtual timer."""
         return bool(self._running) and not self.loop.has_work() and self.loop.next_timer() is None
 
     def poll(self) -> None:
-        """Look whether the outside has brought something."""
+        """Poll for external events."""
         self.call("process", self.loop.turn)
         self._collect()
 
@@ -77,7 +77,7 @@ class AsyncBoltTask(BoltTask):
         self._start("process_tick", self.call("process_tick", self.user.process_tick, tick), None)
 
     def _start(self, what: str, result: Any, tup: SimulatedTuple | None) -> None:
-        """Run a coroutine; a method that is a plain function has done its work already."""
+        """Run a coroutine; a plain function has already finished."""
         if not inspect.iscoroutine(result):
             if tup is not None:
                 self._executed(tup)

@@ -1,9 +1,9 @@
-"""Virtual time: it stands still while code runs and jumps to the next thing that is due.
+"""Virtual time: it stands still while code runs and jumps to the next due event.
 
 While a simulation runs, the functions of the standard `time` module answer from the virtual clock
 (for the simulating thread only), so windows, rates and time-outs written with `time.time()` are
-deterministic. `time.sleep` costs no real time: the sleeping task rests, all others go on.
-Not covered: `datetime.now()`, and functions taken with `from time import ...` beforehand.
+deterministic. `time.sleep` costs no real time: the task sleeps, all others go on.
+Not covered: `datetime.now()`, and functions imported with `from time import ...` beforehand.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# A round moment, so that windows aligned to minutes or hours start with the simulation.
+# A round time, so that windows aligned to minutes or hours start with the simulation.
 EPOCH_S = 1767225600.0  # 2026-01-01T00:00:00Z
 
 _NS = 1_000_000_000
 
-# The real functions, as they were before any simulation replaced them.
+# The real functions, before any simulation replaced them.
 real_sleep = time.sleep
 real_monotonic = time.monotonic
 
@@ -34,11 +34,11 @@ class VirtualClock:
         self.slept = 0.0
 
     def advance_to(self, when: float) -> None:
-        """Move on to `when`; never back."""
+        """Advance to `when`; never goes back."""
         self.now = max(self.now, when)
 
     def task_now(self) -> float:
-        """The time that the running task sees: the common time and its own sleep."""
+        """The time that the running task sees: the common time plus its own sleep."""
         return self.now + self.slept
 
     def wall(self) -> float:
@@ -46,7 +46,7 @@ class VirtualClock:
         return EPOCH_S + self.task_now()
 
     def sleep(self, seconds: float) -> None:
-        """The virtual `time.sleep`: only the running task's time goes on."""
+        """The virtual `time.sleep`: only the running task's time advances."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         self.slept += seconds

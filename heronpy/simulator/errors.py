@@ -1,4 +1,4 @@
-"""The error that leaves the simulator when user code goes wrong inside it."""
+"""The error that the simulator raises when user code fails inside it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from heronpy.common.errors import TopologyError
 class SimulationError(TopologyError):
     """User code failed in a simulated task, or the simulation cannot go on.
 
-    `task` names where ("count[0] (task 3)"), and `__cause__` is the original exception with its
-    traceback. It is None where no single task is to blame.
+    `task` is the task ("count[0] (task 3)"), or None if no single task is the cause; `__cause__` is the
+    original exception with its traceback.
     """
 
     def __init__(self, message: str, task: str | None = None) -> None:

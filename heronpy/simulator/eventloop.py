@@ -1,8 +1,7 @@
 """A private event loop per async bolt, run one turn at a time on virtual time.
 
 `asyncio.sleep` and time-outs fire when the virtual clock reaches them, so coroutines interleave
-the same way in every run. Real input and output inside a coroutine still works, but when it is
-ready is decided by the outside world.
+the same way in every run. Real I/O inside a coroutine still works, but its timing is not deterministic.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__()
 
     def time(self) -> float:
-        """The virtual time; timers are set and compared in it."""
+        """The virtual time, which timers use."""
         return self._virtual_clock.now
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Note that a turn is worth taking."""
+        """Mark the loop as ready for a turn."""
         self._has_ready = True
         return super().call_soon(callback, *args, context=context)
 
@@ -48,7 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Note when the next turn is worth taking."""
+        """Record when the next turn is due."""
         handle = super().call_at(when, callback, *args, context=context)
         self._last_timer += 1
         heapq.heappush(self._timers, (when, self._last_timer, handle))
@@ -72,7 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(self._timers)
         self._has_ready = False
         super().call_soon(self.stop)
-        # The test itself may be a coroutine; its loop stands still while this one takes its turn.
+        # The test itself may be a coroutine; its loop is suspended during this turn.
         outer = asyncio._get_running_loop()
         asyncio._set_running_loop(None)
         try:

@@ -1,7 +1,7 @@
-"""The metrics that user code registers, gathered for a test's questions.
+"""The metrics that user code registers, collected for the test.
 
-`get_value_and_reset` hands each update out once, so counts are added up here and other values
-remembered: asking twice gives the same answer twice.
+`get_value_and_reset` returns each update once, so counts are added up here and other values
+remembered: reading twice gives the same answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class MetricsCollector:
     def register_metric(self, name: str, metric: Any, time_bucket_in_sec: float) -> None:
         """Register a metric; a second one of the same name is an error, as in the runtime."""
         if name in self._metrics:
-            raise ValueError(f"metric {name!r} is registered already; give each metric a name of its own")
+            raise ValueError(f"metric {name!r} is already registered; give each metric a different name")
         self._metrics[name] = metric
 
     def is_count(self, name: str) -> bool:

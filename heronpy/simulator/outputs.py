@@ -69,11 +69,11 @@ class Outputs:
         return self._rules.targets(stream, self._streams[stream].choosers, values, direct_task)
 
     def encode(self, values: Sequence[Any], stream: str) -> bytes:
-        """The payload of one tuple, after `check`; raises for values that cannot travel and a tuple too large."""
+        """The payload of one tuple, after `check`; raises if it is too large or cannot be serialized."""
         return codec.encode(self._rules.freeze(stream, values)[0])
 
     def check(self, values: Sequence[Any], stream: str) -> None:
-        """Raise unless the stream is declared and the values are as many as its fields."""
+        """Raise unless the stream is declared and the number of values matches its fields."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)

@@ -1,7 +1,7 @@
-"""What a simulation remembers for the assertions of a test.
+"""What a simulation records for the assertions of a test.
 
-Values are kept encoded and decoded on each question, so an answer shows them as they were emitted or
-received, whatever user code did to its own objects afterwards. Each list keeps the newest
+Values are kept encoded and decoded on each read, so a test sees them as they were emitted or
+received, whatever user code did to its objects afterwards. Each list keeps the newest
 `limit` entries.
 """
 
@@ -25,7 +25,7 @@ class Records:
         self.acked: dict[str, deque[Any]] = {}
         self.failed: dict[str, deque[Any]] = {}
         self.counters: dict[int, Counter[str]] = {}
-        #: What Spark sinks would have handed over, with the task; and how many of each task, kept or not.
+        #: Rows that Spark sinks would have handed over, with the task; and the count per task, kept or not.
         self.rows: dict[str, deque[tuple[int, dict[str, Any]]]] = {}
         self._rows_of: Counter[tuple[str, int]] = Counter()
 
@@ -45,11 +45,11 @@ class Records:
         self._rows_of[component, task] += 1
 
     def rows_of(self, component: str, task: int) -> int:
-        """How many rows a task of a sink has taken."""
+        """Number of rows a task of a sink has taken."""
         return self._rows_of[component, task]
 
     def keep_rows(self, component: str, task: int, count: int) -> None:
-        """Forget the rows of a task but the first so many: it goes back to a checkpoint."""
+        """Keep only the first `count` rows of a task: it goes back to a checkpoint."""
         surplus = self._rows_of[component, task] - count
         self._rows_of[component, task] = count
         kept: list[tuple[int, dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""Which task takes the next step, and when the clock moves on.
+"""Chooses the task that takes the next step, and advances the clock.
 
 A step takes `step_s` of virtual time. Among the tasks that can take one, the seeded generator
 chooses; when none can, the clock jumps to the next moment at which something is due. The same
@@ -16,7 +16,7 @@ from heronpy.simulator.tasks import SimTask
 from heronpy.simulator.tuples import Injection
 from heronpy.simulator.world import World
 
-# How long coroutines may wait for the outside world, in real time.
+# How long coroutines may wait for external events, in real time.
 _OUTSIDE_MAX_S = 30.0
 _OUTSIDE_GRACE_S = 0.05
 _OUTSIDE_POLL_S = 0.001
@@ -77,7 +77,7 @@ class StepScheduler:
         clock.advance_to(clock.now + self._step_s)
 
     def _settle(self) -> None:
-        """Time out old trees and tell the owners of all that ended."""
+        """Time out old trees and notify the owners of all that ended."""
         world = self._world
         world.tracker.expire(world.clock.now)
         owners = {spout.task_id: spout for spout in world.spouts}
@@ -109,7 +109,7 @@ class StepScheduler:
         return None
 
     def _is_drained(self) -> bool:
-        """Whether no tuple is anywhere and no tracked one is waiting for its end."""
+        """Whether no tuple is queued and no tracked one is pending."""
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False
@@ -133,9 +133,9 @@ class StepScheduler:
         return min((when for when in times if when is not None), default=None)
 
     def _work_off(self, limit: int) -> None:
-        """At the last moment of a run: the ticks that are due, and all that is queued in bolts.
+        """At the end of a run: process due ticks and everything queued in bolts.
 
-        So results of the last window have reached the end, and what was emitted was executed.
+        So results of the last window have arrived, and everything emitted was executed.
         """
         world = self._world
         now = world.clock.now
@@ -152,7 +152,7 @@ class StepScheduler:
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
-        # A tick or another tuple may be what they wait for; else only the outside can help.
+        # They may wait for a tick or another tuple; if not, only an external event can wake them.
         patience_s = _OUTSIDE_MAX_S if self._next_event() is None else _OUTSIDE_GRACE_S
         deadline = real_monotonic() + patience_s
         while real_monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""How the values of a topology travel: its own serializer, or the codec of the wire."""
+"""How the values of a topology are serialized: by its own serializer, or the wire codec."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _DEFAULT_SERIALIZER = "heronpy.api.serializer.PythonSerializer"
 
 
 class ValueCodec:
-    """The topology's serializer, None when it has none of its own, and what reads payloads."""
+    """The topology's own serializer (or None), and the payload decoder."""
 
     def __init__(self, config: dict[str, Any], allow_pickle: bool) -> None:
         self.serialize: Callable[[Any], bytes] | None = None
         deserialize = None
         path = config.get(api_constants.TOPOLOGY_SERIALIZER_CLASSNAME)
-        # The default one is the wire's own codec, which pickles only what needs it.
+        # The default is the wire codec, which pickles only what needs it.
         if path and path != _DEFAULT_SERIALIZER:
             serializer = load_class(str(path))()
             serializer.initialize(config)

@@ -24,7 +24,7 @@ from heronpy.simulator.records import Records
 from heronpy.simulator.sinks import CollectingSink, is_spark_sink
 from heronpy.simulator.tuples import Delivery
 
-# Spouts rest while more tuples than this wait in bolts: the simulator's backpressure.
+# Spouts pause while more tuples than this are queued in bolts: the simulator's backpressure.
 QUEUED_MAX = 1000
 
 
@@ -50,7 +50,7 @@ class Shared:
         self._settings = resolve("simulator", (), self.plan.config, components, ())
         self.frame_max_bytes: int = settings_for(self._settings, StmgrSettings).frame_max_bytes
         groups: int = settings_for(self._settings, CheckpointSettings).key_groups
-        # As in the runtime, fields groupings follow the key groups of keyed state where that is saved.
+        # As in the runtime, fields groupings follow the key groups of keyed state if that is saved.
         self.key_groups = groups if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE else 0
         times_out = config.get(api_constants.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS, True)
         timeout_s = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
@@ -61,7 +61,7 @@ class Shared:
             first = len(self.component_of) + 1
             self.tasks_of[name] = list(range(first, first + component.parallelism))
             self.component_of.update(dict.fromkeys(self.tasks_of[name], name))
-        # The global counters belong to the process: what other tests left in them is dropped.
+        # The global counters belong to the process: drop what other tests left in them.
         global_metrics.metricsContainer.get_value_and_reset()
         self.global_metrics = MetricsCollector()
         global_metrics.init(self.global_metrics, 1)
@@ -73,11 +73,11 @@ class Shared:
 
     @property
     def is_congested(self) -> bool:
-        """Whether spouts must rest."""
+        """Whether spouts must pause."""
         return self.queued > QUEUED_MAX
 
     def class_of(self, message: Any) -> type[Any]:
-        """The class of a component's objects: the user's, or what stands in for a Spark sink."""
+        """The class of a component's objects: the user's, or the stand-in for a Spark sink."""
         if self.collects and is_spark_sink(message.comp):
             return CollectingSink
         return load_class(message.comp.class_name)

@@ -5,7 +5,7 @@
     assert ["the", 3] in sim.emitted("count")
 
 Groupings, acking, ticks, windows, hooks, metrics and the end of the input behave as in the runtime,
-and every value passes through the wire's codec. What is not there: processes, failures of machines,
+and every value passes through the wire codec. Not simulated: processes, machine failures,
 real time. See `run` for how long it runs.
 """
 
@@ -49,7 +49,7 @@ class Simulator:
     """Runs a topology deterministically.
 
     `topology` is a TopologyBuilder, a Topology subclass or a topology message. `seed` decides the
-    order in which tasks take steps (user code that draws numbers of its own must seed them). With
+    order in which tasks take steps (user code that uses random numbers must seed them itself). With
     `run_spouts=False` spouts emit nothing until `activate`, so that a test can feed bolts alone with
     `inject`. With `sinks="collect"` the rows of each SparkSink are kept for `rows` instead of being handed
     to Spark; "run" (default) starts them as they are, which needs a submitted topology.
@@ -71,7 +71,7 @@ class Simulator:
             raise ValueError(f"sinks is {sinks!r}; give 'run' or 'collect'")
         self._world = World(_message_of(topology), seed, records_limit, sinks == "collect")
         self._scheduler = StepScheduler(self._world, step_s)
-        # What each task saved, and in which checkpoint; ids are given out once, also when saving fails.
+        # What each task saved, and in which checkpoint; ids are never reused, even if saving fails.
         self._saved: dict[int, bytes] = {}
         self._saved_in = 0
         self._checkpoints = 0
@@ -92,12 +92,12 @@ class Simulator:
         max_steps: int | None = None,
         seconds: float | None = None,
     ) -> RunResult:
-        """Run on from where the last run stopped.
+        """Continue from where the last run stopped.
 
         Without limits it runs until the topology has finished (all spouts called `end_of_input` and
         bolts their `finish`) or is idle: nothing queued, nothing pending, and the spouts silent. A
-        topology that never comes to rest is an error then. With `seconds` it runs for so long
-        by the virtual clock, skipping over idle time; `max_steps` ends it after so many steps.
+        topology that never becomes idle is then an error. `seconds` limits the virtual time of the run,
+        idle time is skipped; `max_steps` limits its steps.
         """
         self._check_open()
         until = None if seconds is None else self.now + _not_negative(seconds)
@@ -107,13 +107,13 @@ class Simulator:
             reason = self._scheduler.run(until, until_idle, limit)
         if reason is Reason.MAX_STEPS and max_steps is None:
             raise SimulationError(
-                f"the topology did not come to rest in {STEPS_MAX} steps; "
+                f"the topology did not become idle within {STEPS_MAX} steps; "
                 "give run() max_steps or seconds if its spouts never end"
             )
         return RunResult(reason.value, self._scheduler.steps - steps, self.now)
 
     def finish(self) -> RunResult:
-        """End the input now: bolts work off what is queued, then get their `finish`."""
+        """End the input now: bolts process what is queued, then get their `finish`."""
         self.deactivate()
         self._scheduler.finish()
         return self.run()
@@ -123,7 +123,7 @@ class Simulator:
         self._set_active(True)
 
     def deactivate(self) -> None:
-        """Let spouts emit no more; bolts run on."""
+        """Pause the spouts; bolts keep running."""
         self._set_active(False)
 
     def inject(
@@ -135,10 +135,10 @@ class Simulator:
         source: str | None = None,
         index: int | None = None,
     ) -> Injection:
-        """Queue a tuple for a bolt, as though its input had emitted it; `run` processes it.
+        """Queue a tuple for a bolt as if its input had emitted it; `run` processes it.
 
-        `source` and `stream` say which input is meant if the bolt has several; `index` is the task
-        that gets the tuple, else the grouping decides. The result tells whether it was acked.
+        `source` and `stream` select the input if the bolt has several; `index` is the task
+        that gets the tuple, else the grouping decides. The result says whether it was acked.
         """
         self._check_open()
         origin, name = self._input(component, source, stream)
@@ -190,22 +190,22 @@ class Simulator:
         """The rows that a SparkSink took, column to value, in order; needs `sinks="collect"`."""
         tasks = self._world.tasks_named(sink)
         if not isinstance(tasks[0].user, CollectingSink):
-            why = "is no SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
+            why = "is not a SparkSink" if self._world.collects else 'is not collected; give Simulator(sinks="collect")'
             raise TopologyError(f"component {sink!r} {why}")
         return [dict(row) for _, row in self._world.records.rows.get(sink, ())]
 
     def acked(self, spout: str) -> list[Any]:
-        """The ids of the tuples of which a spout was told that they are through, in order."""
+        """The ids of the tuples that were reported to a spout as acked, in order."""
         self._world.plan.component(spout)
         return list(self._world.records.acked.get(spout, ()))
 
     def failed(self, spout: str) -> list[Any]:
-        """The ids of the tuples of which a spout was told that they failed or timed out."""
+        """The ids of the tuples that were reported to a spout as failed or timed out."""
         self._world.plan.component(spout)
         return list(self._world.records.failed.get(spout, ()))
 
     def pending(self, spout: str) -> int:
-        """How many tracked tuples of a spout are on their way."""
+        """Number of tracked tuples of a spout that are in flight."""
         tasks = self._world.tasks_named(spout)
         return sum(self._world.tracker.pending(task.task_id) for task in tasks)
 
@@ -243,7 +243,7 @@ class Simulator:
     # -- failures and checkpoints -------------------------------------------------------------
 
     def kill_task(self, component: str, index: int = 0) -> None:
-        """Let a task die and start afresh: its object and its queue are lost.
+        """Kill a task and restart it: its object and its queue are lost.
 
         What it had not acked times out under ATLEAST_ONCE. A stateful component begins with an empty
         state; to go back to a checkpoint use `restore`.
@@ -254,10 +254,10 @@ class Simulator:
             self._replace(task_id, None)
 
     def checkpoint(self) -> str:
-        """Save the state of all stateful components and all keyed state; the id of the checkpoint.
+        """Save the state of all stateful components and all keyed state; returns the id of the checkpoint.
 
-        Spouts are held until all queues are empty, so the states belong together as those of
-        aligned barriers do.
+        Spouts are paused until all queues are empty, so the states are consistent, as with
+        aligned barriers.
         """
         self._check_open()
         world = self._world
@@ -279,10 +279,10 @@ class Simulator:
         return str(number)
 
     def restore(self) -> None:
-        """Start every task afresh with its state of the last checkpoint; queues are lost."""
+        """Restart every task with its state of the last checkpoint; queues are lost."""
         self._check_open()
         if not self._saved_in:
-            raise TopologyError("there is no checkpoint to restore; call checkpoint() before")
+            raise TopologyError("there is no checkpoint to restore; call checkpoint() first")
         with virtual_time(self._world.clock):
             for task_id in self._world.component_of:
                 self._replace(task_id, self._saved[task_id], self._saved_in)
@@ -319,7 +319,7 @@ class Simulator:
             task.is_active = old.is_active  # type: ignore[attr-defined]
 
     def _drain(self) -> None:
-        """Work off all queues, without new input and without waiting for windows."""
+        """Process all queues, without new input and without waiting for windows."""
         world = self._world
         deadline = self.now + _DRAIN_MAX_S
         with virtual_time(world.clock):
@@ -339,7 +339,7 @@ class Simulator:
                 spout.set_active(active)
 
     def _input(self, component: str, source: str | None, stream: str | None) -> tuple[str, str]:
-        """The one input of a bolt that is meant."""
+        """The selected input of a bolt."""
         inputs = self._world.plan.component(component).inputs
         fitting = [
             (item.component, item.stream)

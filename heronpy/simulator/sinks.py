@@ -38,7 +38,7 @@ class CollectingSink(Bolt, StatefulComponent):
         self._fields = options.fields
         self._shape: RowShape | None = None
         if options.schema and importlib.util.find_spec("pyarrow") is not None:
-            # Nothing is inferred from a given schema, so no file is shared.
+            # The schema is given, not inferred, so no file is shared.
             self._shape = RowShape(options.fields, decode_schema(options.schema), Path("/nonexistent"))
         if _STATE in self._state:
             self._records.keep_rows(self._component, self._task, self._state[_STATE])
@@ -53,7 +53,7 @@ class CollectingSink(Bolt, StatefulComponent):
         self.ack(tup)
 
     def _misfit(self, values: list[Any]) -> str:
-        """Why these values are no row of the sink; "" when they are."""
+        """Why these values are not a row of the sink; "" when they are."""
         if len(values) != len(self._fields):
             return f"it has {len(values)} values and the sink has {len(self._fields)} columns"
         misfits = self._shape.table([values])[1] if self._shape is not None else []

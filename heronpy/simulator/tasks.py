@@ -1,7 +1,7 @@
-"""One simulated task: the user's object, its delegate, and single steps of its life.
+"""One simulated task: the user's object, its delegate, and its single steps.
 
 A step is one call into user code: one next_tuple, one ack or fail, one tuple, one tick. Between steps
-nothing of the task runs. What a task emits in a step is delivered at once, in order.
+the task does not run. What a task emits in a step is delivered at once, in order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NS = 1_000_000_000
 # A spout that emitted nothing is asked again after a pause, which grows while it stays silent.
 _IDLE_MIN_S = 50e-6
 _IDLE_MAX_S = 0.05
-# After so many silent calls a spout counts as having nothing to say.
+# After this number of silent calls a spout counts as idle.
 _IDLE_CALLS = 3
 
 
@@ -94,7 +94,7 @@ class SimTask:
             for key, value, expires in entries:
                 self.keyed.restored(name).load(key, value, expires)
         if isinstance(user, SlidingWindowBolt | TumblingWindowBolt):
-            # They keep a clock of their own, which does not follow time.time.
+            # They keep their own clock, which does not follow time.time.
             user.clock = self.world.clock.wall
         if isinstance(user, StatefulComponent):
             self.state = HashMapState() if state is None else state
@@ -106,7 +106,7 @@ class SimTask:
         self.call("a custom grouping", self.outputs.prepare_customs, self.context)
 
     def save(self, checkpoint: int) -> bytes:
-        """Everything that the task wants to keep."""
+        """The task's complete state."""
         if isinstance(self.user, StatefulComponent):
             self.call("pre_save", call_pre_save, self.user, str(checkpoint))
         keyed = {name: state.dump() for name, state in self.keyed.states.items()}
@@ -123,7 +123,7 @@ class SimTask:
         self.call("a task hook", self.context.invoke_hook_cleanup)
 
     def is_runnable(self, now: float) -> bool:
-        """Whether a step would do something now."""
+        """Whether the task has a step to take now."""
         raise NotImplementedError
 
     def step(self) -> None:
@@ -131,13 +131,13 @@ class SimTask:
         raise NotImplementedError
 
     def wake_time(self, now: float) -> float | None:
-        """When the task may become runnable by the mere passing of time."""
+        """When the task may become runnable just by the passing of time."""
         raise NotImplementedError
 
     # -- calls into user code -----------------------------------------------------------------
 
     def call(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Call user code; what it raises comes out as a SimulationError that names this task."""
+        """Call user code; what it raises becomes a SimulationError that names this task."""
         clock = self.world.clock
         clock.slept = 0.0
         try:
@@ -147,7 +147,7 @@ class SimTask:
         except (Exception, SystemExit) as error:
             raise self.failure(what, error) from error
         finally:
-            # A task that slept is not there until it wakes; the others go on meanwhile.
+            # A task that slept is not runnable until it wakes; the others go on meanwhile.
             self.wake_at = max(self.wake_at, clock.now + clock.slept)
             clock.slept = 0.0
 
@@ -169,7 +169,7 @@ class SimTask:
         direct_task: int | None,
         roots: tuple[int, ...],
     ) -> list[int]:
-        """Check, route and deliver one tuple; the tasks that got it."""
+        """Check, route and deliver one tuple; returns the tasks that got it."""
         tasks = self.outputs.targets(values, stream, direct_task)
         payload = self.outputs.encode(values, stream)
         kind = self.codec.kind
@@ -221,12 +221,12 @@ class SpoutTask(SimTask):
         return self.wake_at if waits else None
 
     def is_silent(self) -> bool:
-        """Whether nothing is to be expected of it without something else happening first."""
+        """Whether it can do nothing until something else happens."""
         is_idle = self._idle_calls >= _IDLE_CALLS
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
-        """A tracked tuple ended; the user's spout hears of it in a later step."""
+        """A tracked tuple ended; the user's spout is told in a later step."""
         self.outcomes.append((tree.tup_id, outcome, tree.opened_at))
 
     def step(self) -> None:
@@ -289,12 +289,12 @@ class SpoutTask(SimTask):
         for root in roots:
             world.tracker.seal(root)
         if tup_id is not None and not roots:
-            # Nothing is tracked in this mode: the tuple counts as done once it is out.
+            # Nothing is tracked in this mode: the tuple counts as done once it is emitted.
             self.outcomes.append((tup_id, Outcome.ACKED, world.clock.now))
         return tasks if need_task_ids else None
 
     def end_of_input(self) -> None:
-        """The user's spout will emit no more."""
+        """The user's spout has reached the end of its input."""
         self.is_exhausted = True
 
 
@@ -325,7 +325,7 @@ class BoltTask(SimTask):
         return self.tick_at is not None and self.tick_at <= now
 
     def is_busy(self) -> bool:
-        """Whether tuples are in this task, or it sleeps over one."""
+        """Whether this task has queued tuples, or sleeps while processing one."""
         return bool(self.queue) or self.wake_at > self.world.clock.now
 
     def step(self) -> None:
@@ -335,7 +335,7 @@ class BoltTask(SimTask):
             self._execute(self._take())
 
     def step_tick(self) -> None:
-        """The tick that is due; ticks missed meanwhile are not made up for."""
+        """The due tick; missed ticks are not made up."""
         assert self.tick_at is not None
         assert self._tick_s is not None
         missed = int((self.world.clock.now - self.tick_at) / self._tick_s)
@@ -381,7 +381,7 @@ class BoltTask(SimTask):
         return tasks if need_task_ids else None
 
     def ack(self, tup: Any) -> None:
-        """The user's bolt is through with a tuple; acks of ticks and second acks do nothing."""
+        """The user's bolt acked a tuple; acks of ticks and second acks do nothing."""
         if self._end(tup):
             self.world.tracker.ack(tup.roots, tup.edge)
             self.world.records.bolt_ack(self.task_id, tup.component, tup.stream)
@@ -389,7 +389,7 @@ class BoltTask(SimTask):
                 self.context.invoke_hook_bolt_ack(tup, self._age_ns(tup))
 
     def fail(self, tup: Any) -> None:
-        """The user's bolt gives a tuple up."""
+        """The user's bolt failed a tuple."""
         if self._end(tup):
             self.world.tracker.fail(tup.roots)
             self.world.records.bolt_fail(self.task_id, tup.component, tup.stream)
@@ -397,7 +397,7 @@ class BoltTask(SimTask):
                 self.context.invoke_hook_bolt_fail(tup, self._age_ns(tup))
 
     def end_of_input(self) -> None:
-        """Refuses: only spouts have an input of their own."""
+        """Refuses: only spouts have external input."""
         raise TopologyError(f"end_of_input() is for spouts; {self.component} is a bolt")
 
     def _end(self, tup: Any) -> bool:

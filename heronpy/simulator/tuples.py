@@ -1,7 +1,7 @@
-"""Tuples on their way and as bolts see them.
+"""Tuples in flight and as bolts see them.
 
-A delivery holds the encoded values, so every receiver decodes its own copy: an object that a sender
-goes on changing, or that two receivers would share, shows up in a test as it would between processes.
+A delivery holds the encoded values, so every receiver decodes its own copy: a sender that
+changes an object after emitting it, or two receivers of it, behave in a test as they do between processes.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class World(Shared):
         return tasks[index]
 
     def make_task(self, task_id: int) -> SimTask:
-        """A fresh task in the place of this id, with a newly constructed user object."""
+        """Replace the task of this id by a new one, with a newly constructed user object."""
         component = self.component_of[task_id]
         message = self._messages[component]
         index = self.tasks_of[component].index(task_id)
@@ -55,7 +55,7 @@ class World(Shared):
         return task
 
     def drop_task(self, task_id: int) -> None:
-        """Forget a task with all that is in it, as when its process dies."""
+        """Drop a task with everything in it, as when its process dies."""
         task = self.tasks[task_id]
         if isinstance(task, BoltTask):
             self.queued -= len(task.queue)

@@ -22,11 +22,11 @@ STAGING = "_staging"
 
 
 class Batch:
-    """One micro-batch. The same in every attempt, but for `attempt`.
+    """One micro-batch. The same in every attempt, except for `attempt`.
 
-    id: names the batch for ever; unique among all batches of all topologies that write to a table.
-    component, task: the sink task it comes from. number: its number there, growing without reuse.
-    attempt: 1, then 2 ... when it is repeated. rows: how many. options: given to SparkSink.spec.
+    id: permanent id, unique among all batches of all topologies that write to a table.
+    component, task: the sink task it comes from. number: its number there, increasing and never reused.
+    attempt: 1, then 2 ... when it is repeated. rows: number of rows. options: as given to SparkSink.spec.
     """
 
     def __init__(self, manifest: Manifest, options: dict[str, Any]) -> None:
@@ -45,8 +45,8 @@ class Batch:
     def path(self, folder: str | os.PathLike[str], suffix: str = "") -> str:
         """A path that belongs to this batch: `<folder>/batch=<id><suffix>`; the folder is made.
 
-        Write there by *overwriting*, and a repeated attempt replaces what an earlier one wrote.
-        Readers see it before the batch is committed; `write_parquet` does better.
+        Write there with *overwrite*, so that a repeated attempt replaces what an earlier one wrote.
+        Readers see it before the batch is committed; `write_parquet` avoids that.
         """
         parent = _absolute(folder)
         make_output(parent)
@@ -55,8 +55,8 @@ class Batch:
     def write_parquet(self, df: Any, table: str | os.PathLike[str], files: int = 1) -> None:
         """Add a DataFrame (of Spark, pandas or a pyarrow Table) to a table: a folder of Parquet files.
 
-        It appears there, as `batch=<id>`, when this function has returned and the batch is committed:
-        all of it and once, however often the batch is repeated. `files` is the number of files to
+        It appears there, as `batch=<id>`, when your function has returned and the batch is committed:
+        completely and once, however often the batch is repeated. `files` is the number of files to
         write a Spark DataFrame to (a micro-batch is small); 0 leaves that to Spark. The folder must be
         on a file system that all Spark executors share.
         """
@@ -111,7 +111,7 @@ def drop_staged(table: Path, batch_id: str) -> None:
 
 
 def publish(tables: list[list[str]]) -> None:
-    """Make staged folders visible; harmless to repeat, completes what was interrupted."""
+    """Make staged folders visible; idempotent, completes an interrupted call."""
     for staged_name, published_name in tables:
         staged, published = Path(staged_name), Path(published_name)
         if staged.is_dir():
@@ -128,7 +128,7 @@ def publish(tables: list[list[str]]) -> None:
 def _absolute(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     if not path.is_absolute():
-        raise ConfigError(f"path {str(folder)!r} must be absolute: the Spark gateway runs in a folder of its own")
+        raise ConfigError(f"path {str(folder)!r} must be absolute: the Spark gateway runs in another folder")
     return path
 
 

@@ -1,8 +1,8 @@
-"""The gateway's loop: hints from sinks, results from the worker, tickets in turn.
+"""The gateway's loop: takes hints from sinks and results from the worker, and gives it tickets.
 
-Owns the ROUTER that sinks talk to and the question who waits for which outcome. All truth is on disk
-(handover.py), so the loop may be killed anywhere: its successor scans the folders, and the sinks repeat
-their hints. A file lock makes sure that a topology has one gateway at a time.
+Owns the ROUTER socket for sinks and the record of who waits for which outcome. The source of truth is on
+disk (handover.py), so the loop may be killed anywhere: its successor scans the folders, and the sinks repeat
+their hints. A file lock ensures that a topology has one gateway at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from heronpy.spark.worker import Lost, Result, Worker
 
 log = logging.getLogger("heronpy.spark")
 
-#: Batches whose hint got lost together with their sink are found by looking, this often.
+#: Interval of the scan for batches whose hint was lost together with their sink.
 SCAN_S = 5.0
 _TURN_MAX_S = 0.5
 _METRICS_S = 1.0
@@ -56,7 +56,7 @@ class Gateway:
         self._epoch = epoch
         self._reports = reports
         self._inbox = Inbox(self._dir, run_token(launch.topology_id))
-        #: Exists once Spark has been up in this run: what keeps it from starting after that may pass.
+        #: Exists once Spark has been up in this run: later start failures are considered transient.
         self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
         self._driver = SparkDriver(settings, self._dir, f"heron-{launch.topology}", launch.python, launch.package_dir)
         self._lanes = Lanes()
@@ -74,9 +74,9 @@ class Gateway:
         self._worker = Worker(self._inbox, self._driver, settings.max_retries, lambda: self._rope.send(b""))
 
     def run(self) -> int:
-        """Serve until told to stop (OK) or until the driver is lost (FAILURE: start me again).
+        """Serve until told to stop (OK) or until the driver is lost (FAILURE: restart it).
 
-        STARTUP_FAILURE when Spark cannot start and never has in this run: trying again would not help.
+        STARTUP_FAILURE when Spark cannot start and never has in this run: a retry would not help.
         """
         lock = self._lock()
         try:
@@ -95,10 +95,10 @@ class Gateway:
         lost = self._lost
         if lost.refused and not self._was_up.exists():
             self._reports.send_exception(lost.error or SparkStartError(lost.reason), startup=True)
-            # The last line of this log is what people see.
+            # The last line of this log is what users see.
             log.error("%s", lost.reason)
             return int(STARTUP_FAILURE)
-        log.error("%s; this process ends and a new one goes on", lost.reason, exc_info=lost.error)
+        log.error("%s; this process ends and a new one continues", lost.reason, exc_info=lost.error)
         if lost.error is not None:
             self._reports.send_exception(lost.error)
         return int(FAILURE)
@@ -241,10 +241,10 @@ class Gateway:
         try:
             self._router.send_multipart([identity, encode(reply)], zmq.DONTWAIT)
         except zmq.ZMQError as error:
-            # The sink is away; it asks again when it is back.
+            # The sink is down; it asks again when it is back.
             log.debug("no answer to %r: %s", identity, error)
 
 
 def _is_plain(message: Any) -> bool:
-    """Names from a peer become paths: only names that a sink itself would make are let in."""
+    """Names from a peer become paths, so only names that a sink could have made are accepted."""
     return bool(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", message.component)) and parse_stem(message.stem) is not None

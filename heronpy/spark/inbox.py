@@ -1,10 +1,10 @@
-"""The gateway's side of the hand-over: claims, attempts, decisions and outcomes of batches on disk.
+"""The gateway's side of the handover: claims, attempts, decisions and outcomes of batches on disk.
 
 Order of a batch, each step durable before the next: claimed -> attempt started -> prepared (the
 decision: from here on the batch is published, whatever dies) -> published -> outcome -> cleaned up. A
-gateway that restarts goes on from the step it finds. A batch that a replaced process wrote is refused
-when it is claimed and, for a batch of a checkpoint, again in the moment of its publication: a restore
-may have voided it meanwhile. Outcomes are kept for the newest batches of a task, which are more than a
+gateway that restarts continues from the step it finds. A batch that a replaced process wrote is refused
+when it is claimed and, for a batch of a checkpoint, again when it is published: a restore
+may have voided it meanwhile. Outcomes are kept for the newest batches of a task: for more than a
 sink may have without outcome.
 """
 
@@ -32,9 +32,9 @@ from heronpy.connectors.spark.outbox import owner_lock
 from heronpy.spark.batch import publish
 from heronpy.spark.lanes import Ticket
 
-#: Outcomes kept per task; above SinkOptions.max_uncommitted's sensible values by far.
+#: Outcomes kept per task; far above sensible values of SinkOptions.max_uncommitted.
 OUTCOMES_KEPT = 256
-#: The same under EFFECTIVELY_ONCE: those of all checkpoints that are retained, as each of them may be restored.
+#: The same under EFFECTIVELY_ONCE: enough for all retained checkpoints, because each may be restored.
 CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
@@ -57,11 +57,11 @@ class Inbox:
             yield from self.scan_folder(folder)
 
     def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
-        """Every batch of a sink without outcome, so that none comes before one written earlier."""
+        """Every batch of a sink without outcome, none before one written earlier."""
         for stem in folder.taken():
             yield Ticket(folder.component, stem)
-        # A listing may miss a file made while it runs and show a later one. What was written before
-        # anything in the first listing is in the second one for certain.
+        # A listing may miss a file made during it and show a later one. Whatever was written before
+        # anything in the first listing is certainly in the second one.
         newest: dict[int, int] = {}
         for stem in folder.waiting():
             task, number, _ = parse_stem(stem) or (0, 0, 0)
@@ -74,7 +74,7 @@ class Inbox:
     # -- one batch ----------------------------------------------------------------------------
 
     def claim(self, ticket: Ticket) -> Manifest | None:
-        """Take a batch, or go on with one taken before; None when it is gone, done or fenced."""
+        """Claim a batch, or continue one claimed before; None when it is gone, done or fenced."""
         folder = self.folder(ticket.component)
         if folder.outcome(ticket.stem) is not None:
             self._clean(folder, ticket.stem)
@@ -86,7 +86,7 @@ class Inbox:
         if manifest is None:
             return None
         if manifest.checkpoint and manifest.run != self.run:
-            # Left alone: a topology restored from a savepoint of that submission takes it over.
+            # Left there: a topology restored from a savepoint of that submission takes it over.
             return None
         if self._is_fenced(folder, manifest, is_claimed):
             self._refuse(folder, ticket.stem, manifest)
@@ -113,7 +113,7 @@ class Inbox:
         return manifest.incarnation < owner.incarnation and not manifest.keep
 
     def _refuse(self, folder: Folder, stem: str, manifest: Manifest) -> None:
-        """Drop a batch of a process that was replaced, and what it may have published in part."""
+        """Drop a batch of a process that was replaced, and what may be partly published of it."""
         self._refused += 1
         if manifest.checkpoint:
             unpublish(manifest.tables)
@@ -128,7 +128,7 @@ class Inbox:
         return self.folder(ticket.component).rows_file(ticket.stem)
 
     def save(self, ticket: Ticket, manifest: Manifest) -> None:
-        """Record how far a claimed batch is."""
+        """Record the progress of a claimed batch."""
         write_record(self.folder(ticket.component).claimed / f"{ticket.stem}.json", manifest.to_bytes())
 
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
@@ -137,7 +137,7 @@ class Inbox:
             publish(manifest.tables)
             return self._finish(ticket, Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started))
         folder = self.folder(ticket.component)
-        # A restored task takes over under this lock: either it finds the outcome and takes back what was
+        # A restored task takes over under this lock: either it finds the outcome and retracts what was
         # published, or its owner record is seen here.
         with owner_lock(folder, manifest.task):
             if self._is_fenced(folder, manifest, is_claimed=True):
@@ -159,7 +159,7 @@ class Inbox:
         return self._finish(ticket, outcome, CHECKPOINTED_OUTCOMES_KEPT)
 
     def _keep_failed(self, ticket: Ticket) -> None:
-        """Put rows aside that no spout will send again."""
+        """Keep rows that no spout will send again."""
         folder = self.folder(ticket.component)
         folder.failed.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -189,7 +189,7 @@ class Inbox:
             (folder.done / f"{old}.json").unlink(missing_ok=True)
 
     def sink_record(self, component: str) -> bytes:
-        """What the sink told about itself: function and options."""
+        """The function and options that the sink wrote."""
         path = self.folder(component).root / f"sink-{self.run}.json"
         try:
             return path.read_bytes()

@@ -1,8 +1,8 @@
-"""The JVM of the Spark driver: started, listened to, ended. Knows no Spark and no py4j.
+"""The JVM of the Spark driver: starts it, reads its output, ends it. Uses neither pyspark nor py4j.
 
-Its properties go through a file of mode 0600: a command line is for all users of the machine to read. What it
-says, on stdout or stderr, becomes records of the gateway's log, which have a time and a level, are found by
-`heron logs`, and cannot pass for records of others; so does what Spark's Python workers say.
+Its properties go through a file of mode 0600, because all users of the machine can read a command line. Its
+stdout and stderr become records of the gateway's log, which have a time and a level, are found by
+`heron logs`, and cannot pass for records of others; so does the output of Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from heronpy.common.errors import HeronError
 
 log = logging.getLogger("jvm")
 
-#: Lines that are kept to explain an end, and those of them that an error names.
+#: Number of lines kept to explain an exit, and of those that an error quotes.
 LINES_KEPT = 20
 LINES_NAMED = 3
 _LINE_MAX = 8192
 _CHUNK = 1 << 16
 _POLL_S = 0.05
-#: Levels as Spark's log4j pattern has them: `26/11/22 02:48:22 WARN Logger: message`.
+#: Levels in Spark's log4j pattern: `26/11/22 02:48:22 WARN Logger: message`.
 _LEVELS = {"ERROR": logging.ERROR, "FATAL": logging.ERROR, "WARN": logging.WARNING}
 _HEAD = re.compile(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d ([A-Z]+) ")
-#: Lines that say nothing about why it ended.
+#: Lines that do not explain an exit.
 _CHATTER = re.compile(
     r"\s+at |\s*\.\.\. \d+ more|WARNING: Using incubator modules|Using Spark's default log4j profile"
     r"|Setting default log level|To adjust logging level|Setting Spark log level|[\d/: ]+(INFO|WARN) "
@@ -41,7 +41,7 @@ _CHATTER = re.compile(
 
 
 class JvmError(HeronError):
-    """The JVM ended, or did not listen in time; `killed`: by a signal, so another try may do better."""
+    """The JVM ended, or did not listen in time; `killed`: by a signal, so a retry may succeed."""
 
     def __init__(self, text: str, killed: bool = False) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ class JvmError(HeronError):
 
 
 class Output:
-    """What the JVM says: one pipe, read by a thread until its last writer has closed it."""
+    """The JVM's output: one pipe, read by a thread until its last writer has closed it."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
@@ -59,11 +59,11 @@ class Output:
         self._thread.start()
 
     def release(self) -> None:
-        """The JVM has its end of the pipe: close ours, so that the reader sees the end."""
+        """Close our copy of the JVM's end of the pipe, so that the reader sees its end."""
         os.close(self.writer)
 
     def last_words(self, wait_s: float = 0.0) -> str:
-        """Why it ended, as far as it said; waits so long for the end of the pipe."""
+        """Its last lines, which may explain an exit; waits this long for the end of the pipe."""
         self._thread.join(wait_s)
         telling = [line.strip() for line in self._telling]
         return "; ".join(telling[-LINES_NAMED:])
@@ -102,7 +102,7 @@ class Jvm:
     def __init__(self, process: subprocess.Popen[bytes], output: Output) -> None:
         self.process = process
         self.output = output
-        #: Where py4j listens, and the token without which it refuses everybody.
+        #: Where py4j listens, and the token that it requires.
         self.port = 0
         self.secret = ""
 
@@ -111,7 +111,7 @@ class Jvm:
         """Start spark-submit; `listen` waits for it."""
         output = Output()
         try:
-            # It ends when its stdin does, so it cannot outlive this process by long.
+            # It ends when its stdin is closed, so it does not outlive this process for long.
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output.writer, stderr=output.writer, env=dict(environ)
             )
@@ -120,27 +120,27 @@ class Jvm:
         return cls(process, output)
 
     def listen(self, info: Path, deadline: float) -> None:
-        """Wait until it has written to `info` where it listens; JvmError with its own words when it does not."""
+        """Wait until it has written its address to `info`; JvmError with its last lines if it does not."""
         while not info.exists():
             end = self.ended()
             if end is not None:
                 raise end
             if time.monotonic() >= deadline:
                 words = self.output.last_words() or "nothing"
-                raise JvmError(f"the JVM of Spark has not come up in its time; it said last: {words}")
+                raise JvmError(f"the JVM of Spark did not start in time; its last lines: {words}")
             time.sleep(_POLL_S)
         data = info.read_bytes()
         port, length = struct.unpack_from(">ii", data)
         self.port, self.secret = port, data[8 : 8 + length].decode()
 
     def ended(self) -> JvmError | None:
-        """How it ended while it was starting, in its own words; None while it runs."""
+        """How it ended during its start, with its last lines; None while it runs."""
         code = self.process.poll()
         if code is None:
             return None
         words = self.output.last_words(wait_s=2.0)
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return JvmError(f"the JVM of Spark {how} at its start: {words or 'it said nothing'}", killed=code < 0)
+        return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
     def end(self) -> None:
         """End it at once."""
@@ -164,11 +164,11 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 def _escaped(text: str, also: str) -> str:
     escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {char: f"\\{char}" for char in also}
-    # A value loses blanks at its begin.
+    # A value loses leading blanks.
     blank = "\\" if text.startswith(" ") and " " not in also else ""
     return blank + "".join(escapes.get(char, char) for char in text)
 
 
 def connection_file() -> Path:
-    """A name for `listen` in a new folder that only this user can look into."""
+    """A file name for `listen` in a new folder that only this user can read."""
     return Path(tempfile.mkdtemp(prefix="heron-spark-")) / "connection"

@@ -1,7 +1,7 @@
-"""Which batch is next: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
+"""Chooses the next batch: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
 
 Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for its retry gives
-nothing else; every lane with something to do gets its turn.
+no other; every lane with work gets its turn.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Lane:
 
 
 class Lanes:
-    """All batches that the gateway knows and has not finished."""
+    """All unfinished batches that the gateway knows."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}
@@ -46,7 +46,7 @@ class Lanes:
         return iter(self._known)
 
     def add(self, ticket: Ticket) -> bool:
-        """Put a batch into its lane; False when it is there already or its name is none."""
+        """Put a batch into its lane; False when it is there already or its name is invalid."""
         parsed = parse_stem(ticket.stem)
         if parsed is None or ticket in self._known:
             return False
@@ -55,7 +55,7 @@ class Lanes:
         lane = self._lanes.setdefault((ticket.component, task), _Lane())
         item = (number, incarnation, ticket.stem)
         if lane.taken and item < lane.batches[0]:
-            # The taken one stays first; this one follows at once.
+            # The taken one stays first; this one follows directly.
             lane.batches.insert(1, item)
         else:
             insort(lane.batches, item)
@@ -82,13 +82,13 @@ class Lanes:
             del self._lanes[key]
 
     def retry(self, ticket: Ticket, not_before: float) -> None:
-        """The taken batch stays first in its lane and is taken again from that time on."""
+        """The taken batch stays first in its lane and may be taken again from that time on."""
         _, lane = self._taken(ticket)
         lane.taken = False
         lane.not_before = not_before
 
     def next_deadline(self) -> float | None:
-        """When `take` may give something, if nothing is added before; None: never."""
+        """When `take` may next return a batch if none is added before; None: never."""
         times = [lane.not_before for lane in self._lanes.values() if not lane.taken]
         return min(times) if times else None
 

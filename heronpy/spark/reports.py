@@ -1,4 +1,4 @@
-"""What the gateway tells its executor: exceptions and metrics, one way, never waiting."""
+"""The gateway's reports to its executor: exceptions and metrics, one way, never blocking."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reports:
     def __init__(self, sockets_dir: str, epoch: int) -> None:
         self._epoch = epoch
         self._sock = configure(zmq.Context.instance().socket(zmq.PUSH))
-        # The last words of a process that cannot start must get out; the executor is on this host.
+        # The last report of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         self._counters: dict[str, float] = {}

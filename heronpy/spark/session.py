@@ -1,6 +1,6 @@
 """The Spark driver: one session and its JVM, started, watched and ended.
 
-The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe of ours);
+The only module that imports pyspark. The JVM ends with this process (its stdin is a pipe from it);
 one that outlived a killed gateway is ended by the next. Everything Spark writes for itself stays below
 `<working_dir>/spark`.
 """
@@ -31,7 +31,7 @@ log = logging.getLogger("heronpy.spark")
 
 
 class SparkStartError(HeronError):
-    """Spark refused to start; the text is its own."""
+    """Spark refused to start; the text is Spark's."""
 
 
 class SparkDriver:
@@ -52,7 +52,7 @@ class SparkDriver:
     def start(self) -> None:
         """Start the JVM and run a first small job, which costs Spark several seconds once.
 
-        What it raises says why in the JVM's words.
+        What it raises quotes the JVM's output.
         """
         started = self._started = time.monotonic()
         self._end_predecessor()
@@ -92,7 +92,7 @@ class SparkDriver:
             self._jvm.listen(info, deadline)
         finally:
             shutil.rmtree(info.parent, ignore_errors=True)
-        # How pyspark is told of a JVM that runs already; nothing else is to inherit it.
+        # pyspark finds a running JVM through these variables; no other process may inherit them.
         os.environ["PYSPARK_GATEWAY_PORT"] = str(self._jvm.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = self._jvm.secret
         try:
@@ -102,18 +102,18 @@ class SparkDriver:
 
     @property
     def overdue(self) -> str:
-        """Why Spark is given up: it had its time to start; empty while it has some left."""
+        """Why Spark is given up: its start took too long; empty while time is left."""
         limit_s = self._settings.start_timeout_s
-        # A moment more: `start` has the same limit, and knows better what is wrong.
+        # Slightly longer: `start` has the same limit, and a more precise error.
         if self._session is not None or time.monotonic() - self._started < limit_s + 2.0:
             return ""
         words = self._jvm.output.last_words() if self._jvm is not None else ""
-        said = f"; its JVM said last: {words}" if words else ""
+        said = f"; the last lines of its JVM: {words}" if words else ""
         return f"Spark has no session after {limit_s:g} s (heron.spark.start_timeout_s){said}"
 
     @property
     def session(self) -> Any:
-        """The SparkSession; None before `start` is done."""
+        """The SparkSession; None before `start` has returned."""
         return self._session
 
     @property
@@ -122,7 +122,7 @@ class SparkDriver:
         return self._jvm.process.pid if self._jvm is not None else None
 
     def is_lost(self, wait_s: float = 0.0) -> bool:
-        """Has the JVM ended? Waits so long for it to do so, as its sockets close before it ends."""
+        """Whether the JVM has ended. Waits this long for it, because its sockets close before it ends."""
         if self._jvm is None:
             return False
         deadline = time.monotonic() + wait_s
@@ -133,7 +133,7 @@ class SparkDriver:
         return True
 
     def stop(self) -> None:
-        """End the JVM at once: what counts is on disk, and nobody waits for its farewell."""
+        """Kill the JVM: everything that matters is on disk, so an orderly end is not needed."""
         if self._jvm is not None:
             self._jvm.end()
         shutil.rmtree(self._local_dir, ignore_errors=True)
@@ -160,7 +160,7 @@ class SparkDriver:
         if settings.master.startswith("local"):
             properties["spark.driver.host"] = properties["spark.driver.bindAddress"] = "127.0.0.1"
             # Ports on loopback are open to all users of the machine, and Spark deserialises Java objects from
-            # whoever may talk to them. For a local master Spark makes the secret itself, in memory.
+            # every peer that may connect. For a local master Spark makes the secret itself, in memory.
             properties |= {
                 "spark.authenticate": "true",
                 "spark.network.crypto.enabled": "true",
@@ -168,7 +168,7 @@ class SparkDriver:
             }
         given = {str(key): _spark_text(value) for key, value in settings.conf.items()}
         if properties.get("spark.authenticate") and given.get("spark.authenticate") == "false":
-            # Spark refuses to encrypt for strangers.
+            # Spark encrypts only with authentication.
             del properties["spark.network.crypto.enabled"], properties["spark.network.crypto.saslFallback"]
         return properties | given
 

@@ -1,7 +1,7 @@
-"""The thread that works on batches, one at a time: load rows, call the user's function, commit.
+"""The thread that processes batches, one at a time: load rows, call the user's function, commit.
 
-Owns the Spark driver. Takes tickets, returns one result for each; decides about one attempt only (what
-is next, and when, is for lanes.py). A lost driver ends the gateway: its successor starts a new one.
+Owns the Spark driver. Takes tickets, returns one result for each; decides about a single attempt (lanes.py
+decides what is next, and when). A lost driver ends the gateway: its successor starts a new one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heronpy.spark.session import SparkDriver
 
 log = logging.getLogger("heronpy.spark")
 
-#: Attempts that may end with the death of the gateway or its driver before a batch is given up.
+#: Attempts that may kill the gateway or its driver before a batch is given up.
 DEATHS_MAX = 5
 RETRY_INITIAL_S = 0.5
 RETRY_MAX_S = 10.0
@@ -53,12 +53,12 @@ class Lost:
 
     reason: str
     error: BaseException | None = None
-    #: Spark did not come up, and not because somebody killed its JVM.
+    #: Spark did not start, and its JVM was not killed.
     refused: bool = False
 
 
 class Worker:
-    """Runs in a thread of its own; `submit` one ticket, then wait for its result."""
+    """Runs in its own thread; `submit` one ticket, then wait for its result."""
 
     def __init__(self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None]) -> None:
         self._inbox = inbox
@@ -77,7 +77,7 @@ class Worker:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Ask the thread to end after the batch it works on; does not wait."""
+        """Ask the thread to end after the current batch; does not wait."""
         self._tickets.put(None)
 
     def _run(self) -> None:
@@ -135,7 +135,7 @@ class Worker:
             function(self._driver.session, self._frame(ticket), batch)
             tables = batch.staged_tables()
         except Exception as error:
-            # A dead JVM shows as any of several exceptions; its own end tells them from the user's.
+            # A dead JVM surfaces as one of several exceptions; only its exit distinguishes them from the user's.
             if self._driver.is_lost(wait_s=2.0 if _speaks_of_the_driver(error) else 0.0):
                 return Lost("the Spark driver is gone", error)
             if batch is not None:
@@ -180,7 +180,7 @@ class Worker:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line; Spark's own say pages."""
+    """An exception's message in one line; Spark's are pages long."""
     text = str(error).strip()
     return text.splitlines()[0][:500] if text else type(error).__name__
 

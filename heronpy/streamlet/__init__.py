@@ -6,7 +6,7 @@
     Runner().run("word-count", Config(), builder)
 
 Each operator becomes one bolt whose single output stream is "output" with the field "_output_".
-Functions travel to their tasks by cloudpickle. Under ATLEAST_ONCE, sources replay what failed
+Functions are sent to their tasks by cloudpickle. Under ATLEAST_ONCE, sources replay failed elements
 and every operator anchors what it emits.
 """
 

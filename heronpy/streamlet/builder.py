@@ -39,7 +39,7 @@ class Builder:
         raise StreamletError(f"a source must be a Generator or a function, not {type(source).__name__}")
 
     def add_source(self, streamlet: _S) -> _S:
-        """Add a source that brings its own Streamlet class, as connectors do."""
+        """Add a source with its own Streamlet class, such as a connector's."""
         self._sources.append(streamlet)
         return streamlet
 

@@ -41,7 +41,7 @@ class Config:
         self._api_config[api_constants.TOPOLOGY_STMGRS] = int(ncontainers)
 
     def set_container_resources(self, resources: Resources) -> None:
-        """Ask for these resources per container; what the resources leave open stays open."""
+        """Request these resources per container; resources that are not set are not requested."""
         if not isinstance(resources, Resources):
             raise StreamletError(f"container resources must be a Resources, not {type(resources).__name__}")
         cpu, ram = resources.get_cpu(), resources.get_ram()

@@ -1,4 +1,4 @@
-"""What a generator or a transform operator may know about where it runs."""
+"""The task's information for a generator or a transform operator."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _T_co = TypeVar("_T_co", covariant=True)
 
 
 class Generator(ABC, Generic[_T_co]):
-    """A source of elements. It travels to its tasks by cloudpickle; open files in `setup`."""
+    """A source of elements. It is sent to its tasks by cloudpickle; open files in `setup`."""
 
     @abstractmethod
     def setup(self, context: Context) -> None:

@@ -1,7 +1,7 @@
 """What runs in the tasks of one-element operators, and the groupings in front of them.
 
 Each operator has one output stream with one field. What it emits is anchored to the element that it was made
-from. An exception of the user's function is left to the runtime: it ends the task, and an unacked element is
+from. The runtime handles an exception of the user's function: it ends the task, and an unacked element is
 failed and replayed under ATLEAST_ONCE.
 """
 
@@ -28,7 +28,7 @@ OUTPUT_FIELD = "_output_"
 
 
 def part_of(config: dict[str, Any], key: str, component: BaseComponent) -> Any:
-    """What an operator cannot do without, from its component's configuration."""
+    """A required value from the component's configuration."""
     if config.get(key) is None:
         raise StreamletError(f"{type(component).__name__} needs {key!r} in the configuration of its component")
     return config[key]
@@ -64,7 +64,7 @@ class FunctionBolt(ElementBolt):
     FUNCTION = "function"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Pick up the function."""
+        """Read the function."""
         self.function: Callable[[Any], Any] = part_of(config, self.FUNCTION, self)
 
 
@@ -93,7 +93,7 @@ class FilterBolt(FunctionBolt):
 
 
 class ConsumeBolt(FunctionBolt):
-    """Hands each element to the function, and ends there."""
+    """Passes each element to the function and emits nothing."""
 
     CONSUMEFUNCTION = "consumefunction"
     FUNCTION = CONSUMEFUNCTION
@@ -113,7 +113,7 @@ class LogBolt(ElementBolt):
 
 
 class PassBolt(ElementBolt):
-    """Passes elements on: of a union, or after a repartition, where the routing was all there was to do."""
+    """Passes elements on: in a union, or after a repartition, which is only routing."""
 
     def handle(self, element: Any, tup: Tuple) -> None:
         self.emit_element(element, tup)
@@ -171,7 +171,7 @@ class KeyGrouping(ICustomGrouping):
 
 def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
     """The two parts of a (key, value) element."""
-    # A str of two characters could be unpacked as well, but is not meant as a pair.
+    # A str of two characters could be unpacked, too, but is not meant as a pair.
     if isinstance(element, tuple | list) and len(element) == 2:
         return element[0], element[1]
     text = repr(element)
@@ -218,7 +218,7 @@ class RepartitionCustomGrouping(ICustomGrouping):
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """The parameters of a function; None for builtins that do not tell."""
+    """The parameters of a function; None for builtins without a signature."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""The resources that a container of a streamlet topology asks for."""
+"""The resources requested for a container of a streamlet topology."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class Resources:
         return f"Resource {{cpu: {self._cpu:f}, ram: {self._ram:d}}}"
 
     def set_cpu(self, cpu: float) -> Resources:
-        """Ask for `cpu` cores."""
+        """Request `cpu` cores."""
         self._cpu = float(_positive(cpu, "cpu"))
         return self
 
     def set_ram(self, ram: int) -> Resources:
-        """Ask for `ram` bytes of memory."""
+        """Request `ram` bytes of memory."""
         self._ram = int(_positive(ram, "ram"))
         return self
 
     def set_ram_in_mb(self, ram: float) -> Resources:
-        """Ask for `ram` mebibytes of memory."""
+        """Request `ram` mebibytes of memory."""
         return self.set_ram(int(_positive(ram, "ram") * _MB))
 
     def set_ram_in_gb(self, ram: float) -> Resources:
-        """Ask for `ram` gibibytes of memory."""
+        """Request `ram` gibibytes of memory."""
         return self.set_ram(int(_positive(ram, "ram") * _GB))
 
     def get_cpu(self) -> float:
-        """The cores asked for, or 0."""
+        """The requested cores, or 0."""
         return self._cpu
 
     def get_ram(self) -> int:
-        """The bytes of memory asked for, or 0."""
+        """The requested bytes of memory, or 0."""
         return self._ram
 
 

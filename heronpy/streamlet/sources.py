@@ -1,8 +1,8 @@
-"""What runs in the tasks of sources: it emits one element per call and replays what failed.
+"""What runs in the tasks of sources: it emits one element per call and replays failed ones.
 
 Under ATLEAST_ONCE each element is emitted with an id and kept until it is acked; a failed one is emitted again
 before new ones. At most `topology.max.spout.pending` elements are kept, because the runtime asks for no more.
-In the other modes nothing is tracked. The input has ended when the source raised StopIteration and nothing is
+In the other modes nothing is tracked. The input has ended when the source has raised StopIteration and nothing is
 pending or waiting for replay.
 """
 
@@ -113,7 +113,7 @@ class GeneratorSpout(ElementSpout):
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Have the generator put its position into the state."""
-        # An object that has only the methods of Apache's Generator has no such method.
+        # An object with only the methods of Apache's Generator lacks this one.
         save = getattr(self._generator, "pre_save", None)
         if save is not None:
             save(checkpoint_id)
@@ -139,7 +139,7 @@ class SupplierSpout(ElementSpout):
             if context.attempt:
                 self.log(
                     "this source is a plain function and cannot go back to a checkpoint: after a failure, what"
-                    " it gave since then is lost; make it a generator function to be exact",
+                    " it returned since then is lost; make it a generator function to be exact",
                     "warn",
                 )
             return

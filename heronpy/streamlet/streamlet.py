@@ -205,9 +205,9 @@ class Streamlet(Generic[_T_co]):
         return self._add_child(JoinStreamlet(join_type, window_config, function, self, other), other)
 
     def _distinct(self, other: Streamlet[_U], operator: str) -> Streamlet[_U]:
-        """`other`, or a copy of it if it is this very streamlet.
+        """`other`, or a copy of it if it is this streamlet.
 
-        A bolt tells its inputs apart by the component they come from, so a streamlet that meets
+        A bolt distinguishes its inputs by the component they come from, so a streamlet joined with
         itself needs a second component.
         """
         if not isinstance(other, Streamlet):
@@ -220,14 +220,14 @@ class Streamlet(Generic[_T_co]):
         return child
 
     def _build(self, bldr: TopologyBuilder, stage_names: set[str]) -> None:
-        # An explicit stack, children in order: long chains must not meet the recursion limit.
+        # An explicit stack, children in order: long chains must not hit the recursion limit.
         if self._built:
             raise StreamletError(f"streamlet {self.get_name()!r} was built before; a Builder builds only once")
         waiting: list[Streamlet[Any]] = [self]
         while waiting:
             stage = waiting.pop()
-            # A stage with two parents is met once from each; the later meeting builds it, and
-            # where one parent descends from the other there may be one meeting more.
+            # A stage with two parents is visited once from each; the later visit builds it, and
+            # if one parent descends from the other there may be one more visit.
             if not stage._built and stage._build_this(bldr, stage_names):
                 stage._built = True
                 waiting.extend(reversed(stage._children))
@@ -447,7 +447,7 @@ class JoinStreamlet(Stage[Any]):
         self._right = right
 
     def _calculate_inputs(self) -> dict[GlobalStreamId, AnyGrouping]:
-        # The right side has its name by now, at the latest.
+        # The right side has its name by now.
         self._config[JoinBolt.JOINEDCOMPONENT] = self._right.get_name()
         return super()._calculate_inputs()
 

@@ -14,7 +14,7 @@ _U_co = TypeVar("_U_co", covariant=True)
 class TransformOperator(ABC, Generic[_T_contra, _U_co]):
     """The operator of `Streamlet.transform`, from elements of one type to those of another.
 
-    It travels to its tasks by cloudpickle.
+    It is sent to its tasks by cloudpickle.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How long a window lasts and how often one begins.
+"""The length of windows and the interval between their starts.
 
 Durations are seconds (int or float) or timedeltas; days and fractions of a second count.
 A tumbling window is a sliding one whose slide equals its length, so windows never overlap.

@@ -36,7 +36,7 @@ class WindowedBolt(StreamletBoltBase, SlidingWindowBolt):
     SLIDEINTERVAL = SlidingWindowBolt.WINDOW_SLIDEINTERVAL_SECS
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Start the window and pick up the function."""
+        """Start the window and read the function."""
         super().initialize(config, context)
         self.function: Callable[[Any, Any], Any] = part_of(config, self.FUNCTION, self)
 
@@ -96,7 +96,7 @@ class JoinBolt(WindowedBolt):
     JOINEDCOMPONENT = "__joined_component__"
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        """Learn the kind of join, and which component is the right side."""
+        """Read the kind of join, and which component is the right side."""
         super().initialize(config, context)
         kind = part_of(config, self.JOINTYPE, self)
         self._keeps_left = kind in (self.OUTER_LEFT, self.OUTER)
@@ -119,7 +119,7 @@ class JoinBolt(WindowedBolt):
     def emit_join(
         self, key: Any, values: Sequence[Any], window_config: WindowContext, made_from: Sequence[Tuple] = ()
     ) -> None:
-        """Emit (KeyedWindow, joined) for a left and a right value, anchored to what they came with."""
+        """Emit (KeyedWindow, joined) for a left and a right value, anchored to their tuples."""
         self.emit_result(keyed(key, window_config), self.function(values[0], values[1]), made_from)
 
     def inner_join_and_emit(self, key: Any, values: Sequence[Iterable[Any]], window_config: WindowContext) -> None:

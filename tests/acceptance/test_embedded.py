@@ -108,9 +108,9 @@ def local():
     return add(Inner)
 
 told = refusal(add(Locked))
-assert "'Locked' cannot be taken to the tasks" in told and "lock" in told, told
+assert "'Locked' cannot be sent to the tasks" in told and "lock" in told, told
 assert "defined inside a function" in refusal(local())
-assert "is no topology" in refusal(7)
+assert "is not a topology" in refusal(7)
 assert "did you mean 'local'?" in refusal(build("x", "OUT"), cluster="lcoal")
 assert "did you mean" in refusal(build("x", "OUT"), settings={"heron.logging.levl": "INFO"})
 assert "at least one Spout" in refusal(TopologyBuilder("empty"))

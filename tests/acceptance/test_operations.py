@@ -187,7 +187,7 @@ def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> Non
     assert {c["container"] for c in status["containers"]} == {0, 1, 2, 3}
     assert all(task["state"] == "RUNNING" for task in status["tasks"])
     again = heron("update", "local", "count", "--container-number", "3").ok().out
-    assert again == "Topology 'count' already is as asked for; nothing changed\n"
+    assert again == "Topology 'count' is already as requested; nothing changed\n"
     heron("update", "local", "count", "--container-number", "1").ok()
     status = heron.when("count", lambda now: len(now["containers"]) == 2, "two containers being gone")
     assert len({task["instance_id"].split("_")[1] for task in status["tasks"]}) == 1

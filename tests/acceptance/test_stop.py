@@ -42,7 +42,7 @@ def test_a_drain_that_is_late_leaves_the_topology_as_it_was(heron: Heron, out: P
     counting(heron, out, work_pause_ms=1000, works=1)
     heron.when("count", lambda status: component(status, "work")["executed"] >= 1, "work")
     late = heron("stop", "local", "count", "--drain", "--timeout", "2")
-    said = late.refused(TIMED_OUT, "was not stopped within 2 s", "tuples are under way")
+    said = late.refused(TIMED_OUT, "was not stopped within 2 s", "tuples are in flight")
     assert "nothing was killed, and its spouts are active again" in said
     before = component(heron.when_state("count", "RUNNING"), "work")["executed"]
     heron.when("count", lambda status: component(status, "work")["executed"] > before, "work going on")

@@ -299,7 +299,7 @@ def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
     for index, tasks, block_bytes, words in (
         (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
         (1, 2, 40, "is reader 1, but its position is that of reader 0"),
-        (0, 2, 50, "has 50 bytes a block, but its position was saved with 40"),
+        (0, 2, 50, "has 50 bytes per block, but its position was saved with 40"),
     ):
         with pytest.raises(TextFileError, match=words):
             spout(path, index, tasks, state=state, block_bytes=block_bytes)

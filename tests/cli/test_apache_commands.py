@@ -155,5 +155,5 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     done = heron("kill", "local", "wordy", *flags)
     assert done.code == 0, done
     assert [line for line in done.err.splitlines() if not line.startswith("warning: left out: ")] == []
-    assert len(done.err.splitlines()) == 6 and f"left out: {client} is no valid YAML" in done.err
+    assert len(done.err.splitlines()) == 6 and f"left out: {client} is not valid YAML" in done.err
     started[0].wait(10)

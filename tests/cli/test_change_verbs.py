@@ -98,8 +98,8 @@ def test_update_that_changes_nothing_asks_nobody(heron: Heron, wordy: FakeTopolo
     ("words", "said"),
     [
         ((), "nothing to change"),
-        (("--component-parallelism", "count"), "no NAME:N"),
-        (("--component-parallelism", "count:0"), "no NAME:N"),
+        (("--component-parallelism", "count"), "is not NAME:N"),
+        (("--component-parallelism", "count:0"), "is not NAME:N"),
         (("--component-parallelism", "coun:2"), "did you mean 'count'?"),
         (("--component-parallelism", "count:2", "--component-parallelism", "count:3"), "two parallelisms"),
         (("--runtime-config", "a:1", "--container-number", "2"), "excludes"),

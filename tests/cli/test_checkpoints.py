@@ -106,7 +106,7 @@ def test_the_list_of_a_running_topology_has_what_its_master_knows(
     assert [rows[number]["in_use"] for number in (1, 2, 3, 4)] == [False, False, False, True]
     assert rows[2]["kind"] == "savepoint" and rows[3]["damage"] == ["file x has changed"]
     text = heron("checkpoints", "list", "local", "wordy").out
-    assert "checkpoint 5 is under way for 1.5s; 2 tasks to come" in text
+    assert "checkpoint 5 has been in progress for 1.5s; 2 tasks outstanding" in text
     assert "checkpoint 3 is damaged: file x has changed" in text and "last failure: task 3 was late" in text
     assert "3 completed, 0 aborted, 0 failed" in text
 

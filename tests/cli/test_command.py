@@ -74,7 +74,7 @@ def test_every_verb_has_help(heron: Heron) -> None:
         (("submti",), "did you mean 'submit'?"),
         (("lcoal",), "a verb comes before the cluster, as in 'heron status local'"),
         (("kill", "local"), "missing argument"),
-        (("kill", "a/b/c/d", "x"), "is no cluster[/role[/environ]]"),
+        (("kill", "a/b/c/d", "x"), "is not cluster[/role[/environ]]"),
         (("kill", "local", "../x"), "contains a slash"),
         (("top", "local", "x", "--iteration", "3"), "did you mean"),
         (("plan", "local", "x", "logikal"), "logikal"),
@@ -181,7 +181,7 @@ def test_a_cluster_is_named_where_there_are_several(
     assert (result.code, "name a cluster: there are local, prod" in result.err.lower()) == (2, True)
     assert heron("status", "local", "wordy").code == 0
     unclear = heron("status", "wordy")
-    assert unclear.code == 2 and "'wordy' is none of the clusters local, prod" in unclear.err
+    assert unclear.code == 2 and "'wordy' is not one of the clusters local, prod" in unclear.err
 
 
 @pytest.mark.parametrize("words", [("submit", "lcoal", "none.py"), ("status", "lcoal", "wordy"), ("list", "lcoal"),

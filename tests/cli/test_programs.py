@@ -168,7 +168,7 @@ class Third(Topology):
     warned = heron(
         "submit", "local", write(tmp_path / "a.py", text.replace("MODE", "EFFECTIVELY_ONCE")), "Third", *words
     )
-    assert warned.code == 0 and "spout 'word' is no StatefulComponent" in warned.err and "'kept'" not in warned.err
+    assert warned.code == 0 and "spout 'word' is not a StatefulComponent" in warned.err and "'kept'" not in warned.err
     silent = heron("submit", "local", write(tmp_path / "b.py", text.replace("MODE", "ATLEAST_ONCE")), "Third", *words)
     assert silent.code == 0 and "StatefulComponent" not in silent.err
 

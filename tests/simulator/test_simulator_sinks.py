@@ -86,7 +86,7 @@ def test_without_collecting_a_sink_says_what_to_do() -> None:
     with pytest.raises(SimulationError, match=r'sinks="collect"'):
         Simulator(table([], {}))
     sim = Simulator(table([], {}), sinks="collect")
-    with pytest.raises(TopologyError, match="'other' is no SparkSink"):
+    with pytest.raises(TopologyError, match="'other' is not a SparkSink"):
         sim.rows("other")
     with pytest.raises(ValueError, match="'run' or 'collect'"):
         Simulator(table([], {}), sinks="drop")

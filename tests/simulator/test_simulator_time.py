@@ -30,7 +30,7 @@ def test_infinite_spout_needs_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sim.run(max_steps=100).reason == "max_steps"
     assert sim.run(seconds=0.1).reason == "seconds"
     monkeypatch.setattr("heronpy.simulator.simulator.STEPS_MAX", 500)
-    with pytest.raises(SimulationError, match="did not come to rest"):
+    with pytest.raises(SimulationError, match="did not become idle"):
         sim.run()
 
 

@@ -40,7 +40,9 @@ def test_what_it_says_is_logged_with_its_level(caplog: pytest.LogCaptureFixture)
 
 def test_an_end_at_the_start_is_told_in_its_own_words(tmp_path: Path) -> None:
     jvm = start("echo 'WARNING: Using incubator modules: x'; echo 'Invalid maximum heap size' >&2; exit 1")
-    with pytest.raises(JvmError, match=r"ended with exit code 1 at its start: Invalid maximum heap size$") as caught:
+    with pytest.raises(
+        JvmError, match=r"ended with exit code 1 during its start: Invalid maximum heap size$"
+    ) as caught:
         jvm.listen(tmp_path / "info", time.monotonic() + 30)
     assert not caught.value.killed
     jvm.end()
@@ -48,7 +50,7 @@ def test_an_end_at_the_start_is_told_in_its_own_words(tmp_path: Path) -> None:
 
 def test_an_exit_code_of_0_is_an_end_too(tmp_path: Path) -> None:
     jvm = start("exit 0")
-    with pytest.raises(JvmError, match="ended with exit code 0 at its start: it said nothing"):
+    with pytest.raises(JvmError, match="ended with exit code 0 during its start: without output"):
         jvm.listen(tmp_path / "info", time.monotonic() + 30)
     jvm.end()
 
@@ -63,7 +65,7 @@ def test_one_that_was_killed_may_be_tried_again(tmp_path: Path) -> None:
 
 def test_one_that_never_listens_is_given_up(tmp_path: Path) -> None:
     jvm = start("echo loading; exec sleep 100")
-    with pytest.raises(JvmError, match="it said last: loading"):
+    with pytest.raises(JvmError, match="its last lines: loading"):
         jvm.listen(tmp_path / "info", time.monotonic() + 1)
     jvm.end()
     assert jvm.process.poll() is not None

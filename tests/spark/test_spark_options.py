@@ -117,7 +117,7 @@ def fake_java(folder, version):
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=r"JAVA_HOME is .* is no program"):
+    with pytest.raises(ConfigError, match=r"JAVA_HOME is .* is not a program"):
         check_spark()
     fake_java(tmp_path, "11.0.2")
     with pytest.raises(ConfigError, match="is Java 11 and Spark needs Java 17"):

@@ -1,4 +1,4 @@
-"""The class that users extend to write a bolt that waits for something else, e.g. a web service."""
+"""The class that users extend to write a bolt that waits for something external, e.g. a web service."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from heronpy.api.tuple import Tuple
 class AsyncBolt(Bolt):
     """A bolt whose `process` is a coroutine.
 
-    Many tuples are processed at once (`heron.instance.async_concurrency`), so they may finish in another order
-    than they came in. `emit`, `ack` and `fail` are called as in any bolt.
+    Many tuples are processed at once (`heron.instance.async_concurrency`), so they may finish out of order.
+    `emit`, `ack` and `fail` are called as in any bolt.
     """
 
     is_async = True

@@ -23,7 +23,7 @@ class NotReadyError(HeronError):
 class BaseBolt(BaseComponent):
     """Declares a bolt; emits, acks and fails for it."""
 
-    # The runtime asks this: `process` of an async bolt is a coroutine function.
+    # Read by the runtime: `process` of an async bolt is a coroutine function.
     is_async = False
 
     @classmethod
@@ -82,7 +82,7 @@ class BaseBolt(BaseComponent):
         return None
 
     def is_ready(self) -> bool:
-        """Whether this task can take tuples; override it where something outside has to start first.
+        """Whether this task can take tuples; override it if something external has to start first.
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. Return at once, never

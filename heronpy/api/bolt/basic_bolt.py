@@ -11,7 +11,7 @@ from heronpy.api.tuple import Tuple
 
 
 class Output(NamedTuple):
-    """A tuple that `BasicBolt.execute` yields for another stream than the default one."""
+    """A tuple that `BasicBolt.execute` yields for a stream other than the default."""
 
     values: Sequence[Any]
     stream: str = Stream.DEFAULT_STREAM_ID
@@ -23,7 +23,7 @@ class FailTuple(Exception):
 
 
 class BasicBolt(Bolt):
-    """A bolt that only says what comes out for each tuple that comes in.
+    """A bolt that only defines the outputs of each input tuple.
 
     `execute` yields value lists (or `Output` for a named stream). They are emitted anchored to the
     input, which is acked afterwards, or failed when `execute` raises `FailTuple`.

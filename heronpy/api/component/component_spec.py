@@ -34,7 +34,7 @@ Inputs: TypeAlias = "Mapping[Any, AnyGrouping] | Sequence[HeronComponentSpec | G
 
 
 class HeronComponentSpec:
-    """What a topology knows of one component. Made by the `spec()` of a spout or bolt class."""
+    """A topology's description of one component. Made by the `spec()` of a spout or bolt class."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class HeronComponentSpec:
 
     @staticmethod
     def _sanitize_config(custom_config: Any, owner: str = "a component") -> dict[str, Any]:
-        """A copy of a configuration, with strings for all values that travel as strings."""
+        """A copy of a configuration, with strings for all values that are sent as strings."""
         return sanitize_config(custom_config, owner)
 
     def _sanitize_inputs(self) -> dict[GlobalStreamId, AnyGrouping] | None:

@@ -5,9 +5,9 @@ changed when it is written or deleted, and also when a value that could be chang
 object) is read: so `state[word].append(x)` is saved, but a list that is kept elsewhere and changed later,
 without being read from the state again, is not.
 
-While a checkpoint reads the state beside the running task, the first change of a key after the cut puts
-its old value aside (`Cut.save`), and only then changes it. So the cut costs no copy, and what is read is
-the state at the cut. The writer puts aside *before* it writes, the reader looks aside *after* it read.
+While a checkpoint reads the state beside the running task, the first change of a key after the cut saves
+its old value (`Cut.save`), and only then changes it. So the cut costs no copy, and the reader sees
+the state at the cut. The writer saves *before* it writes, the reader checks for a saved value *after* it has read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from heronpy.plan.key_groups import group_range, key_group_of_hash, task_index
 from heronpy.wire.codec import PLAIN, freeze
 
 ABSENT: Final = object()
-#: Expired keys that one write clears away, so that memory is given back without a pause.
+#: Expired keys that one write removes, so that memory is freed without a pause.
 _PURGE_PER_WRITE: Final = 2
 _FIXED: Final = PLAIN | {
     complex,
@@ -66,7 +66,7 @@ class KeyOwner:
         if not isinstance(key, tuple) or len(key) != self.width:
             raise TopologyError(
                 f"key {key!r} is not a tuple of {self.width} values; component {self.component} is grouped by"
-                f" {self.width} fields, so its keyed state needs keys of that many."
+                f" {self.width} fields, so its keyed state needs keys of that length."
             )
         return key_group_of_hash(stable_hash_many(key), self.key_groups)
 
@@ -81,7 +81,7 @@ class KeyOwner:
 
 
 class KeyedState(MutableMapping[Any, Any]):
-    """A mapping from keys of this task to values; `ttl_s` lets a key vanish that long after its last write."""
+    """A mapping from keys of this task to values; with `ttl_s` a key expires that long after its last write."""
 
     __slots__ = ("_allow_pickle", "_changed", "_cut", "_expires", "_in_order", "_latest", "_values",
                  "name", "owner", "ttl_s")  # fmt: skip
@@ -182,7 +182,7 @@ class KeyedState(MutableMapping[Any, Any]):
         return f"KeyedState({self.name!r}, {len(self)} keys)"
 
     def owns(self, key: Any) -> bool:
-        """Whether this task may hold the key; a spout can share out partitions among its tasks by it."""
+        """Whether this task may hold the key; a spout can divide partitions among its tasks by it."""
         return self.owner is None or self.owner.owns(self.owner.group_of(key))
 
     # ---- inside ------------------------------------------------------------------------------
@@ -247,11 +247,11 @@ class KeyedState(MutableMapping[Any, Any]):
     # ---- for the runtime -----------------------------------------------------------------------
 
     def claim(self, ttl_s: float | None) -> None:
-        """User code asks for a restored state: the time to live is the one that it gives."""
+        """User code asks for a restored state: its time to live applies."""
         self.ttl_s = check_ttl(self.name, ttl_s)
 
     def load(self, key: Any, value: Any, expires: float) -> None:
-        """Put a restored entry without marking a change; `expires` is 0 for an entry that does not expire."""
+        """Put a restored entry without marking a change; `expires` is 0 if it does not expire."""
         self._values[key] = value
         if expires:
             self._expires[key] = expires
@@ -300,7 +300,7 @@ class Cut:
         self._saved: dict[Any, tuple[Any, float] | HeronError] = {}
 
     def save(self, key: Any) -> None:
-        """Put the value of a key aside, because it is about to change."""
+        """Save the value of a key that is about to change."""
         if key in self._saved:
             return
         if self._keys is not None and not any(key in keys for keys in self._keys):
@@ -310,13 +310,13 @@ class Cut:
         try:
             self._saved[key] = (value if value is ABSENT else freeze(value), end)
         except HeronError as error:
-            self._saved[key] = error  # for the reader: user code is not at fault here and now
+            self._saved[key] = error  # reported by the reader: this call of user code is not the cause
 
     def keys(self) -> list[Any]:
-        """The keys to read; may name some that were not there at the cut."""
+        """The keys to read; may include some that did not exist at the cut."""
         if self._keys is None:
             now = list(self._state._values)
-            # Looked up afterwards: a key that has gone since the cut was put aside before it went.
+            # Looked up afterwards: a key removed since the cut was saved before its removal.
             return list(dict.fromkeys([*now, *list(self._saved)]))
         return list(self._keys[0] if len(self._keys) == 1 else set().union(*self._keys))
 
@@ -386,7 +386,7 @@ class KeyedStates:
         return state
 
     def restored(self, name: str) -> KeyedState:
-        """The state of this name for what a checkpoint holds of it."""
+        """The state of this name, to be filled from a checkpoint."""
         state = self.states.get(name)
         if state is None:
             state = self.states[name] = KeyedState(name, None, self._owner, self._allow_pickle)

@@ -1,6 +1,6 @@
 """The mixin of components that make results visible exactly once, in two phases.
 
-A sink prepares what it got up to a checkpoint in `pre_save`, invisible to readers, and makes it
+A sink prepares what it received before a checkpoint in `pre_save`, invisible to readers, and makes it
 visible in `post_save`, which is called when the checkpoint of the whole topology is complete.
 """
 
@@ -18,7 +18,7 @@ class TwoPhaseStatefulComponent(StatefulComponent):
     """
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Prepare: make everything since the last checkpoint durable, yet invisible."""
+        """Prepare: make everything since the last checkpoint durable, but invisible."""
 
     def post_save(self, checkpoint_id: str) -> None:
         """Commit what was prepared up to this checkpoint. May be called twice, or only after a restart."""

@@ -1,4 +1,4 @@
-"""`heron kill`: stop a topology and remove every trace of it but its logs."""
+"""`heron kill`: stop a topology and remove it; its logs and checkpoints stay."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common:
 def remove(
     session: Session, topology: str, timeout_s: float, topology_id: str = ""
 ) -> tuple[plan_pb2.ExecutionState, Outcome, str]:
-    """Stop and remove a topology: its record, what happened, and its newest checkpoint; a Failure when some is left.
+    """Stop and remove a topology; its record, what happened, and its newest checkpoint. A Failure if something is left.
 
-    With an id, another topology of that name is left alone.
+    With an id, another topology of the same name is left alone.
     """
     session.find(topology)
     with session.operation(topology, timeout_s + 30.0):
-        # Looked up again: another kill may have had the lock until now.
+        # Looked up again: another kill may have held the lock until now.
         record = session.find(topology)
         if topology_id not in ("", record.topology_id):
             raise exits.Failure(f"topology '{topology}' was killed and submitted again meanwhile; nothing was stopped")

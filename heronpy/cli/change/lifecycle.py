@@ -15,7 +15,7 @@ ALL_CONTAINERS = -1
 
 
 def set_state(target: Target, topology: str, active: bool, timeout_s: float, common: Common) -> None:
-    """Let the spouts emit, or pause them; returns when all do."""
+    """Let the spouts emit, or pause them; returns when all have done so."""
     Session(target, common).ask(topology, control_pb2.SetState(active=active), timeout_s)
     say(f"Successfully {'activated' if active else 'deactivated'} topology '{topology}'")
 
@@ -29,7 +29,7 @@ def restart(
     timeout_s: float,
     common: Common,
 ) -> None:
-    """Restart what is named, through the topology master or, without one, the scheduler."""
+    """Restart what is named, through the topology master or, if there is none, the scheduler."""
     session = Session(target, common)
     record = session.find(topology)
     if task is not None:

@@ -1,8 +1,8 @@
-"""`heron stop`: the orderly end of a topology, drained or with a savepoint; nothing is killed before that is done.
+"""`heron stop`: the orderly end of a topology, drained or with a savepoint; nothing is killed before that is complete.
 
-The spouts are deactivated first, so that nothing new begins. A drain then waits until all that they emitted is
-processed and has the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
-topology killed. When a step fails, the spouts are as they were before, and the topology goes on.
+The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
+processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
+topology killed. When a step fails, the spouts return to their earlier state, and the topology goes on.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def stop(
 
 @dataclass(slots=True)
 class Stop:
-    """One stop under way."""
+    """One stop in progress."""
 
     session: Session
     topology: str
@@ -86,16 +86,16 @@ class Stop:
     """The bolts were told to finish."""
     complete: bool = False
     before: control_pb2.StatusReply | None = None
-    """How the topology was when nothing had been done yet."""
+    """State of the topology before the stop."""
     discarded: int = 0
     """Tuples that were given up during the drain."""
 
     def check(self, savepoint: bool) -> None:
-        """A Failure when this topology cannot be stopped so."""
+        """A Failure when this topology cannot be stopped this way."""
         self.topology_id = self.session.find(self.topology).topology_id
         mode = reliability_mode(self.session.topology(self.topology))
         if savepoint and mode != EFFECTIVELY_ONCE:
-            self.topology_id = ""  # a mistake, which no --force makes good
+            self.topology_id = ""  # a wrong command, which --force does not override
             raise exits.Failure(
                 f"topology '{self.topology}' is {mode} and has no savepoints; stop it with --drain", exits.USAGE
             )
@@ -128,7 +128,7 @@ class Stop:
             raise
 
     def _as_before(self) -> str:
-        """Let the spouts emit again; what was done about them, in words."""
+        """Let the spouts emit again; returns a sentence on what was done."""
         if self.finishing:
             where = f"{self.session.target} {self.topology}"
             return f"its bolts are finishing: run 'heron stop {where} --drain' again, or 'heron kill {where}'"
@@ -157,20 +157,20 @@ class Stop:
     # ---- drain ------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Wait until nothing is under way, then until every bolt has finished."""
+        """Wait until no tuple is in flight, then until every bolt has finished."""
         before = self.before
         assert before is not None  # checked before
         if lifecycle_name(before) in ("RUNNING", "PAUSED"):
             drained = self._until(lambda status: status.drained, _under_way)
             failed = _failed_since(before, drained)
             if failed > 0:
-                # Resting spouts replay nothing; active ones do.
+                # Deactivated spouts replay nothing; active ones do.
                 raise exits.Failure(
                     f"{counted(failed, 'tuple')} of '{self.topology}' failed while it was drained, and its spouts would"
                     " have to replay them"
                 )
             self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
-        # There is no way back to what was before: a bolt finishes once.
+        # From here on the stop cannot be undone: a bolt finishes once.
         self.finishing = True
         over = self._until(self._finished, lambda status: "its bolts have not finished")
         self.discarded = max(0, over.discarded_tuples - before.discarded_tuples)
@@ -191,7 +191,7 @@ class Stop:
     def _until(
         self, done: Callable[[control_pb2.StatusReply], bool], missing: Callable[[control_pb2.StatusReply], str]
     ) -> control_pb2.StatusReply:
-        """The first status for which this is so; a Failure when the topology fails or the time is over."""
+        """The first status that satisfies the condition; a Failure when the topology fails or the time is over."""
         status: control_pb2.StatusReply | None = None
         progress = Progress()
         try:
@@ -215,7 +215,7 @@ class Stop:
 
 
 def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusReply) -> int:
-    """Tuples that have come back to the spouts as failed; a task that was restarted counts from 0 again."""
+    """Tuples reported to the spouts as failed; a task that was restarted counts from 0 again."""
     spouts = {spout.comp.name for spout in status.plan.topology.spouts}
     earlier = {(task.task_id, task.epoch): task.failed for task in before.tasks}
     return sum(
@@ -231,8 +231,8 @@ def _under_way(status: control_pb2.StatusReply) -> str:
     busy = [f"{name} ({count:,})" for name, count in queued.items() if count]
     moving = sum(beat.queued_tuples + beat.in_flight_tuples for beat in status.stmgrs)
     if busy:
-        return f"tuples are under way: {listed(busy)}"
-    return f"{counted(moving, 'tuple')} are under way" if moving else "its tasks have not been quiet for long enough"
+        return f"tuples are in flight: {listed(busy)}"
+    return f"{counted(moving, 'tuple')} are in flight" if moving else "its tasks have not been quiet for long enough"
 
 
 def _waiting(status: control_pb2.StatusReply, checkpoint: int) -> str:

@@ -43,17 +43,17 @@ ASK_AGAIN_S = 2.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What taking it down met; `remains` lists what could not be removed."""
+    """Result of a takedown; `remains` lists what could not be removed."""
 
     by_scheduler: bool = False
     processes_killed: int = 0
     remains: list[str] = field(default_factory=list)
     checkpoint: str = ""
-    """Where the newest whole checkpoint lies; one may have completed after the last look at the state manager."""
+    """Where the newest intact checkpoint lies; one may have completed since the state manager was last read."""
 
 
 def sockets_dir(topology_id: str) -> Path:
-    """Folder of a topology's sockets: short, because a socket's path may have 107 bytes only."""
+    """Folder of a topology's sockets: short, because a socket's path may have at most 107 bytes."""
     base = tempfile.gettempdir()
     base = base if len(base) <= 40 else "/tmp"
     return Path(base) / f"heron-{os.getuid()}" / short_hash(topology_id)
@@ -98,7 +98,7 @@ def _asked_to_kill(session: Session, record: plan_pb2.ExecutionState, client: Rp
 
 
 def _wait_gone(launch_file: str, timeout_s: float) -> None:
-    """The scheduler answers before it ends itself; give its process the time for that."""
+    """The scheduler answers before it ends; give its process time to end."""
     deadline = time.monotonic() + min(timeout_s, KILL_GRACE_S)
     while leftovers(launch_file) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -108,9 +108,9 @@ def belongs(argv: list[str], inherited: str | None, terminal: bool, launch_file:
     """Whether a process with this command line belongs to the topology of a launch file. Pure.
 
     Either it runs one of our modules on the file: `python -m MODULE ... --launch FILE`. Or it was started
-    with the file in its environment (`inherited`) and without a terminal: a forked process, whose command
-    line is a title, a JVM, what user code has started. Who has a terminal is a person, with an editor on
-    the file or a shell that knows the variable.
+    with the file in its environment (`inherited`) and without a terminal: a forked process (its command
+    line is only a title), a JVM, or a process that user code started. A process with a terminal is a
+    person's: an editor on the file, or a shell that has the variable.
     """
     if inherited == launch_file and not terminal:
         return True
@@ -125,7 +125,7 @@ def _is_python(program: str) -> bool:
 
 
 def _module_of(words: list[str]) -> tuple[str, list[str]]:
-    """The module that these arguments make Python run, and the arguments behind it."""
+    """The module that these arguments make Python run, and the arguments after it."""
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         if words[0] == "-m":
             return (words[1] if len(words) > 1 else ""), words[2:]
@@ -134,7 +134,7 @@ def _module_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def leftovers(launch_file: str) -> list[psutil.Process]:
-    """Live processes of this user that belong to the launch file, without this one and its parents."""
+    """Live processes of this user that belong to the launch file, except this one and its parents."""
     if not launch_file:
         return []
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
@@ -154,7 +154,7 @@ def leftovers(launch_file: str) -> list[psutil.Process]:
 
 
 def kill_leftovers(launch_file: str) -> int:
-    """End what is left: politely, then surely. Repeats, because an executor may have just forked."""
+    """End what is left: SIGTERM, then SIGKILL. Repeats, because an executor may have just forked."""
     killed: set[int] = set()
     deadline = time.monotonic() + TERM_GRACE_S + KILL_GRACE_S
     terminated = False

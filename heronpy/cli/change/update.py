@@ -1,7 +1,7 @@
 """`heron update`: change the parallelism, the containers or the configuration of a running topology.
 
 The new packing plan is computed here from the current one and sent with the version it came from,
-so of two updates at once the later is refused and not half applied.
+so of two concurrent updates the later is refused instead of being half applied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from heronpy.proto import components_of, control_pb2, plan_pb2, topology_pb2
 
 @dataclass(frozen=True, slots=True)
 class UpdateOptions:
-    """The flags of `heron update`, by the names that they have there."""
+    """The flags of `heron update`, under the same names."""
 
     parallelism: tuple[str, ...]
     container_number: int | None
@@ -108,7 +108,7 @@ def _report(
         print_json({"topology": name, **changes, "discarded_tuples": discarded})
         return
     if not added and not removed and not moved:
-        say(f"Topology '{name}' already is as asked for; nothing changed")
+        say(f"Topology '{name}' is already as requested; nothing changed")
         return
     _list_changes(added, removed, moved)
     if discarded is None and removed:
@@ -136,7 +136,7 @@ def moved_tasks(old: plan_pb2.PackingPlan, new: plan_pb2.PackingPlan) -> list[st
 def replan(
     session: Session, name: str, old: plan_pb2.PackingPlan, parallelism: tuple[str, ...], containers: int | None
 ) -> tuple[topology_pb2.Topology, plan_pb2.PackingPlan]:
-    """The topology and packing plan that the user asked for; raises TopologyError when it cannot be."""
+    """The topology and packing plan that the user asked for; TopologyError when they are impossible."""
     topology = session.topology(name)
     parts = components_of(topology)
     for component, count in parse_parallelism(parallelism, list(parts)).items():
@@ -159,7 +159,7 @@ def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str
     for text in texts:
         component, _, count = text.rpartition(":")
         if not component or not re.fullmatch(r"[0-9]{1,9}", count) or int(count) < 1:
-            raise exits.Failure(f"'{text}' is no NAME:N with N of 1 or more; for example 'count:4'", exits.USAGE)
+            raise exits.Failure(f"'{text}' is not NAME:N with N of 1 or more; for example 'count:4'", exits.USAGE)
         if component not in components:
             hint = exits.nearest(component, components, f"; it has {', '.join(components)}")
             raise exits.Failure(f"the topology has no component '{component}'{hint}", exits.USAGE)

@@ -1,9 +1,9 @@
-"""What became of an update whose topology master ended before it answered.
+"""The outcome of an update whose topology master ended before it answered.
 
-The plans in the state manager tell: the packing plan has version v before an update, v+1 while it goes on and
-v+2 at its end, with the new places or, after a roll-back, with the old ones; from the first step to the last an
-intent lies beside it. A master that takes over goes on from there. What was never stored was never begun, and
-because a request names the version that it replaces, sending it again is safe.
+It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and
+v+2 at its end, with the new places or, after a rollback, the old ones; from the first step to the last an
+intent is stored beside it. A master that takes over continues from there. An update that was never stored never
+began, and because a request names the version that it replaces, sending it again is safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_S = 0.1
 
 
 class Outcome(Enum):
-    """How far an update came."""
+    """How far an update got."""
 
     NOT_BEGUN = "not begun"
     UNDER_WAY = "under way"
@@ -46,14 +46,14 @@ def outcome_of(
     stored: plan_pb2.PackingPlan,
     intent: plan_pb2.UpdateIntent | None,
 ) -> Outcome:
-    """How far the update from `old` to `new` came, from what is stored now."""
+    """How far the update from `old` to `new` got, according to what is stored now."""
     if intent is not None:
         ours = moves(intent.new_packing_plan) == moves(new) and intent.old_packing_plan.version == old.version
         return Outcome.UNDER_WAY if ours else Outcome.OVERTAKEN
     if stored.version == old.version:
         return Outcome.NOT_BEGUN
     if stored.version == old.version + 1:
-        return Outcome.UNDER_WAY  # its intent was stored, or removed, between the two looks
+        return Outcome.UNDER_WAY  # its intent was stored, or removed, between the two reads
     if stored.version != old.version + 2:
         return Outcome.OVERTAKEN
     if moves(stored) == moves(new):
@@ -64,7 +64,7 @@ def outcome_of(
 def ask(
     session: Session, name: str, request: control_pb2.UpdateTopology, old: plan_pb2.PackingPlan, timeout_s: float
 ) -> control_pb2.UpdateReply | None:
-    """The answer to an update; None when it was done by a master that nobody had asked.
+    """The answer to an update; None when a master that took over completed it without being asked.
 
     A Failure when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
     """
@@ -89,7 +89,7 @@ def _outcome(
 ) -> Outcome:
     """DONE, or NOT_BEGUN when there is a master that can be asked again."""
     while True:
-        # The order matters: what a master has read when it answers, it does not begin later.
+        # Ask first: a master that answers has read its state, so it does not begin this update later.
         alive = _answers(session, name)
         found = _look(session, name, old, new)
         if found is Outcome.DONE or (found is Outcome.NOT_BEGUN and alive):
@@ -101,11 +101,11 @@ def _outcome(
             )
         if found is Outcome.OVERTAKEN:
             raise exits.Failure(
-                "another update has come since, so what became of this one cannot be told; see"
+                "another update has come since, so the outcome of this one is unknown; see"
                 f" {command('heron', 'plan', session.target, name, 'packing')}"
             )
         if time.monotonic() >= deadline:
-            state = "has not begun" if found is Outcome.NOT_BEGUN else "is still under way"
+            state = "has not begun" if found is Outcome.NOT_BEGUN else "is still in progress"
             raise DeadlineError(
                 f"the update {state}, and the topology master that began it has ended; see"
                 f" {command('heron', 'status', session.target, name)}"

@@ -1,7 +1,7 @@
 """`heron checkpoints`: look at, take, restore, check and delete the checkpoints of a topology.
 
 Looking and checking work on folders and need no running topology. What changes the checkpoints
-of a running topology is asked of its topology master, which alone knows what is under way.
+of a running topology goes through its topology master, which alone knows what is in progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2, control_pb2
 
-#: What the topology master may take longer than the checkpoint itself.
+#: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0
 
 
@@ -57,7 +57,7 @@ def take(
     """Take a checkpoint or savepoint and wait until it is complete."""
     session = Session(target, common)
     settings = settings_for(_stateful(session, topology), CheckpointSettings)
-    # It may have to wait for the one under way.
+    # It may have to wait for the one in progress.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control_pb2.TakeCheckpoint(savepoint=savepoint)
     record: checkpoint_pb2.CheckpointRecord = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
@@ -156,5 +156,5 @@ def _from_source(session: Session, source: str | Path, checkpoint: str | None) -
     if checkpoint is None:
         return listed
     if not (checkpoint.isascii() and checkpoint.isdigit()):
-        raise exits.Failure(f"'{checkpoint}' is no id of a checkpoint, which is a number", exits.USAGE)
+        raise exits.Failure(f"'{checkpoint}' is not a checkpoint id, which is a number", exits.USAGE)
     return [by_id(listed, int(checkpoint), str(source))]

@@ -1,8 +1,8 @@
-"""Deletes checkpoints, and nothing that another checkpoint needs.
+"""Deletes checkpoints, but no file that another checkpoint needs.
 
-Those of the run that is there now are deleted by its topology master, which knows what is under way; all
-others here. Shared files go when no checkpoint of their folder names them any more; where the metadata of
-a remaining checkpoint cannot be read, they stay.
+Those of the current run are deleted by its topology master, which knows what is in progress; all
+others are deleted here. Shared files go when no checkpoint of their folder names them any more; where the
+metadata of a remaining checkpoint cannot be read, they stay.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from heronpy.storage.checkpoints import CheckpointStore
 DELETE_S = 60.0
 #: Folders that are removed with the last checkpoint, when they are empty.
 _PARTS = (".trash", "shared", "taskowned")
-#: Above every checkpoint's id.
+#: Greater than any checkpoint id.
 _EVERY = 1 << 63
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What was deleted, and what was not with the reason."""
+    """What was deleted, and what was kept and why."""
 
     deleted: list[Found] = field(default_factory=list)
     kept: list[tuple[Found, str]] = field(default_factory=list)
 
 
 def older(view: View, age_s: float) -> list[Found]:
-    """Checkpoints taken at least that long ago; with 0 all, also those whose age cannot be read."""
+    """Checkpoints at least that old; with 0 all, including those whose age cannot be read."""
     limit = time.time() - age_s
     return [
         found for found in view.found if age_s == 0 or (found.metadata is not None and found.metadata.taken_at <= limit)
@@ -76,7 +76,7 @@ def _remove_from(folder: Path, doomed: list[Found]) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what no complete checkpoint names from the folder of an instance that no longer runs."""
+    """Remove what no complete checkpoint names from the folder of a run that has ended."""
     if not folder.is_dir():
         return
     rest = catalogue.in_folder(folder)

@@ -19,7 +19,7 @@ LOOK_S = 0.1
 
 
 def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply, checkpoint: int) -> None:
-    """A rewind abandons newer checkpoints, so check first that this one is whole and fits."""
+    """A rewind abandons newer checkpoints, so check first that this one is intact and fits."""
     packing = session.packing_plan(topology)
     groups = settings_for(session.launch_of(session.find(topology)), CheckpointSettings).key_groups
     for record in known.complete:
@@ -29,7 +29,7 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; what was done, in one line. A Failure when it fails or is late."""
+    """Restore every region; returns what was done, in one line. A Failure when it fails or is late."""
     deadline = time.monotonic() + timeout_s
     before: control_pb2.CheckpointsReply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     _check(session, topology, before, checkpoint)

@@ -1,7 +1,7 @@
 """The checkpoints of one topology as a command sees them: from disk, and from its topology master when it runs.
 
-The topology master knows what is under way, in use and found damaged; the folders know everything else,
-also of earlier runs of the topology. Both name a checkpoint by its location.
+The topology master knows what is in progress, in use or found damaged; the folders hold everything else,
+including earlier runs of the topology. Both name a checkpoint by its location.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
 
 
 class View:
-    """Everything that is known of the checkpoints of a topology, running or not."""
+    """Everything known about the checkpoints of a topology, running or not."""
 
     def __init__(self, session: Session, topology: str, store: Path | None = None) -> None:
         self.session = session
@@ -40,7 +40,7 @@ class View:
 
     @cached_property
     def mode(self) -> str:
-        """The reliability mode of the run that is there now; "" when none is."""
+        """The reliability mode of the current run; "" when there is none."""
         return reliability_mode(self.session.topology(self.topology)) if self.record is not None else ""
 
     @cached_property
@@ -87,7 +87,7 @@ class View:
 
     def records(self) -> list[checkpoint_pb2.CheckpointRecord]:
         if self.store is not None:
-            return []  # they tell of other places
+            return []  # the topology's records name other places
         return list(self.reply.complete if self.reply is not None else self.log.complete)
 
     def require(self) -> None:
@@ -107,7 +107,7 @@ def checkpoint_log(session: Session, topology: str) -> checkpoint_pb2.Checkpoint
 
 
 def newest_location(session: Session, topology: str) -> str:
-    """Where the newest whole checkpoint of a topology lies; "" when it has none."""
+    """Where the newest intact checkpoint of a topology lies; "" when it has none."""
     log = checkpoint_log(session, topology)
     newest = newest_whole(log.complete)
     return newest.location if newest is not None else log.restore_from
@@ -116,7 +116,7 @@ def newest_location(session: Session, topology: str) -> str:
 def used_locations(session: Session) -> set[str]:
     """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
 
-    A topology that was restored from another one's checkpoint needs its files until it has completed one of its own.
+    A topology that was restored from another one's checkpoint needs its files until it has one of its own.
     """
     folder = paths.execution_state("x").rsplit("/", 1)[0]
     used: set[str] = set()
@@ -127,7 +127,7 @@ def used_locations(session: Session) -> set[str]:
             used.add(newest.location)
         plan = session.physical_plan(name)
         if plan is not None:
-            # Once its tasks have started, a region needs no more of what it started from than a restore would.
+            # Once its tasks have started, a region needs only what a restore would read.
             used.update(region.location for region in plan.regions if newest is None or not region.started)
         if newest is None:
             used.add(log.restore_from)

@@ -1,7 +1,7 @@
 """The client's own defaults for a cluster: ~/.config/heron/<cluster>/cli.yaml.
 
 Keys are `config-path`, `role`, `environ` and any setting `heron.<room>.<field>`; a setting here acts
-like a --config-property in front of those of the command line. The file is replaced as a whole.
+like a --config-property before those of the command line. The file is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClientConfig:
         try:
             content = yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
         except (yaml.YAMLError, UnicodeDecodeError):
-            raise exits.Failure(f"{self.path} is no valid YAML; correct or remove it", exits.USAGE) from None
+            raise exits.Failure(f"{self.path} is not valid YAML; correct or remove it", exits.USAGE) from None
         if not isinstance(content, dict):
             raise exits.Failure(f"{self.path} must hold 'key: value' lines; correct or remove it", exits.USAGE)
         return {str(key): _text(value) for key, value in content.items()}
@@ -57,21 +57,21 @@ class ClientConfig:
         return self.values.get(key)
 
     def properties(self) -> list[str]:
-        """The settings among the values, as `--config-property` would have them."""
+        """The settings among the values, in the form of `--config-property`."""
         return [f"{key}={value}" for key, value in self.values.items() if key.startswith("heron.")]
 
     def given_in(self, overriding: Iterable[str]) -> dict[str, str]:
-        """Where each setting among the values is given, but for those that the command line overrides."""
+        """Where each setting among the values is given, except those that the command line overrides."""
         return {key: str(self.path) for key in self.values if key.startswith("heron.") and key not in overriding}
 
     def set(self, key: str, value: str) -> list[str]:
-        """Remember a value; what the user should know about it."""
+        """Store a value; returns what the user should know about it."""
         warnings = check(key, value)
         self._write({**self.values, key: value})
         return warnings
 
     def unset(self, key: str) -> bool:
-        """Forget a key; False when it was not set."""
+        """Remove a key; False when it was not set."""
         if key not in self.values:
             return False
         self._write({name: value for name, value in self.values.items() if name != key})
@@ -98,12 +98,12 @@ def check(key: str, value: str) -> list[str]:
         return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root says where it is"]
     if key in CLIENT_KEYS:
         if key != "config-path" and not NAME.fullmatch(value):
-            raise exits.Failure(f"'{value}' is no {key}; {NAME_RULE}", exits.USAGE)
+            raise exits.Failure(f"'{value}' is not a valid {key}; {NAME_RULE}", exits.USAGE)
         return []
     if not key.startswith("heron."):
         known = [*CLIENT_KEYS, "heron.<room>.<field>"]
         hint = exits.nearest(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
-        raise exits.Failure(f"'{key}' is no key of the client's configuration{hint}", exits.USAGE)
+        raise exits.Failure(f"'{key}' is not a key of the client's configuration{hint}", exits.USAGE)
     return settings.resolve("local", [], {}, {}, [f"{key}={value}"], given_in={key: "heron config set"}).ignored
 
 

@@ -76,18 +76,19 @@ class Records:
         path = self.common.config_path or self.client.get("config-path")
         if path and not Path(path).expanduser().is_dir():
             raise exits.Failure(
-                f"--config-path {path} is no folder; name one that has {self.target.cluster}/<room>.yaml", exits.USAGE
+                f"--config-path {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml",
+                exits.USAGE,
             )
         return list(settings.find_conf(Path(path).expanduser() if path else None))
 
     def check_cluster(self) -> None:
-        """A ConfigError that names the nearest cluster when there are no settings of this one."""
+        """A ConfigError that names the nearest cluster when this one has no settings."""
         settings.check_cluster(self.target.cluster, self.conf_dirs())
 
     def resolve(
         self, topology_config: dict[str, Any] | None = None, component_configs: dict[str, dict[str, Any]] | None = None
     ) -> Resolved:
-        """Settings of the cluster with those of a topology on top.
+        """Settings of the cluster, overridden by those of a topology.
 
         A bad one is a ConfigError; a lenient session leaves it out and says so once.
         """
@@ -126,7 +127,7 @@ class Records:
 
     def open_state(self) -> StateManager:
         """A state manager of the caller's own, to be closed by it."""
-        # Before anything below it is believed: records name the files that the other verbs act on.
+        # Checked before anything below it is trusted: records name the files that the other verbs act on.
         check_root(heron_home(), "HERON_HOME")
         resolved = self.resolve()
         kind, root = self.state_place(resolved)
@@ -168,7 +169,7 @@ class Records:
         return record
 
     def logs_of_ended(self, topology: str) -> list[Path]:
-        """The folders of logs that runs of this name have left, one per role."""
+        """The log folders left by runs of this name, one per role."""
         base, role = heron_home() / "topologies" / self.target.cluster, self.target.role
         roles = [base / role] if role else sorted(base.iterdir()) if base.is_dir() else []
         return [path for path in (folder / topology / "log-files" for folder in roles) if path.is_dir()]
@@ -191,9 +192,9 @@ class Records:
             raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
 
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
-        """The update that is under way; None when there is none."""
+        """The update in progress; None when there is none."""
         found = self.state.get(paths.update_intent(name))
-        # An empty node is one that was removed.
+        # An empty node stands for a removed one.
         return self._parsed(plan_pb2.UpdateIntent, found[0], name, "update") if found and found[0] else None
 
     def physical_plan(self, name: str) -> plan_pb2.PhysicalPlan | None:
@@ -207,9 +208,9 @@ class Records:
         return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
 
     def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
-        """Lock that keeps submits and kills of one topology apart; it ends with this process.
+        """Lock that serializes submits and kills of one topology; it ends with this process.
 
-        It is the command's own: the topology's processes take other locks while a command waits for them.
+        Only commands take it: the topology's processes take other locks while a command waits for them.
         """
         return self.state.lock(f"operations/{name}", timeout_s)
 

@@ -1,4 +1,4 @@
-"""What a verb needs of a cluster: `Records`, and answers of the masters of its topologies.
+"""What a verb needs of a cluster: `Records`, and requests to the masters of its topologies.
 
 A Session is made per command and knows one cluster.
 """
@@ -29,14 +29,14 @@ class Session(Records):
     """One command's view of one cluster, with its masters."""
 
     def starting(self, record: plan_pb2.ExecutionState) -> str:
-        """What a topology waits for that is being submitted and whose master cannot be asked; empty for others."""
+        """What a topology being submitted waits for while its master cannot be asked; empty for others."""
         name = record.topology
         if self.scheduler_location(name) is None:
             return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
         try:
             plan = self.physical_plan(name)
             begun = plan is not None and plan.topology.id == record.topology_id
-        except exits.Failure:  # Damaged: a master has run and says so itself; `list` must not fail on it.
+        except exits.Failure:  # Damaged: a master has run and reports it; `list` must not fail on it.
             begun = True
         return "" if begun or self.failed_container(name) is not None else "its topology master has not started yet"
 
@@ -86,7 +86,7 @@ class Session(Records):
         return RpcClient(location.endpoint, peer=f"the scheduler of '{name}'") if location is not None else None
 
     def failed_container(self, name: str) -> control_pb2.ProcessRecord | None:
-        """A container that the scheduler has given up, such as that of the topology master; None when it has not."""
+        """A container that the scheduler has given up, such as the topology master's; None when there is none."""
         try:
             scheduler = self.scheduler(name)
             if scheduler is None:

@@ -26,11 +26,11 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, implied: bool = False) -> Target:
-        """The target that these words name; a Failure when they name none."""
+        """The target that this text names; a Failure when it names none."""
         cluster, *rest = parts = text.split("/")
         if len(parts) > 3 or not all(NAME.fullmatch(part) for part in parts):
             raise exits.Failure(
-                f"'{text}' is no cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'", exits.USAGE
+                f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'", exits.USAGE
             )
         role, environ = [*rest, None, None][:2]
         return cls(cluster, role, environ, implied)
@@ -48,10 +48,10 @@ class Target:
 
 
 def unix_user() -> str:
-    """Name of the user who runs the command, as the system knows it: never what $USER or $LOGNAME say.
+    """Name of the user who runs the command, from the system's user database, never from $USER or $LOGNAME.
 
-    It becomes the role, a folder's name and part of commands, so a name that is none of those, and a user
-    without an entry (containers), become uid<number>.
+    It becomes the role, a folder's name and part of commands, so a name that cannot be one of these, and a user
+    without an entry (containers), becomes uid<number>.
     """
     try:
         name = pwd.getpwuid(os.getuid()).pw_name

@@ -15,7 +15,7 @@ from heronpy.common.ids import name_problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: In a context's meta: whether the cluster was left out and is the only one there is.
+#: In a context's meta: whether the cluster was left out and there is only one.
 LEFT_OUT = "heronpy.cli.cluster_left_out"
 
 #: How plans are printed.
@@ -31,7 +31,7 @@ class TargetType(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, Target):
             return value
         if str(value).startswith("-"):
-            self.fail(f"no such option: {value}; give the cluster first, and flags of a program behind the program")
+            self.fail(f"no such option: {value}; give the cluster first, and flags of a program after the program")
         try:
             return Target.parse(str(value), implied=ctx is not None and bool(ctx.meta.get(LEFT_OUT)))
         except exits.Failure as failure:
@@ -44,7 +44,7 @@ class TopologyName(click.ParamType):  # type: ignore[type-arg]
     name = "topology"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        # Not the rule for new names: what an older release has submitted can still be killed.
+        # Not the rule for new names: a topology of an older release can still be killed.
         problem = name_problem(str(value))
         if problem:
             self.fail(f"topology name '{value}' {problem}; use letters, digits, '_', '-' and '.'", param, ctx)
@@ -108,7 +108,7 @@ def component_flags(meaning: str) -> Callable[[F], F]:
 
 
 def cluster_flag(meaning: str) -> Callable[[F], F]:
-    """--cluster CLUSTER, as `target`, of verbs that make a cluster of their own without it."""
+    """--cluster CLUSTER, as `target`, for verbs that otherwise make their own cluster."""
     return click.option(
         "--cluster", "target", type=TargetType(), metavar="CLUSTER", help=meaning, shell_complete=complete.clusters
     )

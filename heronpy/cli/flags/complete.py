@@ -1,8 +1,8 @@
-"""What the shell may offer for a word: names of what there is, as far as it can be had at once.
+"""Shell completion: names that exist, as far as they can be read at once.
 
-Every function takes what click hands over, (context, parameter, begin of the word). Completion must never
-print an error into the user's prompt, so whatever goes wrong offers nothing. Each imports what it needs when
-it is asked, and no more: the shell waits.
+Every function takes click's arguments: (context, parameter, start of the word). Completion must never
+print an error into the user's prompt, so after any error nothing is offered. Each function imports what it
+needs when it is called, and no more: the shell waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def _completer(names: Callable[[click.Context], Iterable[str]]) -> Completer:
-    """What `names` yields, as far as it begins like the word."""
+    """The names from `names` that begin with the word."""
 
     @functools.wraps(names)
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -42,12 +42,12 @@ def _known_clusters() -> list[str]:
 
 
 def _place(ctx: click.Context) -> tuple[Records, str]:
-    """The cluster that was named, or the only one there is, and the topology; "" when none was named yet."""
+    """The cluster that was named, or the only one, and the topology; "" when none was named yet."""
     from heronpy.cli.cluster.records import Records
 
     target, topology = ctx.params.get("target"), ctx.params.get("topology")
     if not isinstance(target, Target):
-        # Behind an option that waits for its value click has not looked at the words before it.
+        # After an option that lacks its value, click has not parsed the words before it.
         words, known = list(ctx.args), _known_clusters()
         if words and ("/" in words[0] or words[0] in known):
             target = Target.parse(words.pop(0))
@@ -88,7 +88,7 @@ def topologies(ctx: click.Context) -> Iterable[str]:
 
 
 def clusters_and_topologies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """For the first word of a verb that may do without a cluster."""
+    """For the first word of a verb whose cluster is optional."""
     return clusters(ctx, param, incomplete) + topologies(ctx, param, incomplete)
 
 
@@ -129,7 +129,7 @@ def logged(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def parallelism(ctx: click.Context) -> Iterable[str]:
-    """The begin of COMPONENT:TASKS."""
+    """The start of COMPONENT:TASKS."""
     return [f"{name}:" for name in _components(ctx)]
 
 
@@ -150,13 +150,13 @@ def checkpoints(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def restores(ctx: click.Context) -> Iterable[str]:
-    """What stands for a checkpoint beside ids and paths, which belong to a topology that is not known yet."""
+    """Words for a checkpoint; its ids and paths belong to a topology that is not known yet."""
     return ["latest"]
 
 
 @_completer
 def settings(ctx: click.Context) -> Iterable[str]:
-    """The begin of KEY=VALUE."""
+    """The start of KEY=VALUE."""
     return [f"{key}=" for key in _setting_keys()]
 
 

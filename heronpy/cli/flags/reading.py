@@ -1,8 +1,8 @@
-"""Verbs that only read: CLUSTER may be left out where one cluster is configured.
+"""Read-only verbs: CLUSTER may be left out when one cluster is configured.
 
 One rule for all of them: a first word that is the name of a configured cluster, or has a '/', is the
-cluster; else, where exactly one cluster is configured and the words fit without one, it is that cluster.
-Verbs that change something always want it named.
+cluster; otherwise, if exactly one cluster is configured and the words fit without one, it is that cluster.
+Verbs that change something require it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Reading(click.Command):
         return super().parse_args(ctx, self._with_cluster(ctx, args))
 
     def _with_cluster(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The words with the cluster in front, when it was left out and can be known."""
-        from heronpy.cli.cluster.known import known_clusters  # not needed where verbs are only listed
+        """The words with the cluster in front, if it was left out and there is only one."""
+        from heronpy.cli.cluster.known import known_clusters  # not needed when verbs are only listed
 
         try:
             values, surplus, _ = self.make_parser(ctx).parse_args(args=list(args))
         except click.UsageError:
-            return args  # said by the real parser
+            return args  # reported by the real parser
         words = [word for given in self._arguments() for word in _words(values.get(str(given.name)))]
         if (words and "/" in words[0]) or (not words and ctx.resilient_parsing):
             return args
@@ -45,25 +45,25 @@ class Reading(click.Command):
         return [clusters[0], *args]
 
     def _refuse(self, ctx: click.Context, words: list[str], clusters: list[str]) -> None:
-        """A UsageError where a word is missing, and it may be the cluster."""
+        """A UsageError when a word is missing that may be the cluster."""
         wanted = sum(argument.required or argument.name == "topology" for argument in self._arguments())
         known = ", ".join(clusters)
         if not words:
             raise click.UsageError(f"name a cluster: there are {known}", ctx)
         if len(words) < wanted:
-            raise click.UsageError(f"'{words[0]}' is none of the clusters {known}; name one of them first", ctx)
+            raise click.UsageError(f"'{words[0]}' is not one of the clusters {known}; name one of them first", ctx)
 
     def _arguments(self) -> list[click.Argument]:
         return [param for param in self.params if isinstance(param, click.Argument)]
 
     def _fits(self, words: int) -> bool:
-        """Whether so many words have room behind the cluster."""
+        """Whether this number of words fits after the cluster."""
         rest = self._arguments()[1:]
         return any(argument.nargs == -1 for argument in rest) or words <= len(rest)
 
 
 def _words(value: Any) -> list[str]:
-    """The words that an argument got; click marks one that got none by an object of its own."""
+    """The words that an argument got; click marks an argument without any by a sentinel."""
     if isinstance(value, str):
         return [value]
     return [word for word in value if isinstance(word, str)] if isinstance(value, (tuple, list)) else []

@@ -24,7 +24,7 @@ PAYLOAD_SHOWN_CHARS = 400
 def show_letters(
     target: Target, topology: str, component: str | None, last: int | None, follow: bool, as_json: bool, common: Common
 ) -> None:
-    """The tuples that were given up, past ones and those to come."""
+    """Print the tuples that were given up, past ones and new ones as they come."""
     session = Session(target, common)
     folder = log_dir(session, topology).parent
     record = session.record(topology)
@@ -47,7 +47,7 @@ def show_letters(
 
 
 def letters(folder: Path, component: str | None, topology_id: str | None) -> Iterator[dict[str, Any]]:
-    """The letters below a working folder; those of an earlier topology of the name are left out."""
+    """The letters below a working folder, without those of an earlier topology of the same name."""
     for file in files_of(folder):
         for letter in read_letters(file):
             mine = component in (None, letter.get("component"))
@@ -63,7 +63,7 @@ def new_letters(folder: Path, component: str | None, topology_id: str | None, kn
         for letter in now:
             if _identity(letter) not in seen:
                 yield letter
-        # What was dropped from the files does not come back, so only what is there is kept in mind.
+        # What was dropped from the files does not come back, so only the present ones are remembered.
         seen = {_identity(letter) for letter in now}
         time.sleep(FOLLOW_POLL_S)
 
@@ -84,7 +84,7 @@ def _print(letter: dict[str, Any], as_json: bool) -> None:
 
     payload = json.dumps(letter.get("payload"))
     if len(payload) > PAYLOAD_SHOWN_CHARS:
-        payload = f"{payload[:PAYLOAD_SHOWN_CHARS]}... (whole with --json)"
+        payload = f"{payload[:PAYLOAD_SHOWN_CHARS]}... (in full with --json)"
     tries = letter.get("tries", 0)
     times = "once" if tries == 1 else f"{tries} times"
     source = f"{letter.get('source_component')}/{letter.get('source_stream')}"

@@ -27,7 +27,7 @@ def show_exceptions(
     as_json: bool,
     common: Common,
 ) -> None:
-    """The exceptions of user code: grouped, each by itself, or as a table or JSON."""
+    """Print the exceptions of user code: grouped, each by itself, or as a table or JSON."""
     session = Session(target, common)
     session.check_component(topology, component)
     reply = session.ask(topology, control_pb2.GetExceptions(component=component or "", task_id=task or 0))

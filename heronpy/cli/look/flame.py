@@ -12,7 +12,7 @@ from html import escape
 Row = tuple[tuple[str, ...], float]
 
 WIDTH, ROW, MARGIN = 1200, 17, 10
-#: Narrower boxes are left out, and text needs so much for each letter.
+#: Narrower boxes are left out; the width of a letter.
 BOX_MIN, LETTER = 0.3, 6.6
 
 
@@ -38,7 +38,7 @@ def _tree(rows: Iterable[Row]) -> _Node:
 
 
 def flame_graph(title: str, rows: Iterable[Row]) -> str:
-    """SVG: callers at the bottom, the width of a box is its share of the time; each box says more when pointed at."""
+    """SVG: callers at the bottom, the width of a box is its share of the time; hovering shows details."""
     root = _tree(rows)
     height = (root.depth + 1) * ROW + 2 * MARGIN
     boxes: list[str] = []
@@ -70,7 +70,7 @@ def flame_graph(title: str, rows: Iterable[Row]) -> str:
 
 
 def _colour(name: str) -> str:
-    """Warm, and the same for the same function whatever its line."""
+    """A warm colour, the same for all lines of a function."""
     value = zlib.crc32(name.partition(" (")[0].encode())
     return f"hsl({value % 50},{70 + value // 50 % 25}%,{62 + value // 1250 % 14}%)"
 

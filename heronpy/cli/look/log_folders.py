@@ -12,7 +12,7 @@ from heronpy.common.log_files import log_processes
 
 
 def log_dir(records: Records, topology: str) -> Path:
-    """The folder of a topology's logs, also when the topology was killed."""
+    """The folder of a topology's logs, even after the topology was killed."""
     record = records.record(topology)
     if record is not None:
         return Path(records.find(topology).working_dir) / "log-files"

@@ -1,4 +1,4 @@
-"""`heron logs`: the logs of processes, merged by time, also after the topology was killed."""
+"""`heron logs`: the logs of processes, merged by time, even after the topology was killed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def show_logs(
     as_json: bool,
     common: Common,
 ) -> None:
-    """The records of the chosen processes, past ones and those to come."""
+    """Print the records of the chosen processes, past ones and new ones as they come."""
     session = Session(target, common)
     folder = log_dir(session, topology)
     names = select(folder, what, topology)
     running = session.record(topology)
-    # The files may also hold the logs of an earlier topology of the name.
+    # The files may also hold the logs of an earlier topology of the same name.
     oldest = parse_since(since) if since else running.submitted_at or None if running is not None else None
     if follow and lines is None and since is None:
         lines = 10
@@ -65,7 +65,7 @@ def show_logs(
 
 
 def select(folder: Path, what: tuple[str, ...], topology: str) -> list[str]:
-    """Names of the processes to show; a Failure that names the nearest when a word fits none."""
+    """Names of the processes to show; a Failure that names the nearest when a word matches none."""
     known = log_processes(folder)
     if not what:
         return known
@@ -95,7 +95,7 @@ def parse_since(text: str) -> float:
 
 
 def past_records(folder: Path, names: list[str], since: float | None, level: str | None) -> Iterator[Record]:
-    """Records that are there now, of all the processes, by time."""
+    """The present records of all the processes, by time."""
     streams = [read_logs(folder, name, since=since, level=level) for name in names]
     yield from heapq.merge(*streams, key=lambda record: record.when)
 
@@ -103,7 +103,7 @@ def past_records(folder: Path, names: list[str], since: float | None, level: str
 def followed_records(
     folder: Path, names: list[str], what: tuple[str, ...], since: float | None, level: str | None
 ) -> Iterator[Record]:
-    """Records as they are written, for ever; processes that appear later and fit the words join in."""
+    """Records as they are written, without end; matching processes that appear later join in."""
     arrived: queue.Queue[Record] = queue.Queue(maxsize=10_000)
     stopped = threading.Event()
 

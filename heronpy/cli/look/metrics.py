@@ -60,7 +60,7 @@ def show_metrics(
 
 
 def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: bool, over: str) -> bool:
-    """The table of first figures; False when no task has reported any."""
+    """Print the short table; False when no task has reported any figure."""
     rows = []
     for row in figures(reply.reports, by_instance):
         latency = _merged(row.latency())
@@ -88,7 +88,7 @@ def _whole(count: float | None) -> int | None:
 
 
 def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
-    """One distribution of several; None for none."""
+    """Several distributions merged into one; None for an empty list."""
     if not samples:
         return None
     merged = Combined("", samples[0].name, "", samples[0].type)
@@ -99,7 +99,7 @@ def _merged(samples: list[control_pb2.Sample]) -> Combined | None:
 
 def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
-        return f"No process reports {', '.join(names)}; run without --name to see what there is"
+        return f"No process reports {', '.join(names)}; run without --name to list all metrics"
     return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
 
 
@@ -124,7 +124,7 @@ class Combined:
             self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
 
     def quantile(self, part: float) -> float | None:
-        """Upper bound of the bucket that holds this part of the observations; None when there are none."""
+        """Upper bound of the bucket at this quantile; None when there are no observations."""
         if not self.buckets or not self.count:
             return None
         wanted = part * self.count

@@ -1,4 +1,4 @@
-"""The handful of figures per component that one looks at first (pure; `heron metrics` draws the table)."""
+"""The few figures per component that one reads first (pure; `heron metrics` draws the table)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _COUNTED = {
     "__py-user-cpu-time-secs": "cpu_s",
     "__py-physical-memory-byte": "memory_bytes",
 }
-#: What stands for the latency of a component, the first that was observed: of a spout's whole tuple
-#: trees, of one call of `process`, of one call of `next_tuple`.
+#: Metrics that serve as the latency of a component; the first with observations is used: a spout's complete
+#: tuple trees, one call of `process`, one call of `next_tuple`.
 _LATENCIES = ("__complete-latency", "__execute-latency", "__next-tuple-latency")
 
 
 @dataclass(slots=True)
 class Figures:
-    """Of one component or task; None where nothing of that kind was reported."""
+    """Figures of one component or task; None where nothing of that kind was reported."""
 
     owner: str
     emitted: float | None = None
@@ -39,7 +39,7 @@ class Figures:
     latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
 
     def add(self, sample: control_pb2.Sample) -> None:
-        """Count one sample in."""
+        """Add one sample."""
         name = _COUNTED.get(sample.name)
         if name is not None:
             setattr(self, name, (getattr(self, name) or 0.0) + sample.value)
@@ -47,7 +47,7 @@ class Figures:
             self.latencies.setdefault(sample.name, []).append(sample)
 
     def latency(self) -> list[control_pb2.Sample]:
-        """The distributions that stand for this component's latency; empty when there are none."""
+        """The distributions that serve as this component's latency; may be empty."""
         return next((self.latencies[name] for name in _LATENCIES if name in self.latencies), [])
 
 

@@ -19,7 +19,7 @@ P = TypeVar("P", bound=Message)
 
 
 def show_plan(target: Target, topology: str, which: str, form: str, as_json: bool, common: Common) -> None:
-    """One of the plans of a topology."""
+    """Print one of the plans of a topology."""
     session = Session(target, common)
     session.find(topology)
     form = "json" if as_json else form

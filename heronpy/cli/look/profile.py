@@ -1,9 +1,9 @@
 """`heron profile`: where a task or another process of a topology spends its time, while it runs.
 
-py-spy, where it is installed, attaches to the process from outside; neither the topology nor its code is
-changed. It samples twice, once for each format, because it writes one format at a time. Without it the
-process samples itself, by a thread of its own: the same stacks, at the price of some of its own CPU. (cProfile
-would slow every call of the hot path, and knows pairs of callers, not the stacks that a flame graph is made of.)
+py-spy, if installed, attaches to the process from outside; neither the topology nor its code is
+changed. It samples twice, once per format, because it writes one format at a time. Without it the
+process samples itself in a thread: the same stacks, at the cost of some of its CPU time. (cProfile
+would slow down every call of the hot path, and records pairs of callers, not the stacks a flame graph needs.)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from heronpy.proto import control_pb2
 
 #: format -> suffix of its file
 FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
-#: Whoever samples needs a moment to begin and to write.
+#: Time that the sampler needs to start and to write.
 SLACK_S = 30.0
 LOOK_S = 0.05
 
@@ -47,7 +47,7 @@ def profile(
     out: Path,
     common: Common,
 ) -> None:
-    """Sample a process and write what it does as files."""
+    """Sample a process and write the result as files."""
     session = Session(target, common)
     executor, process = find_process(topology, session.status(topology), what)
     if executor.host not in ("", "localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()):
@@ -74,12 +74,12 @@ def profile(
 def find_process(
     topology: str, status: control_pb2.StatusReply, what: str
 ) -> tuple[control_pb2.RegisterExecutor, control_pb2.ProcessRecord]:
-    """The process that is meant, and its executor; a Failure that names the nearest one."""
+    """The process of this name, and its executor; a Failure that names the nearest one."""
     known = {process.name: (executor, process) for executor in status.executors for process in executor.processes}
     for executor, process in known.values():
         if process.name == what or (what.isdecimal() and process.task_id == int(what) > 0):
             if process.state != control_pb2.PROC_RUNNING or not process.pid:
-                raise exits.Failure(f"{process.name} is not running just now; see 'heron status'")
+                raise exits.Failure(f"{process.name} is not running now; see 'heron status'")
             return executor, process
     hint = exits.nearest(what, known, f"; it has {', '.join(sorted(known))}")
     raise exits.Failure(f"topology '{topology}' has no task or process '{what}'{hint}", exits.USAGE)
@@ -94,7 +94,7 @@ def _py_spy() -> str | None:
 def sample_inside(
     process: control_pb2.ProcessRecord, folder: str, duration_s: float, rate: int, idle: bool
 ) -> list[tuple[tuple[str, ...], float]]:
-    """Stacks and their seconds, as the process has sampled them itself; a Failure when it cannot."""
+    """Stacks and their seconds, sampled by the process itself; a Failure when it cannot."""
     ask, answer = paths_of(folder, process.pid)
     answer.unlink(missing_ok=True)
     ask.write_text(json.dumps({"duration_s": duration_s, "rate": rate, "idle": idle}), encoding="utf-8")
@@ -122,7 +122,7 @@ def sample_inside(
 
 
 def _listens(pid: int) -> bool:
-    """Whether the process has a handler for the signal, which would end it otherwise."""
+    """Whether the process handles the signal, which would otherwise end it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -148,14 +148,14 @@ def _record(
         done = subprocess.run(command, capture_output=True, text=True, timeout=duration_s + SLACK_S)
     except subprocess.TimeoutExpired:
         raise exits.Failure(
-            f"py-spy was not done with {process.name} after {duration_s + SLACK_S:g} s", exits.TIMED_OUT
+            f"py-spy had not finished with {process.name} after {duration_s + SLACK_S:g} s", exits.TIMED_OUT
         ) from None
     if done.returncode or not path.is_file():
         raise exits.Failure(_reason(process.name, done.stderr))
 
 
 def _reason(name: str, said: str) -> str:
-    """What py-spy complained about, as one sentence."""
+    """py-spy's error as one sentence."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     text = clean(
         next((line for line in lines if "rror" in line or "denied" in line), lines[-1] if lines else "no reason")

@@ -77,7 +77,7 @@ def show_defaults(target: Target, as_json: bool) -> None:
 
 
 def set_default(target: Target, key: str, value: str) -> None:
-    """Remember a client default."""
+    """Set a client default."""
     config = ClientConfig(target.cluster)
     for text in config.set(key, value):
         warning(text)
@@ -85,7 +85,7 @@ def set_default(target: Target, key: str, value: str) -> None:
 
 
 def unset_default(target: Target, key: str) -> None:
-    """Forget a client default."""
+    """Unset a client default."""
     config = ClientConfig(target.cluster)
     if not config.unset(key):
         hint = exits.nearest(key, config.values, f"; see 'heron config list {target.cluster}'")

@@ -1,7 +1,7 @@
-"""Tasks that have counted nothing yet, in a reply with metrics (pure).
+"""Adds zeros for tasks that have counted nothing yet to a metrics reply (pure).
 
-A process reports a counter from its first count on. Without the zeros of the others it would look as if there
-were fewer tasks, and a task that gets no tuples could not be found.
+A process reports a counter only after its first count. Without the zeros of the others there would seem to
+be fewer tasks, and a task that gets no tuples could not be found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from heronpy.proto import control_pb2, plan_pb2
 def add_zeros(
     reply: control_pb2.MetricsReply, plan: plan_pb2.PackingPlan, component: str, instances: tuple[str, ...]
 ) -> None:
-    """Give each task of the plan that was asked for the counters that another task of its component reports."""
+    """Give each requested task of the plan the counters that another task of its component reports."""
     counters: dict[str, set[tuple[str, str]]] = {}
     reports = {report.process: report for report in reply.reports}
     for report in reply.reports:

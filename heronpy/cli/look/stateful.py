@@ -32,12 +32,12 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
 
 
 def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
-    """A sentence each: the last checkpoint, what is under way, what is being restored and why, what failed last."""
+    """A sentence each: the last checkpoint, the one in progress, what is being restored and why, the last failure."""
     found = [_last(reply, now)]
     if reply.pending:
         found.append(
-            f"checkpoint {reply.pending} under way for {format_duration(reply.pending_s)},"
-            f" {counted(reply.pending_tasks, 'task')} to come"
+            f"checkpoint {reply.pending} in progress for {format_duration(reply.pending_s)},"
+            f" {counted(reply.pending_tasks, 'task')} outstanding"
         )
     restoring = [region for region in reply.regions if not region.started]
     why = f": {reply.last_restore}" if reply.last_restore else ""
@@ -68,7 +68,7 @@ def _last(reply: control_pb2.CheckpointsReply, now: float) -> str:
 
 
 def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str]:
-    """The same for a topology that is asked now."""
+    """The same, after asking the topology."""
     reply = ask(session, status)
     if reply is None:
         return []
@@ -78,7 +78,7 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
-    """What an aligned checkpoint waits for that is late or never completes; empty when no queue is long."""
+    """What a late or never-completing aligned checkpoint waits for; empty when no queue is long."""
     late = reply.pending and reply.pending_s >= LATE_S
     if not late and (reply.complete or not (reply.aborted + reply.failed)):
         return ""

@@ -17,7 +17,7 @@ from heronpy.proto import control_pb2, plan_pb2
 
 
 def show_status(target: Target, topology: str | None, as_json: bool, common: Common) -> None:
-    """A topology's state, by default of the only one; a Failure when it has failed or nothing of it runs."""
+    """Print a topology's state, by default the only one's; a Failure when it has failed or nothing of it runs."""
     session = Session(target, common)
     topology = topology or _only_topology(session)
     record = session.find(topology)
@@ -35,7 +35,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
 
 
 def _only_topology(session: Session) -> str:
-    """The topology that is meant when none is named; a Failure where that is not clear."""
+    """The only topology, when none is named; a Failure when there is none, or several."""
     names = session.names()
     if len(names) == 1:
         return names[0]
@@ -45,7 +45,7 @@ def _only_topology(session: Session) -> str:
 
 
 def _show_starting(record: plan_pb2.ExecutionState, waits_for: str, as_json: bool) -> None:
-    """The state of a topology of which only its submit knows something."""
+    """Print the state of a topology that only its submit knows about yet."""
     if as_json:
         print_json(
             {

@@ -1,7 +1,7 @@
 """`heron top`: the components of a topology, live; and the waiting of `heron submit --wait`.
 
 On a terminal the table is redrawn in place. Elsewhere snapshots are printed one after another, so
-that the output can be kept or piped.
+the output can be saved or piped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SILENCE_MAX_S = 30.0
 def watch(
     target: Target, topology: str, interval_s: float, iterations: int | None, as_json: bool, common: Common
 ) -> None:
-    """Look at the components once per interval, until Ctrl-C or a number of looks."""
+    """Show the components once per interval, until Ctrl-C or for a number of snapshots."""
     session = Session(target, common)
     session.status(topology)
     looks = samples(session, topology, interval_s, iterations)
@@ -65,12 +65,12 @@ def samples(
     count: int | None = None,
     ended: Callable[[control_pb2.StatusReply], bool] | None = None,
 ) -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
-    """Statuses with their rows, one per interval; sooner when `ended` says that there is no later one.
+    """Statuses with their rows, one per interval; ends early when `ended` says that there is no later one.
 
-    The first comes after a short time, which its rates are taken over. A Failure when the topology is gone.
+    The first comes after a short time, over which its rates are measured. A Failure when the topology is gone.
     """
     began = time.monotonic()
-    #: Tasks report once a second, so a rate over less than some seconds would jump up and down.
+    #: Tasks report once a second, so a rate over less than a few seconds would jump up and down.
     history: deque[tuple[control_pb2.StatusReply | None, float]] = deque([(session.poll(topology), began)])
     next_at, heard_at = began + min(interval_s, LIVE_INTERVAL_S), began
     done = 0
@@ -98,7 +98,7 @@ def samples(
 
 
 def header(status: control_pb2.StatusReply, checkpoints: Sequence[str] = ()) -> str:
-    """What stands above the table: the topology, its checkpoints, what holds it back and what is down."""
+    """The lines above the table: the topology, its checkpoints, what holds it back and what is down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  plan version {status.plan_version}"

@@ -20,7 +20,7 @@ NO_ANSWER = "NO ANSWER"
 
 
 def list_topologies(target: Target, as_json: bool, common: Common) -> None:
-    """The topologies of a cluster, of a role or of an environ, as a table or JSON."""
+    """Print the topologies of a cluster, a role or an environ, as a table or JSON."""
     session = Session(target, common)
     records = session.topologies()
     with ThreadPoolExecutor(max_workers=max(1, min(len(records), ASKED_AT_ONCE))) as pool:

@@ -1,1 +1,1 @@
-"""Verbs that run topologies of their own and judge them."""
+"""Verbs that run their own topologies and judge them."""

@@ -1,4 +1,4 @@
-"""`heron load-test`: runs a profile of load, prints what came of it, writes JSON and an HTML page."""
+"""`heron load-test`: runs a load profile, prints the result, writes JSON and an HTML page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def list_profiles() -> None:
         load = profiles.load(name)
         rate = f"{load.rate:,.0f}/s" if load.rate else "as fast as it can"
         rows.append((name, load.about, load.mode, load.containers, rate, f"{load.duration_s:g} s"))
-    about = "large state of one task: how long it is held up, what is uploaded"
+    about = "large state of one task: how long it pauses, what is uploaded"
     rows.append(("checkpoint", about, None, None, None, None))
     rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
     rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
@@ -62,7 +62,7 @@ def costs(containers: int, duration_s: float, repeat: int, against: Path | None,
 def profile(
     load: Load, parameters: tuple[str, ...], repeat: int, against: Path | None, out: Path, target: Any, **changes: Any
 ) -> int:
-    """A profile with what the command line changes of it."""
+    """A profile with the changes of the command line."""
     wanted = profiles.changed(load, changes, list(parameters))
     return _measure(lambda where: run_profile(where, wanted, repeat, say), against, out, target)
 

@@ -1,4 +1,4 @@
-"""`heron verify`: does faults to a topology whose every tuple is known, and judges what arrived."""
+"""`heron verify`: injects faults into a topology whose every tuple is known, and judges what arrived."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _run_of(
         faults=times or (scenario.times if full else 1),
         short=not full,
         baseline_s=_baseline(baseline_s, full),
-        # What stands still for minutes in full is not stuck.
+        # With --full, a topology that stands still for minutes is not stuck.
         stall_max_s=900.0 if full else 60.0,
         input=source,
         settings=pairs,
@@ -84,7 +84,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _end(found: list[tuple[str, list[str]]]) -> int:
-    """Say what was wrong; 1 when something was."""
+    """Print what was wrong; returns 1 when something was."""
     wrong = [(name, lines) for name, lines in found if lines]
     for name, lines in wrong:
         for line in lines:
@@ -96,7 +96,7 @@ def _end(found: list[tuple[str, list[str]]]) -> int:
 
 
 def end(folder: Path) -> int:
-    """Tell a source without a count that its input ends."""
+    """Tell a source without a tuple count that its input ends."""
     spec = read_endless(folder)
     write_end(folder, spec.partitions, spec.rate)
     say(f"  the input of {folder} ends in a moment")
@@ -115,7 +115,7 @@ def check(folder: Path, mode: str | None, loss_max: int, unordered: bool, as_jso
 
 
 def _noted(found: tuple[InputSpec, str], values: dict[str, Any], unordered: bool) -> tuple[InputSpec, str]:
-    """What the source has noted, with what the command line says instead."""
+    """What the source has recorded, overridden by the command line."""
     changes = {name: value for name, value in values.items() if value is not None}
     if unordered:
         changes["ordered"] = False
@@ -146,7 +146,7 @@ def report(
             with interruptible(), cluster(str(target) if target is not None else None) as where:
                 documents.append(verify_run(where, wanted, scenario, len(documents) + 1, warn))
             say(_progress(documents[-1]))
-            # A long report that is cut short leaves what it has.
+            # A long report that is interrupted keeps what it has.
             out.write_text(markdown(documents), encoding="utf-8")
             if data is not None:
                 data.write_text(json.dumps(documents, indent=1), encoding="utf-8")

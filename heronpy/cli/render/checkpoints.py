@@ -29,7 +29,7 @@ class Row:
     unaligned: bool = False
     tasks: int = 0
     current: bool = False
-    """Of the run that is there now."""
+    """Whether it is of the current run."""
     in_use: bool = False
     """A restore would start from it now, or the topology has started from it."""
     damage: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ def list_json(
 
 
 def master_json(reply: control_pb2.CheckpointsReply) -> dict[str, Any]:
-    """What a topology master says of its checkpoints, without their list."""
+    """A topology master's report on its checkpoints, without their list."""
     pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks}
     return {
         "pending": pending if reply.pending else None,
@@ -119,8 +119,8 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
         return
     if reply.pending:
         say(
-            f"checkpoint {reply.pending} is under way for {format_duration(reply.pending_s)};"
-            f" {counted(reply.pending_tasks, 'task')} to come"
+            f"checkpoint {reply.pending} has been in progress for {format_duration(reply.pending_s)};"
+            f" {counted(reply.pending_tasks, 'task')} outstanding"
         )
     say(
         f"since the topology master started: {reply.completed:,} completed, {reply.aborted:,} aborted,"
@@ -187,8 +187,8 @@ def show_one(found: Found, metadata: checkpoint_pb2.Metadata, files: bool) -> No
         )
         for name, state in component_states(metadata).items()
     ]
-    columns = ("component", "tasks", "plain state", "keyed state", "keys", "under way", "state", "written")
-    print_table(columns, rows, right=("tasks", "keys", "under way", "state", "written"))
+    columns = ("component", "tasks", "plain state", "keyed state", "keys", "in flight", "state", "written")
+    print_table(columns, rows, right=("tasks", "keys", "in flight", "state", "written"))
     tasks = [
         (
             str(task.task_id),

@@ -1,6 +1,6 @@
-"""Exceptions of user code as people look for them: one group per type and line, over all tasks (pure).
+"""Exceptions of user code grouped by type and line, over all tasks (pure).
 
-A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one whole traceback.
+A bug in a bolt with twenty tasks is one line of code, so it is shown once, with one full traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from heronpy.proto import control_pb2
 
 MESSAGES_MAX = 3
 _FRAME = re.compile(r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+)(?:, in (?P<function>[^\n]+))?', re.MULTILINE)
-#: Frames of Python and of installed packages, which no user changes.
+#: Frames of Python and of installed packages, not the user's code.
 _INSTALLED = re.compile(r"^<frozen |/(site|dist)-packages/|/lib(64)?/python3")
 
 
@@ -25,7 +25,7 @@ class Group:
 
     type: str
     where: str
-    """`file:line in function` of the user's code; "" when no traceback says it."""
+    """`file:line in function` of the user's code; "" when no traceback has it."""
     startup: bool
     newest: control_pb2.ExceptionReport
     count: int = 0
@@ -36,7 +36,7 @@ class Group:
     """The first line of each different message, the newest first."""
 
     def add(self, report: control_pb2.ExceptionReport) -> None:
-        """Count one report in."""
+        """Add one report."""
         self.count += max(1, report.count)
         self.first_at = min(self.first_at or report.first_at, report.first_at)
         if report.last_at > self.last_at:
@@ -64,11 +64,11 @@ class Group:
 
 
 def groups_of(reports: Iterable[control_pb2.ExceptionReport]) -> list[Group]:
-    """The groups, the one seen last first."""
+    """The groups, the most recent first."""
     found: dict[tuple[str, str, bool], Group] = {}
     for report in sorted(reports, key=lambda report: -report.last_at):
         where = user_line(report.traceback)
-        # Without a line it is the end of a process, which says nothing of other components.
+        # Without a line it is the end of a process, which is not the same fault in other components.
         key = (report.type, where or f" {report.component}", report.startup)
         group = found.setdefault(key, Group(report.type, where, report.startup, report))
         group.add(report)

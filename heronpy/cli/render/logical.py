@@ -58,7 +58,7 @@ def parallelism(component: topology_pb2.Component) -> int:
 
 
 def config_as_json(config: topology_pb2.Config) -> dict[str, str]:
-    """Texts as they are; a serialized value only says how large it is."""
+    """Texts as they are; of a serialized value only its size."""
     return {
         item.key: f"<serialized, {len(item.serialized_value)} bytes>"
         if item.HasField("serialized_value")

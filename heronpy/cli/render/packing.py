@@ -38,7 +38,7 @@ def _resource(resource: plan_pb2.Resource) -> dict[str, float]:
 
 
 def _cpu(count: float) -> str | None:
-    """None where the topology asks for nothing."""
+    """None when the topology requests nothing."""
     return f"{count:g}" if count else None
 
 

@@ -10,7 +10,7 @@ from heronpy.proto import components_of, plan_pb2
 
 
 def as_json(plan: plan_pb2.PhysicalPlan) -> dict[str, Any]:
-    """Instances, stream managers and which component has which instances."""
+    """Instances, stream managers, and the instances of each component."""
     groups: dict[str, list[str]] = {}
     of_component: dict[str, list[str]] = {}
     for instance in plan.instances:

@@ -8,35 +8,35 @@ import unicodedata
 
 from heronpy.cli.output import say
 
-#: Where a line cannot be overwritten, what is waited for is printed this often.
+#: Where a line cannot be overwritten, it is printed this often.
 SAY_WAITING_S = 10.0
 
 
-#: What is over sooner is not worth a line.
+#: Shorter waits print no line.
 SAY_WAITING_AFTER_S = 2.0
 
 
 def cut(text: str, columns: int) -> str:
-    """The begin of a line that takes no more columns than these on a terminal, with … where something is left out."""
+    """The start of a line that fits into this number of terminal columns, with … when it is cut."""
     used, fitting = 0, 0
     for index, letter in enumerate(text):
         used += _columns_of(letter)
         if used > columns:
             return text[:fitting] + "…" if columns > 0 else ""
-        if used < columns:  # room for the … is left
+        if used < columns:  # keep room for the …
             fitting = index + 1
     return text
 
 
 def _columns_of(letter: str) -> int:
-    """Columns that a letter takes: none for marks on the one before, two for wide ones."""
+    """Columns of a character: 0 for combining marks, 2 for wide ones."""
     if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(letter) in ("W", "F") else 1
 
 
 class Progress:
-    """One line that is overwritten, on a terminal only; elsewhere now and then a line of what is waited for."""
+    """One line that is overwritten, on a terminal; elsewhere an occasional line on what is waited for."""
 
     def __init__(self) -> None:
         self._on = sys.stderr.isatty()
@@ -48,13 +48,13 @@ class Progress:
         if self._on:
             self._frames += 1
             wheel = "|/-\\"[self._frames // 3 % 4]
-            # A line that wraps cannot be overwritten. The last column stays free, for terminals that wrap there.
+            # A line that wraps cannot be overwritten. The last column stays free, because some terminals wrap there.
             self._shown = cut(f"{wheel} {text}", shutil.get_terminal_size().columns - 1)
             sys.stderr.write(f"\r\x1b[K{self._shown}")
             sys.stderr.flush()
 
     def show_waiting(self, text: str, now: float) -> None:
-        """Everything runs but for something outside, which may take long: said on any output."""
+        """Say on any output that everything runs but waits for something external, which may take long."""
         self.show(text)
         if self._say_at is None:
             self._say_at = now + SAY_WAITING_AFTER_S

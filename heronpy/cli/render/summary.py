@@ -1,7 +1,7 @@
 """A status reply condensed by component: pure, shared by `status`, `top` and `submit --wait`.
 
-All numbers of a view are of one reply, whose counters are of one moment. Counters are totals over all processes of a
-task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.
+All numbers of a view come from one reply, whose counters are of one moment. Counters are totals over all processes of
+a task, so a rate is never negative: one that a topology master could not take over from its predecessor shows as 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def lifecycle_name(status: control_pb2.StatusReply) -> str:
 
 
 def state_text(status: control_pb2.StatusReply) -> str:
-    """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may hold what users wrote."""
+    """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may contain text from user code."""
     name = lifecycle_name(status)
     lost = losses_text(status.totals)
     if status.lifecycle == control_pb2.LIFE_FINISHED and lost:
@@ -62,7 +62,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
 
 
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
-    """The totals when something of them should worry, for views that are short otherwise."""
+    """The totals when they show a problem, for views that are otherwise short."""
     totals = status.totals
     worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
     return [totals_text(status)] if worries else []
@@ -146,7 +146,7 @@ def culprit_text(culprit: control_pb2.Culprit) -> str:
 
 
 def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
-    """Tasks that do not work now; an ended process is known before its silence is noticed."""
+    """Tasks that are down; a process that ended is known before its silence is noticed."""
     ended = {
         process.name
         for executor in status.executors
@@ -157,7 +157,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
-    """A sentence for each process that ended and waits for its restart, the first few, unless the cause says it."""
+    """A sentence for each process that waits for its restart (the first few), unless the cause already says it."""
     if status.lifecycle == control_pb2.LIFE_DEGRADED:
         return []
     found = []
@@ -216,7 +216,7 @@ def task_name(task: control_pb2.TaskStatus) -> str:
 
 
 def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
-    """What is not there yet, as part of a sentence."""
+    """What is still missing, as part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
     waiting = [task_name(task) for task in status.tasks if task.state not in UP]
@@ -232,7 +232,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def failure_report(status: control_pb2.StatusReply) -> str:
-    """Tracebacks of the tasks that failed, whole; tasks that failed alike share one."""
+    """Full tracebacks of the tasks that failed; tasks with the same failure share one."""
     alike: dict[str, list[str]] = {}
     for report in status.startup_exceptions:
         text = clean_block(report.traceback or report.message).rstrip()

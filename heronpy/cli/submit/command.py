@@ -33,7 +33,7 @@ from heronpy.proto import control_pb2, topology_pb2
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """The flags of `heron submit`, by the names that they have there."""
+    """The flags of `heron submit`, under the same names."""
 
     program: str
     words: tuple[str, ...]
@@ -45,11 +45,11 @@ class SubmitOptions:
     restore: str | None
     allow_dropped_state: bool
     dry_run_format: str | None
-    """How the plans are printed instead of starting anything; None: start it."""
+    """Format in which to print the plans instead of starting the topology; None: start it."""
 
 
 def submit(target: Target, common: Common, options: SubmitOptions) -> None:
-    """Start a topology, or print its plans; whatever ends it early undoes what was done."""
+    """Start a topology, or print its plans; a submit that ends early undoes what was done."""
     session = Session(target, common)
     session.check_cluster()
     with interruptible():
@@ -90,7 +90,7 @@ def _say_launched(session: Session, planned: Planned, started: Started, options:
 
 
 def _watch(session: Session, name: str, options: SubmitOptions) -> control_pb2.StatusReply:
-    """The last status of a topology that has finished; an interrupt ends only the waiting, unless it is to kill."""
+    """The last status of a topology that has finished; an interrupt ends only the waiting, unless it should kill."""
     try:
         return watch_until_finished(session, name)
     except KeyboardInterrupt:
@@ -102,7 +102,7 @@ def _watch(session: Session, name: str, options: SubmitOptions) -> control_pb2.S
 
 
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
-    """The end of --wait: what became of all tuples; a Failure when some are missing from the result."""
+    """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
     say(f"  tuples: {summary.totals_text(last)}")
     lost = summary.losses_text(last.totals)
     if not lost:
@@ -130,7 +130,7 @@ def _scratch_folder() -> Iterator[Path]:
 def _prepare(session: Session, options: SubmitOptions, scratch: Path) -> tuple[Planned, Started | None]:
     """Load, check and start; what was started is None for a dry run."""
     what = understand(options.program, options.words, scratch)
-    # A plan that a program reads must stand alone on stdout.
+    # A plan for a program must be the only output on stdout.
     output = sys.stderr.fileno() if options.dry_run_format in ("json", "raw") else None
     paused = options.deploy_deactivated
     loaded = load(what, session.target, paused, scratch, options.timeout_s, output)
@@ -165,7 +165,7 @@ def _print_plans(planned: Planned, form: str) -> None:
 
 @contextmanager
 def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]:
-    """A submit that fails, is late or is interrupted leaves nothing behind; but who only waited can go."""
+    """A submit that fails, is late or is interrupted leaves nothing behind, unless it was only waiting."""
     try:
         yield
     except click.exceptions.Exit:
@@ -177,7 +177,7 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
 
 
 def _say_detached(session: Session, name: str) -> None:
-    """How to come back to a topology that runs on, in words and commands."""
+    """How to look at or end a topology that runs on: a sentence and commands."""
     warn(f"interrupted: topology '{name}' runs on, and stays when it has finished")
     for what, verb in (("look:  ", "status"), ("watch: ", "top"), ("end:   ", "kill")):
         warn(f"  {what} {command('heron', verb, session.target, name)}")

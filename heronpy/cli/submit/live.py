@@ -1,4 +1,4 @@
-"""The steps of `heronpy.submit`: from a topology of this process to a running one, or to nothing at all."""
+"""The steps of `heronpy.submit`: from a topology object of this process to a running topology, or to nothing at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from heronpy.proto import topology_pb2
 def start(
     session: Session, message: topology_pb2.Topology, name: str | None, restore: str | None, timeout_s: float
 ) -> Started:
-    """Start a topology and wait until every task has initialised; what fails or is interrupted leaves nothing."""
+    """Start a topology and wait until every task has initialised; a failure or interrupt leaves nothing behind."""
     deadline = time.monotonic() + timeout_s
     session.check_cluster()
     if name is not None:

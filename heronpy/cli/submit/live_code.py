@@ -1,8 +1,8 @@
 """The package of a topology whose classes live in this process: a notebook, a script, a Python prompt.
 
-Tasks are processes of their own and need the classes again. Those of imported modules are taken as files, as
-`heron submit` does; those of a script that runs as `__main__` by taking the script; those that were
-typed into a notebook have no file, so they travel by value (cloudpickle), with what they refer to.
+Tasks are separate processes and need the classes again. Those of imported modules are taken as files, as
+`heron submit` does; those of a script that runs as `__main__` by taking the script; those that were typed
+into a notebook have no file, so they are sent by value (cloudpickle), with what they refer to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from heronpy.cli.submit.model import Loaded
 from heronpy.common.errors import PackageError, TopologyError
 from heronpy.proto import components_of, topology_pb2
 
-#: Neither is a name that a module of the user would have.
+#: Names that no user module has.
 SESSION_FILE = "heron_session_main.py"
 _VALUES_FILE = "heron_session_main.pickle"
 _SESSION_SOURCE = f'''\
@@ -65,7 +65,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
 
 
 def _roots(modules: set[str]) -> dict[Path, list[Path]]:
-    """The folders that these modules were imported from; those that are installed are not among them."""
+    """The folders that these modules were imported from, without installed ones."""
     roots: dict[Path, list[Path]] = {}
     for name in sorted(modules):
         # A nested class has the outer one's name before its own.
@@ -124,12 +124,12 @@ class _Recorder(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _write_session(wanted: set[str], definition: bytes, folder: Path) -> None:
-    """The file that tasks load as `__main__`, and the values that it defines there."""
+    """Write the file that tasks load as `__main__`, and the values that it defines there."""
     main = vars(sys.modules["__main__"])
     missing = sorted(wanted - main.keys())
     if missing:
         raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again.")
-    # What pickles of the definition, such as a custom grouping, name is needed by that name, too.
+    # Names that pickles in the definition (such as a custom grouping) refer to are needed under that name, too.
     values = {name: main[name] for name in wanted | _named(main, definition)}
     values.update(_met(values))
     folder.mkdir(mode=0o700)
@@ -147,7 +147,7 @@ def _named(main: dict[str, Any], definition: bytes) -> set[str]:
 
 
 def _met(values: dict[str, Any]) -> dict[str, Any]:
-    """The classes and functions of `__main__` that these refer to: their objects are found by name."""
+    """The classes and functions of `__main__` that these refer to; pickles find them by name."""
     main, met = vars(sys.modules["__main__"]), {}
     for name, value in values.items():
         recorder = _Recorder(io.BytesIO())
@@ -155,7 +155,7 @@ def _met(values: dict[str, Any]) -> dict[str, Any]:
             recorder.dump(value)
         except Exception as error:
             raise PackageError(
-                f"'{name}' cannot be taken to the tasks, because something that it refers to cannot be pickled"
+                f"'{name}' cannot be sent to the tasks, because something that it refers to cannot be pickled"
                 f" ({type(error).__name__}: {' '.join(str(error).split())}); create that in initialize(),"
                 " or put the class into a module."
             ) from error

@@ -2,8 +2,8 @@
 
 It runs as `python -m heronpy.cli.submit.load_topology request.json`. The program runs as `__main__`, or a
 class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
-written. What was written and which files of the user were loaded goes to `report.json` beside the
-request. A traceback of the user's code is printed whole and without frames of the runtime; exit
+written. What was written and which user files were loaded goes to `report.json` beside the
+request. A traceback of user code is printed in full, without frames of the runtime; exit
 code 3 means that the report says what is wrong.
 """
 
@@ -34,14 +34,14 @@ class Unusable(Exception):
 
 
 class Failed(Exception):
-    """The program ended with an error of its own; the text says how, as the end of a sentence."""
+    """The program itself failed; the text says how, as the end of a sentence."""
 
 
 def main(argv: list[str] | None = None) -> int:
     path = Path((sys.argv[1:] if argv is None else argv)[0])
     request = json.loads(path.read_text(encoding="utf-8"))
     report = path.with_name("report.json")
-    # First, as in a task: a .pex may bring other releases of heronpy and of the libraries that it needs.
+    # First, as in a task: a .pex may contain other releases of heronpy and its libraries.
     importlib.import_module("heronpy.api.user_code")
     sys.path[0:0] = request["sys_path"]
     arguments.use([request["program"], *request["args"]], request["name_argument"])
@@ -74,7 +74,7 @@ def _run(request: dict[str, Any]) -> None:
 
 
 def _guarded(step: Callable[[], None]) -> None:
-    """Run the user's code; Unusable or Failed when it does not end well."""
+    """Run the user's code; Unusable or Failed when it fails."""
     try:
         step()
     except (Unusable, Failed):
@@ -90,14 +90,14 @@ def _guarded(step: Callable[[], None]) -> None:
 
 
 def _explain(error: BaseException) -> NoReturn:
-    """Raises Unusable for what heronpy refused, else prints the traceback and raises Failed."""
+    """Raise Unusable if heronpy refused something, else print the traceback and raise Failed."""
     from heronpy.api.user_code import is_runtime_frame, user_traceback
     from heronpy.common.log_format import escape
 
     frames = traceback.extract_tb(error.__traceback__)
     text = " ".join(str(error).split())
     if frames and is_runtime_frame(frames[-1].filename) and isinstance(error, _REFUSALS):
-        # heronpy said what is wrong with the topology: its own frames would only hide where.
+        # heronpy's error says what is wrong with the topology: its own frames would only hide where.
         users = [frame for frame in frames if not is_runtime_frame(frame.filename)]
         if users:
             where = f"{os.path.basename(users[-1].filename)}, line {users[-1].lineno}: "
@@ -162,7 +162,7 @@ def _write_class(module_name: str, class_name: str) -> None:
         found = getattr(found, part)
     base = _topology_base()
     if base is None or not (isinstance(found, type) and issubclass(found, base)):
-        raise Unusable(f"'{class_name}' of module {module_name} is no Topology{_classes_of(module)}")
+        raise Unusable(f"'{class_name}' of module {module_name} is not a Topology{_classes_of(module)}")
     found.write()  # type: ignore[attr-defined]
 
 
@@ -187,7 +187,7 @@ def _write_main_classes(request: dict[str, Any]) -> None:
     if chosen:
         classes = [cls for cls in classes if cls.__name__ == chosen]
         if not classes:
-            raise Unusable(f"'{chosen}' of {request['program']} is no Topology{_classes_of(main)}")
+            raise Unusable(f"'{chosen}' of {request['program']} is not a Topology{_classes_of(main)}")
         for stale in Path(request["out"]).glob("*.defn"):
             stale.unlink()
     if not classes:
@@ -212,14 +212,14 @@ def _spouts_that_start_over(out: Path) -> list[str]:
         try:
             topology = topology_pb2.Topology.FromString(path.read_bytes())
         except DecodeError:
-            continue  # The parent says so.
+            continue  # The parent reports it.
         if reliability_mode(topology) != "EFFECTIVELY_ONCE":
             continue
         for spout in topology.spouts:
             cls = _class_at(spout.comp.class_name)
             if cls is not None and not issubclass(cls, StatefulComponent):
                 found.append(
-                    f"spout '{spout.comp.name}' is no StatefulComponent: after a failure it starts over, and its"
+                    f"spout '{spout.comp.name}' is not a StatefulComponent: after a failure it starts over, and its"
                     " tuples are counted again; keep its position in a state, or use ATLEAST_ONCE"
                 )
     return found

@@ -1,8 +1,8 @@
 """Runs the user's program in a child process and reads the topology that it built.
 
-Nothing of the user's code runs in the CLI itself. Everything the child leaves is below a temporary
+No user code runs in the CLI itself. Everything the child leaves is below a temporary
 folder that the caller owns. The child shares the terminal, so its output and traceback appear as
-they are; only when it ends well is there a topology.
+they are; there is a topology only when the child succeeds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable also from another folder."""
+    """This process's environment, with heronpy importable from other folders, too."""
     home = str(Path(heronpy.__file__).absolute().parent.parent)
     inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home
@@ -133,13 +133,13 @@ def _run_child(
 
 
 def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
-    """The topology that was written, with the name that the user asked for."""
+    """The topology that was written, renamed if the user asked for it."""
     found = []
     for path in sorted(out.glob("*.defn")):
         try:
             found.append(topology_pb2.Topology.FromString(path.read_bytes()))
         except DecodeError:
-            raise exits.Failure(f"{program.shown} wrote {path.name}, which is no topology", exits.USAGE) from None
+            raise exits.Failure(f"{program.shown} wrote {path.name}, which is not a topology", exits.USAGE) from None
     if not found:
         raise exits.Failure(
             f"{program.shown} ended without building a topology; call build_and_submit() or define a Topology class",
@@ -163,7 +163,7 @@ def _the_topology(program: Program, out: Path) -> topology_pb2.Topology:
 
 
 def rename(topology: topology_pb2.Topology, name: str) -> None:
-    """Give a topology another name, also where its id and configuration repeat it."""
+    """Rename a topology, including its id and configuration."""
     old, topology.name = topology.name, name
     if topology.id.startswith(old):
         topology.id = name + topology.id[len(old) :]

@@ -37,12 +37,12 @@ class Restore:
     location: str
     checkpoint: int
     starting_empty: tuple[str, ...] = ()
-    """Components that the checkpoint does not know."""
+    """Components that the checkpoint has no state of."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """A topology that has passed every check that needs no side effect."""
+    """A topology that has passed every check without side effects."""
 
     topology: topology_pb2.Topology
     logical: LogicalPlan
@@ -50,7 +50,7 @@ class Planned:
     resolved: Resolved
     needs_spark: bool
     restore: Restore | None = None
-    """What it starts from; None: empty."""
+    """The checkpoint that it starts from; None: it starts empty."""
 
     @property
     def tasks(self) -> int:

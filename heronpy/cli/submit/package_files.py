@@ -1,8 +1,8 @@
 """Which files a plain program needs when it runs elsewhere: itself and what it imports from beside it.
 
-The closure is taken twice over: from the modules that the program really loaded, and from the import
-statements in them (an import inside a function is not executed at submit). A package is taken whole,
-with its data files. Nothing outside of the program's own folder is touched.
+The closure has two sources: the modules that the program really loaded, and the import
+statements in them (an import inside a function is not executed at submit). A package is copied as a whole,
+with its data files. Nothing outside the program's folder is touched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_installed(root: Path, path: Path) -> bool:
     return (
         bool({"site-packages", "dist-packages"} & set(path.parts))
         or (Path(sys.prefix) != root and path.is_relative_to(sys.prefix) and Path(sys.prefix).is_relative_to(root))
-        # A source tree of ours, installed in place somewhere below the program's folder.
+        # heronpy's source tree, installed in place below the program's folder.
         or (path.is_relative_to(ours) and path.relative_to(ours).parts[0] in ("heronpy", "stmgr", "instance"))
     )
 

@@ -1,4 +1,4 @@
-"""What the user handed to `heron submit`: a file, folder, archive or module, and how to run it.
+"""What the user passed to `heron submit`: a file, folder, archive or module, and how to run it.
 
 `understand()` turns the command's words into a Program without running any user code: where its
 files are, what runs as `__main__` or which class is imported, and which word is the topology's name.
@@ -63,7 +63,7 @@ def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
     if path.is_dir():
         return _folder(word, path, rest)
     if path.is_file():
-        # What a script imports lies beside the file itself, as it does for Python, not beside a link to it.
+        # As in Python, a script imports from the folder of the file itself, not of a link to it.
         path = path.resolve() if path.is_symlink() else path
         if path.name.endswith(ARCHIVES):
             return _archive(word, path, rest, scratch)
@@ -111,7 +111,7 @@ def _named(program: Program, rest: tuple[str, ...]) -> Program:
 def _topology_classes(path: Path) -> set[str]:
     """Names of the file's classes that descend from something called ...Topology.
 
-    A bolt's class may well be called like the topology is to be, so other classes do not count.
+    A bolt's class may have the name that is meant for the topology, so other classes do not count.
     Nothing when the file does not parse: running it will say so.
     """
     try:

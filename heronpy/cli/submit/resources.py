@@ -1,7 +1,7 @@
 """Whether this host can hold a topology, decided before anything is started.
 
-The sums are estimates from above of what the runtime opens and starts; a refusal prints them, so
-that the user sees which part is too large. All processes of a local topology share one host.
+The sums are upper estimates of what the runtime opens and starts; a refusal prints them, so
+the user sees which part is too large. All processes of a local topology share one host.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Need:
     containers: int
     processes: int
     fds: int
-    """Of the process that needs most."""
+    """Of the process that needs the most."""
     fds_of: str
 
     @property
@@ -143,7 +143,7 @@ def check(plan: plan_pb2.PackingPlan, limits: Limits) -> None:
 
 
 def check_ports(plan: plan_pb2.PackingPlan, host: str, base: int) -> None:
-    """A Failure when a container's metrics page cannot have the port that is configured for it."""
+    """A Failure when the port configured for a container's metrics page cannot be used."""
     if not base:
         return
     for number in (0, *(container.id for container in plan.containers)):

@@ -1,8 +1,8 @@
 """What `heron submit --restore` starts from: chosen and checked before anything starts.
 
-`latest`, an id or a path becomes the location of one whole checkpoint that fits the topology, or one
-sentence that says why not. A damaged checkpoint is never chosen in silence: `latest` names it and takes
-the one before, an id or a path that names a damaged one is refused.
+`latest`, an id or a path becomes the location of one intact checkpoint that fits the topology, or one
+sentence that says why not. A damaged checkpoint is never passed over silently: `latest` names it and takes
+the one before; an id or path of a damaged one is refused.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LATEST = "latest"
 
 
 def choose(planned: Planned, wanted: str, allow_dropped: bool) -> Restore | None:
-    """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither may be."""
+    """The checkpoint to start from; None to start empty; a Failure or TopologyError when neither is possible."""
     topology, settings = planned.topology, CheckpointSettings(**planned.resolved.settings["checkpoint"])
     _refuse_conflicts(topology)
     found = _latest(topology.name, settings) if wanted == LATEST else _named(topology.name, settings, wanted)
     if found is None:
         return None
-    assert found.metadata is not None  # whole, so it could be read
+    assert found.metadata is not None  # intact, so it could be read
     check_trusted(found.location)
     parallelism = {component.name: component.parallelism for component in planned.logical.definitions}
     wrong = compatibility.problems(found.metadata, parallelism, settings.key_groups, allow_dropped)
@@ -57,7 +57,7 @@ def _refuse_conflicts(topology: topology_pb2.Topology) -> None:
 
 
 def _latest(name: str, settings: CheckpointSettings) -> Found | None:
-    """The newest whole checkpoint, from the replica when the stores have none; what is passed over is named."""
+    """The newest intact checkpoint, from the replica when the stores have none; names those passed over."""
     everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
     for found in everything:
         wrong = catalogue.missing_files(found)
@@ -74,7 +74,7 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
             has = "only damaged checkpoints" if everything else "no checkpoint"
             warning(
                 f"{clean(_listed(settings))} holds {has} of '{name}';"
-                f" taking {clean(found.name)} of the replica, the newest that is whole there"
+                f" taking {clean(found.name)} of the replica, the newest intact one there"
             )
             return found
         warning(f"skipped {clean(found.name)} of the replica, which is damaged: {clean(wrong[0])}")
@@ -95,12 +95,12 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
 
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
-    """The checkpoints of a topology in the configured replica, newest first; none where none is configured."""
+    """The checkpoints of a topology in the configured replica, newest first; empty without a replica."""
     return catalogue.of_topology([Path(settings.replica).expanduser()], name) if settings.replica else []
 
 
 def _whole_twin(found: Found, copies: list[Found]) -> Found | None:
-    """The copy of one checkpoint when it is there and whole."""
+    """The replica's copy of one checkpoint, if it exists and is intact."""
     key = (found.folder.name, found.checkpoint)
     twins = (copy for copy in copies if (copy.folder.name, copy.checkpoint) == key)
     return next((copy for copy in twins if not catalogue.missing_files(copy)), None)

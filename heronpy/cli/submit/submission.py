@@ -1,6 +1,6 @@
 """The steps of a submit between a loaded topology and a running one, each undone when a later one fails.
 
-Order: everything that can refuse comes first and touches nothing (validate, settings, pack,
+Order: everything that can refuse comes first and has no side effects (validate, settings, pack,
 resources, Spark); then the package is cached; then, under the lock of the topology's operations, the execution state
 reserves the name, the launch file and plans are written and the scheduler is started. Until the
 scheduler's location is published the CLI owns what it made; from then on `takedown.take_down` does.
@@ -75,14 +75,14 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
             raise TopologyError("\n".join(found))
         check_stores(CheckpointSettings(**resolved.settings["checkpoint"]))
     else:
-        resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process that would
+        resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
     transport.check(SecuritySettings(**resolved.settings["security"]))
     settings = PackingSettings(**resolved.settings["packing"])
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)))
 
 
 def _check_support(topology: topology_pb2.Topology) -> None:
-    """Say once what this release does not do, and what has no effect: never pretend."""
+    """Warn once of what this release does not do, and of settings without effect."""
     owners = [(f"topology '{topology.name}'", config_of(topology))]
     owners += [(f"component '{name}'", config_of(part)) for name, part in components_of(topology).items()]
     for owner, config in owners:
@@ -143,7 +143,7 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
 
 @contextmanager
 def _marked(session: Session, name: str) -> Iterator[None]:
-    """Tell others that a submit is under way: without a scheduler the topology would look dead."""
+    """Publish that a submit is in progress: without a scheduler the topology would look dead."""
     with closing(session.open_state()) as state:  # its ephemerals end with it
         state.create(paths.submission(name), b"", ephemeral=True)
         yield
@@ -151,7 +151,7 @@ def _marked(session: Session, name: str) -> Iterator[None]:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[ExitStack]:
-    """An ExitStack that is unwound when the block fails, whatever comes in between."""
+    """An ExitStack that is unwound when the block fails, even if interrupted."""
     undo = ExitStack()
     try:
         yield undo
@@ -162,7 +162,7 @@ def _undone_on_failure() -> Iterator[ExitStack]:
 
 
 def take_down(session: Session, started: Started) -> list[str]:
-    """Remove a topology that was started here, unless it was killed and its name taken; what could not be removed."""
+    """Remove a topology that was started here, unless its name is taken by another; returns what remains."""
     name = started.record.topology
     record = session.record(name)
     if record is not None and record.topology_id != started.record.topology_id:
@@ -174,7 +174,7 @@ def take_down(session: Session, started: Started) -> list[str]:
 
 
 def refuse_taken(session: Session, name: str) -> None:
-    """A Failure (exit code 4) when a topology of that name exists; to be asked under the operation's lock."""
+    """A Failure (exit code 4) when a topology of that name exists; to be called under the operation's lock."""
     record = session.record(name)
     if record is None:
         return
@@ -198,19 +198,19 @@ def make_private(folder: Path) -> None:
             private.make_private(part)
         except ConfigError:
             raise exits.Failure(
-                f"{part} does not belong to you alone; remove it or set TMPDIR to a folder of yours"
+                f"{part} does not belong to you alone; remove it or set TMPDIR to your own folder"
             ) from None
 
 
 def _make_keys(spec: LaunchSpec) -> None:
-    """New keys for each submit; none where nothing listens on the network."""
+    """New keys for each submit; none when nothing listens on the network."""
     curve.remove(spec.working_dir)
     if transport.choose(settings_for(spec, SecuritySettings)) is transport.Transport.TCP:
         curve.generate(spec.working_dir)
 
 
 def _write_checkpoint_log(session: Session, planned: Planned) -> None:
-    """What the topology master finds when it first looks: where to start from, and ids that go on from there."""
+    """The log that the topology master first reads: the checkpoint to start from, and ids that continue from it."""
     node, restore = paths.checkpoints(planned.topology.name), planned.restore
     if restore is None:
         with suppress(NoNodeError):  # one of an earlier topology of this name, whose removal was cut short

@@ -1,4 +1,4 @@
-"""Waiting until a submitted topology runs: quickly at first, because a small one is up within a few 100 ms."""
+"""Waiting until a submitted topology runs: short polls at first, because a small one is up in a few 100 ms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTAINERS_LOOK_S = 1.0
 
 
 def exceptions_report(session: Session, name: str, status: control_pb2.StatusReply) -> str:
-    """Tracebacks that explain a failure, as far as the topology master can still tell."""
+    """Tracebacks that explain a failure, as far as the topology master still has them."""
     report = failure_report(status)
     if status.startup_exceptions:
         return report
@@ -48,7 +48,7 @@ def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exi
 def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control_pb2.StatusReply:
     """The first status that is ready; a Failure when the topology fails, vanishes or is late.
 
-    The time in which it is WAITING does not count: what it waits for has a limit of its own, after which the
+    Time spent WAITING does not count: what it waits for has its own limit, after which the
     topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`).
     """
     name, deadline = started.record.topology, time.monotonic() + timeout_s
@@ -91,7 +91,7 @@ def _progress_text(status: control_pb2.StatusReply | None, tasks: int) -> str:
 
 
 def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusReply) -> control_pb2.StatusReply:
-    """The status again once it holds why tasks cannot start: that takes another way than their state."""
+    """The status again once it holds why tasks cannot start: reasons arrive separately from states."""
     deadline = time.monotonic() + TRACEBACK_WAIT_S
     while not status.startup_exceptions and any(task.state == control_pb2.TASK_FAILED for task in status.tasks):
         if time.monotonic() > deadline:
@@ -102,7 +102,7 @@ def _with_tracebacks(session: Session, name: str, status: control_pb2.StatusRepl
 
 
 def _refuse_failed_container(session: Session, name: str) -> None:
-    """What the topology master cannot tell: a container that cannot start, perhaps its own."""
+    """A Failure that the topology master cannot report: a container that cannot start, perhaps its own."""
     container = session.failed_container(name)
     if container is not None:
         why = f"{container.exit_reason.replace('_', ' ')}: {container.exit_detail}".rstrip(": ")

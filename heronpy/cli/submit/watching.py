@@ -19,7 +19,7 @@ LINE_INTERVAL_S = 2.0
 
 
 def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusReply:
-    """Show a bounded topology until it has finished; the last status, or a Failure with its exceptions."""
+    """Show a bounded topology until it has finished; returns the last status, or a Failure with its exceptions."""
     terminal = sys.stdout.isatty()
     last: list[control_pb2.StatusReply] = []
 
@@ -48,7 +48,7 @@ def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusR
 
 
 def _line(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> str:
-    """One line per look for outputs that are not terminals."""
+    """One line per snapshot, for outputs that are not terminals."""
     parts = [f"{format_duration(status.uptime_s)} {clean(summary.state_text(status))}"]
     for row in rows:
         counts = f"{row.emitted:,} emitted" if row.is_spout else f"{row.executed:,} executed"

@@ -40,7 +40,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         try:
             return parse_duration_s(value)
         except ConfigError:
-            self.fail(f"'{value}' is no time; for example '90s', '12h' or '7d'", param, ctx)
+            self.fail(f"'{value}' is not a time; for example '90s', '12h' or '7d'", param, ctx)
 
 
 _timeout = timeout_flag(None, "Seconds to wait; by default as long as the checkpoint itself may take.")
@@ -62,7 +62,7 @@ def checkpoints_command() -> None:
 @json_flag
 @common_flags
 def list_command(**flags: Any) -> None:
-    """List the complete checkpoints of a topology and the one under way, the newest first.
+    """List the complete checkpoints of a topology and the one in progress, newest first.
 
     Checkpoints of earlier runs of the topology are listed, too.
     """
@@ -121,7 +121,7 @@ def trigger_command(**flags: Any) -> None:
 def restore_command(**flags: Any) -> None:
     """Rewind a running topology to one of its checkpoints and wait until every task goes on from there.
 
-    What two-phase sinks have committed since is out already and is committed once more.
+    What two-phase sinks have committed since then is already visible and is committed again.
     """
     from heronpy.cli.checkpoints.commands import restore
 
@@ -139,7 +139,7 @@ def restore_command(**flags: Any) -> None:
 def delete_command(checkpoint: str | None, everything: bool, older_than: float | None, **flags: Any) -> None:
     """Delete checkpoints and the files that no other checkpoint needs.
 
-    One that a running topology would be restored from is refused; --all and --older-than leave it.
+    One that a running topology would be restored from is refused; --all and --older-than keep it.
     """
     if (checkpoint is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("give the id or path of a checkpoint, or --all, or --older-than")
@@ -155,7 +155,7 @@ def delete_command(checkpoint: str | None, everything: bool, older_than: float |
 @json_flag
 @common_flags
 def verify_command(**flags: Any) -> None:
-    """Read every file of checkpoints and compare it with its checksum; of all of them, or of one.
+    """Read every file of all checkpoints, or of one, and compare it with its checksum.
 
     Exit code 1 when a checkpoint is damaged.
     """

@@ -19,8 +19,8 @@ def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
     A submit with --restore goes on from a checkpoint; 'heron checkpoints delete' removes them.
-    Works also when the topology's scheduler is dead or a submit was cut short, and whatever the configuration says:
-    a setting that is wrong is left out.
+    Also works when the topology's scheduler is dead or a submit was interrupted, and with an invalid
+    configuration: settings that are wrong are ignored.
     """
     from heronpy.cli.change.kill import kill
 

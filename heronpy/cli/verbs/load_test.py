@@ -25,7 +25,7 @@ def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
                          help="Compare with the JSON of an earlier run."),
             click.option("--out", type=click.Path(path_type=Path), default=DEFAULT_OUT, show_default=True,
                          metavar="DIR", help="Folder for the JSON and the HTML page."),
-            cluster_flag("Run in this cluster of yours, on this host, instead of one made for the test."),
+            cluster_flag("Run in this existing cluster, on this host, instead of one made for the test."),
         )
     ):  # fmt: skip
         function = option(function)
@@ -61,7 +61,7 @@ def load_test_command() -> None:
     heron load-test passthrough --rate 1000 --against out/load-test/passthrough-earlier.json
     heron load-test startup --tasks 200
 
-    A load test runs in a cluster of its own (a temporary HERON_HOME), which is gone afterwards.
+    A load test runs in its own cluster (a temporary HERON_HOME), which is removed afterwards.
     """
 
 
@@ -89,7 +89,7 @@ def startup_command(**flags: Any) -> int:
 @click.option("--value-bytes", type=click.IntRange(1, 10_000_000), default=8, show_default=True, metavar="BYTES",
               help="Size of a value; 10,000 keys of 100,000 bytes are 1 GB.")  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Folder to write to (default: that of temporary files).")  # fmt: skip
+              help="Folder to write to (default: the temporary folder).")  # fmt: skip
 @_output_flags
 def checkpoint_command(**flags: Any) -> int:
     """Measure checkpoints of one task's large state: the pause, full and incremental uploads, the restore."""
@@ -136,7 +136,7 @@ def _profile_command(load: profiles.Load) -> click.Command:
         click.option("--containers", type=click.IntRange(min=1), help=f"Containers.  [default: {load.containers}]"),
         click.option("--mode", type=click.Choice(profiles.MODES), help=f"Guarantee.  [default: {load.mode}]"),
         click.option("--rate", type=click.FloatRange(min=0), metavar="N",
-                     help=f"Tuples a second of each spout task; 0 is as fast as it can.  [default: {load.rate:g}]"),
+                     help=f"Tuples per second of each spout task; 0 is as fast as it can.  [default: {load.rate:g}]"),
         click.option("--duration", "duration_s", type=click.FloatRange(min=0.1), metavar="S",
                      help=f"Seconds to emit.  [default: {load.duration_s:g}]"),
         click.option("--tuples", type=click.IntRange(min=1), metavar="N", help="Emit this number of tuples instead."),

@@ -18,7 +18,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 def status_command(**flags: Any) -> None:
     """Show a topology's state: what does not run, what holds it back, what was restarted.
 
-    Without TOPOLOGY it is the one that runs, where only one does.
+    TOPOLOGY may be left out when only one runs.
     Exit code 1 when the topology has failed or nothing of it runs.
     """
     from heronpy.cli.look.status import show_status

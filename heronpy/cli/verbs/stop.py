@@ -12,20 +12,20 @@ from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
 @click.command("stop")
 @target_argument
 @topology_argument
-@click.option("--drain", is_flag=True, help="Process all that is under way and finish the bolts, then end.")
+@click.option("--drain", is_flag=True, help="Process all tuples in flight and finish the bolts, then end.")
 @click.option("--savepoint", is_flag=True, help="Take a savepoint to come back to, then end; EFFECTIVELY_ONCE only.")
 @timeout_flag(300.0, "Seconds that the drain or the savepoint may take.")
-@click.option("--force", is_flag=True, help="Kill the topology also when the drain or the savepoint fails.")
+@click.option("--force", is_flag=True, help="Kill the topology even if the drain or the savepoint fails.")
 @json_flag
 @common_flags
 def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
     """End a topology in order and remove it from the cluster; its logs and checkpoints stay.
 
-    Its spouts are deactivated. --drain waits until nothing is under way and has every bolt finish, as at the end of
-    bounded input: windows fire, sinks publish. --savepoint keeps what is under way in a savepoint, from
+    Its spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
+    end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from
     which a submit with --restore goes on; it needs EFFECTIVELY_ONCE.
 
-    When that fails or takes too long nothing is killed, and the spouts are activated again if they were active.
+    If that fails or takes too long, nothing is killed, and the spouts are activated again if they were active.
     """
     if drain == savepoint:
         raise click.UsageError("say how to stop: --drain or --savepoint; 'heron kill' stops at once")

@@ -20,18 +20,14 @@ from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, 
 @click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
 @click.option("--wait", is_flag=True, help="Stay until a bounded topology has finished, then remove it.")
 @click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the waiting.")
-@timeout_flag(
-    60.0, "Seconds that it may take until every task runs; what its sinks wait for then has a limit of its own."
-)
+@timeout_flag(60.0, "Seconds until every task must run; what its sinks then wait for has its own limit.")
 @click.option(
     "--restore",
     metavar="latest|ID|PATH",
     shell_complete=complete.restores,
-    help="Start from a checkpoint of an earlier run: the newest one, the one of this id, or the one at this path.",
+    help="Start from a checkpoint of an earlier run: the newest, the one with this id, or the one at this path.",
 )
-@click.option(
-    "--allow-dropped-state", is_flag=True, help="With --restore: forget the state of components that are gone."
-)
+@click.option("--allow-dropped-state", is_flag=True, help="With --restore: drop the state of components that are gone.")
 @click.option("--dry-run", is_flag=True, help="Print the plans and start nothing.")
 @click.option("--dry-run-format", type=click.Choice(FORMATS), default="table", show_default=True)
 @common_flags
@@ -39,7 +35,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     """Start a topology and wait until every task has initialised.
 
     PROGRAM is a .py file, a folder with __main__.py, a .zip, .pex or .tar.gz of one, or module:Class.
-    It runs in a process of its own and builds the topology.
+    It runs in a separate process and builds the topology.
 
     \b
     heron submit local topo.py                     run topo.py, or use its Topology class
@@ -69,7 +65,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 
 
 def _refuse_early_option(program: str) -> None:
-    """Unknown flags belong to the user's program only behind it; before it they are mistakes."""
+    """Unknown flags after the program belong to it; before it they are errors."""
     if program.startswith("-") and program != "-":
         ctx = click.get_current_context()
         known = [option for param in ctx.command.params for option in param.opts if option.startswith("--")]

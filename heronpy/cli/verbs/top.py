@@ -20,15 +20,15 @@ from heronpy.cli.flags.reading import Reading, reading_target
     default=1.0,
     show_default=True,
     metavar="S",
-    help="Seconds between two looks.",
+    help="Seconds between two snapshots.",
 )
-@click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N looks.")
+@click.option("-n", "--iterations", type=click.IntRange(min=1), metavar="N", help="Stop after N snapshots.")
 @json_flag
 @common_flags
 def top_command(**flags: Any) -> None:
     """Watch the components of a topology: counts, rates, queues and who causes backpressure.
 
-    Ctrl-C ends it. Without a terminal a snapshot is printed per look; with --json one line of JSON.
+    Ctrl-C ends it. Without a terminal each snapshot is printed after the last; with --json as one line of JSON.
     """
     from heronpy.cli.look.top import watch
 

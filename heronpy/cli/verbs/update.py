@@ -41,7 +41,7 @@ from heronpy.cli.flags.arguments import (
     "drain_timeout_s",
     type=click.FloatRange(min=0),
     metavar="S",
-    help="Seconds that removed tasks may take to finish what they have queued.",
+    help="Seconds that removed tasks may take to finish their queued tuples.",
 )
 @timeout_flag(300.0, "Seconds to wait until the update is done.")
 @click.option("--dry-run", is_flag=True, help="Print what would change and change nothing.")

@@ -11,37 +11,37 @@ import click
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import cluster_flag, json_flag
 
-#: What a topology may promise.
+#: Reliability modes.
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 
 
 def _run_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags of what runs the built-in topology."""
+    """The flags of commands that run the built-in topology."""
     for option in reversed(
         (
             click.option("--duration", "duration_s", type=click.FloatRange(min=0), default=10.0, show_default=True,
-                         metavar="S", help="Seconds that the input lasts at least."),
+                         metavar="S", help="Minimum duration of the input in seconds."),
             click.option("--baseline", "baseline_s", type=click.FloatRange(min=0), metavar="S",
                          help="Seconds before the first fault.  [default: 3; 60 with --full]"),
             click.option("--rate", type=click.FloatRange(min=1), default=1000.0, show_default=True, metavar="N",
-                         help="Tuples a second of each of the partitions."),
+                         help="Tuples per second of each partition."),
             click.option("--keys", type=click.IntRange(min=1), default=1000, show_default=True, help="Different keys."),
             click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
                          metavar="BYTES", help="Size of a payload."),
             click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
                          help="Number of different payloads.  [default: each tuple its own]"),
             click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
-                         help="What the bolt works for each tuple."),
+                         help="Work of the bolt per tuple."),
             click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
             click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
                          help="Tasks of each component; as many partitions."),
             click.option("--times", type=click.IntRange(min=1), metavar="N",
-                         help="Number of times that a run does its fault.  [default: 1; with --full as listed]"),
+                         help="How often a run injects its fault.  [default: 1; with --full as listed]"),
             click.option("--full", is_flag=True, help="Faults of full length and number: minutes instead of seconds."),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                          help="A setting such as heron.checkpoint.interval_s=1; repeatable."),
             click.option("--seed", type=int, default=1, show_default=True, help="Seed of input and faults."),
-            cluster_flag("Run in this cluster of yours, on this host, instead of one made for the run."),
+            cluster_flag("Run in this existing cluster, on this host, instead of one made for the run."),
         )
     ):  # fmt: skip
         function = option(function)
@@ -75,7 +75,7 @@ def list_command(**flags: Any) -> None:
 @click.option("--fault", "faults", multiple=True, metavar="NAME", default=("none",),
               help="A fault of 'heron verify list'; F01 means all F01-..., 'all' every one; repeatable.",
               shell_complete=complete.faults)  # fmt: skip
-@click.option("--together", "as_one", is_flag=True, help="Do all faults in one run, one after the other.")
+@click.option("--together", "as_one", is_flag=True, help="Inject all faults in one run, in turn.")
 @json_flag
 @_run_flags
 def run_command(**flags: Any) -> int:
@@ -88,7 +88,7 @@ def run_command(**flags: Any) -> int:
 @verify_command.command("end")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
 def end_command(**flags: Any) -> int:
-    """End the input of a running topology of your own whose SeededSource was given no count."""
+    """End the input of your own running topology whose SeededSource was given no count."""
     from heronpy.cli.measure.verify import end
 
     return end(**flags)
@@ -96,7 +96,7 @@ def end_command(**flags: Any) -> int:
 
 @verify_command.command("check")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
-@click.option("--seed", type=int, help="Seed of the source.  [default: what the source has noted, as for the rest]")
+@click.option("--seed", type=int, help="Seed of the source.  [default, as for the rest: what the source recorded]")
 @click.option("--partitions", type=click.IntRange(min=1), help="Partitions of the input.")
 @click.option("--count", type=click.IntRange(min=1), help="Tuples of each partition.")
 @click.option("--keys", type=click.IntRange(min=1), help="Different keys.")
@@ -109,7 +109,7 @@ def end_command(**flags: Any) -> int:
 @click.option("--unordered", is_flag=True, help="The topology does not keep the order of keys.")
 @json_flag
 def check_command(**flags: Any) -> int:
-    """Judge the records of a finished topology of your own, with SeededSource and VerifiedSink in it."""
+    """Judge the records of your own finished topology that uses SeededSource and VerifiedSink."""
     from heronpy.cli.measure.verify import check
 
     return check(**flags)
@@ -123,12 +123,12 @@ def check_command(**flags: Any) -> int:
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON file for all that was measured; the runs that it holds are reported, too.")  # fmt: skip
+              help="JSON file for all measurements; runs that it already holds are reported, too.")  # fmt: skip
 @_run_flags
 def report_command(**flags: Any) -> int:
     """Run all faults several times and write what they did as a table.
 
-    Says beforehand how long that takes, about.
+    Prints an estimate of the duration first.
     """
     from heronpy.cli.measure.verify import report
 

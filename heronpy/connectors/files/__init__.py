@@ -1,4 +1,4 @@
-"""Files of lines as a sink: what a topology emits, one tuple a line, published exactly once if asked."""
+"""A sink that writes files of lines, one tuple per line, published exactly once if asked."""
 
 from __future__ import annotations
 

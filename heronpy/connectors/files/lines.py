@@ -1,6 +1,6 @@
-"""Tuples to lines: JSON or text, one line a tuple, never more.
+"""Tuples to lines: JSON or text, exactly one line per tuple.
 
-Pure. A tuple that cannot be one line raises UnfitError with the reason; it never spoils the others.
+Pure. A tuple that cannot be one line raises UnfitError with the reason; the others are not affected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 JSON = "jsonl"
 TEXT = "text"
 FORMATS = (JSON, TEXT)
-#: What file names end with.
+#: File name suffixes.
 SUFFIXES = {JSON: "jsonl", TEXT: "txt"}
 
 
@@ -37,7 +37,7 @@ def line_writer(format_name: str, fields: Sequence[str]) -> Callable[[Sequence[A
         try:
             return encode(dict(zip(names, checked, strict=True)) if names else list(checked)) + b"\n"
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise UnfitError(f"JSON has no way to write it ({error})") from None
+            raise UnfitError(f"it cannot be written as JSON ({error})") from None
 
     return as_json
 
@@ -55,4 +55,4 @@ def _text(values: Sequence[Any]) -> bytes:
     try:
         return line.encode() + b"\n"
     except UnicodeEncodeError as error:
-        raise UnfitError(f"it is no text ({error})") from None
+        raise UnfitError(f"it is not text ({error})") from None

@@ -21,7 +21,7 @@ _TICK_MIN_MS, _TICK_MAX_MS = 20, 500
 
 @dataclass(slots=True, frozen=True)
 class FileOptions:
-    """What a FileSink was told."""
+    """The options of a FileSink."""
 
     folder: str
     format: str = JSON
@@ -31,7 +31,7 @@ class FileOptions:
     roll_interval_s: float = 5.0
 
     def validate(self) -> None:
-        """Raise a ConfigError, one sentence, when an option makes no sense."""
+        """Raise a ConfigError, one sentence, when an option is invalid."""
         if not self.folder or not Path(self.folder).is_absolute():
             raise ConfigError(f"folder {self.folder!r} of a FileSink must be an absolute path")
         if self.format not in FORMATS:
@@ -51,13 +51,13 @@ class FileOptions:
             FIELDS: list(self.fields),
             ROLL_BYTES: self.roll_bytes,
             ROLL_INTERVAL_S: self.roll_interval_s,
-            # The age of a file is looked at when a tick comes.
+            # The age of a file is checked on ticks.
             TOPOLOGY_TICK_TUPLE_FREQ_MS: int(min(_TICK_MAX_MS, max(_TICK_MIN_MS, self.roll_interval_s * 200))),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any], component: str) -> FileOptions:
-        """The options out of a component's configuration."""
+        """The options from a component's configuration."""
         if FOLDER not in config:
             raise ConfigError(f"FileSink {component} needs {FOLDER} in its configuration, or FileSink.spec(folder=...)")
         given = {"folder": os.fspath(config[FOLDER]), "format": config.get(FORMAT), "fields": config.get(FIELDS),

@@ -1,11 +1,11 @@
-"""The files of one task of a file sink: open, prepared, published; and who may touch which.
+"""The files of one task of a file sink: open, prepared, published; and which process may touch which.
 
     .open-<component>-<index>-<writer>.<suffix>                    being written
-    .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: whole and on disk, not visible
+    .pending-<component>-<index>-<number>-<writer>.<suffix>        prepared: complete and on disk, not visible
     part-<component>-<index>-<number>-<writer>.<suffix>            published
 
 The number is the checkpoint's (or, without checkpoints, a count), `<writer>` is `<run>.<attempt>`: the
-submission of the topology and which of its restores. Invariants: a name is used by one process and once,
+submission of the topology and the number of its restore. Invariants: a name is used once, by one process,
 so nothing is ever overwritten; a file goes from one state to the next by one rename; a process removes
 files of older attempts only, so one that was replaced cannot harm its successor.
 """
@@ -32,11 +32,11 @@ _BUFFER_BYTES = 256 * 1024
 
 
 class Takeover(NamedTuple):
-    """What a restored task did about files of its predecessors."""
+    """What a restored task did with files of its predecessors."""
 
     published: list[str]
     removed: list[str]
-    #: Prepared files of the checkpoint that are neither here nor published any more.
+    #: Prepared files of the checkpoint that no longer exist, prepared or published.
     missing: list[str]
 
 
@@ -59,13 +59,13 @@ class PartFiles:
         """Add a line to the open file; makes one if there is none."""
         if self._file is None:
             self._file = open(self._open_path, "wb", buffering=_BUFFER_BYTES)
-            # Held until the file is closed: shows a successor that its writer lives.
+            # Locked until the file is closed: shows a successor that its writer is alive.
             fcntl.flock(self._file, fcntl.LOCK_EX)
         self._file.write(line)
         self.bytes += len(line)
 
     def prepare(self, number: int) -> str | None:
-        """Make what was written durable under its number; its base name, or None when there is nothing."""
+        """Make what was written durable under its number; returns its base name, or None when there is nothing."""
         base = f"{self._stem}-{number}-{self._tail}"
         return base if self._close_as(f"{_PENDING}-{base}") else None
 
@@ -91,7 +91,7 @@ class PartFiles:
         return True
 
     def discard(self) -> None:
-        """Close the open file; what is left of it is for a successor to remove."""
+        """Close the open file; a successor removes what is left of it."""
         if self._file is not None:
             self._file.close()
         self._file, self.bytes = None, 0
@@ -103,7 +103,7 @@ class PartFiles:
     # -- publishing ---------------------------------------------------------------------------
 
     def publish(self, bases: Iterable[str]) -> list[str]:
-        """Make prepared files visible, harmless to repeat; those that are neither here nor visible."""
+        """Make prepared files visible; idempotent. Returns those that no longer exist, prepared or published."""
         missing = []
         renamed = False
         for base in bases:
@@ -118,17 +118,17 @@ class PartFiles:
         return missing
 
     def take_over(self, committed: Iterable[str], checkpoint: int) -> Takeover:
-        """After a restore: publish what the checkpoint holds, remove all else that older attempts left.
+        """After a restore: publish what the checkpoint holds, remove everything else that older attempts left.
 
         That includes files published for later checkpoints: they exist when a checkpoint turned out to
-        be damaged and an older one is restored, and their rows come again.
+        be damaged and an older one was restored; their rows are replayed.
         """
         wanted = set(committed)
         here = {name for name in os.listdir(self.folder) if name.startswith(f"{_PENDING}-")}
         published = sorted(base for base in wanted if f"{_PENDING}-{base}" in here)
         missing = self.publish(sorted(wanted))
         removed: list[str] = []
-        # A predecessor that still runs may rename a file while we look: look until nothing is left.
+        # A predecessor that still runs may rename a file during the scan: repeat until nothing is left.
         while doomed := [name for name in os.listdir(self.folder) if self._is_void(name, wanted, checkpoint)]:
             for name in doomed:
                 with contextlib.suppress(FileNotFoundError):
@@ -147,7 +147,7 @@ class PartFiles:
         return name.partition("-")[2] not in wanted
 
     def _mine(self, name: str) -> re.Match[str] | None:
-        """Is this a file of an earlier or later process of this task, in this run?"""
+        """Whether this is a file of an earlier or later process of this task, in this run."""
         match = (_OPEN_NAME if name.startswith(_OPEN) else _NUMBERED_NAME).fullmatch(name)
         if match is None or match["run"] != self._run:
             return None
@@ -156,7 +156,7 @@ class PartFiles:
     # -- without checkpoints ------------------------------------------------------------------
 
     def settle_leftovers(self, keep: bool) -> tuple[int, int]:
-        """Publish (`keep`) or remove open files whose writer is dead: how many of each."""
+        """Publish (`keep`) or remove open files whose writer is dead; returns the number of each."""
         kept = removed = 0
         for name in sorted(os.listdir(self.folder)):
             match = self._mine(name)
@@ -180,7 +180,7 @@ class PartFiles:
 
 
 def _cut_half_line(file: BinaryIO) -> int:
-    """Cut off a last line without an end; the bytes that are left."""
+    """Cut off an incomplete last line; returns the remaining bytes."""
     size = file.seek(0, os.SEEK_END)
     while size:
         start = max(0, size - _BUFFER_BYTES)

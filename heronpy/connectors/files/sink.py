@@ -1,4 +1,4 @@
-"""FileSink: a bolt that writes tuples as lines to files, which appear whole.
+"""FileSink: a bolt that writes tuples as lines to files, which appear atomically.
 
 Owns the rows between their arrival and the publication of their file. Invariants: a published file never
 changes; under EFFECTIVELY_ONCE a row is in exactly one published file once its checkpoint is complete;
@@ -34,13 +34,13 @@ class FileSink(TwoPhaseSink):
     restored checkpoint holds is published and the rest is removed. Every row is published exactly once.
     The number of tasks of this component cannot be changed while it runs.
     **ATLEAST_ONCE**: a file is published when it has `roll_bytes` or its first row is `roll_interval_s` old;
-    then its tuples are acked. Rows of replayed tuples come again.
+    then its tuples are acked. Rows of replayed tuples are repeated.
     **ATMOST_ONCE**: the same, without acks; rows that a dead process had written are published by its
     successor.
     """
 
     metric = "file-sink"
-    #: Prepared files whose publication is not known.
+    #: Prepared files not known to be published.
     state_key = "files.prepared"
 
     @classmethod
@@ -65,12 +65,12 @@ class FileSink(TwoPhaseSink):
         return super().spec(name=name, inputs=inputs, par=par, config=config)
 
     def open(self, config: dict[str, Any], context: Any) -> None:
-        """Finds the folder; without checkpoints, also settles what a predecessor left there."""
+        """Finds the folder; without checkpoints, also publishes or removes what a predecessor left there."""
         who = self.who
         options = FileOptions.from_config(config, who.component)
         self._line_of = line_writer(options.format, options.fields)
         self._roll_bytes, self._roll_interval_s = options.roll_bytes, options.roll_interval_s
-        # Without checkpoints nobody counts attempts; chance tells processes apart.
+        # Without checkpoints there is no attempt number; a random one distinguishes processes.
         attempt = str(who.attempt) if who.is_checkpointed else f"x{uuid.uuid4().hex[:8]}"
         self._files = PartFiles(
             Path(options.folder), who.component, who.index, who.run, attempt, SUFFIXES[options.format]
@@ -117,14 +117,14 @@ class FileSink(TwoPhaseSink):
             self._roll()
 
     def close(self) -> None:
-        """The task ends: rows that nobody replays are published, the others are left to a successor."""
+        """The task ends: rows that are not replayed are published, the others are left to a successor."""
         if self.is_open and not self.who.is_checkpointed and not self.who.is_acked:
             self._roll()
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> list[str]:
-        """The rows since the last checkpoint become a file, on disk and whole, not visible."""
+        """The rows since the last checkpoint become a file: complete and on disk, not visible."""
         base = self._files.prepare(checkpoint)
         if base is not None:
             self._prepared.append(base)
@@ -151,8 +151,8 @@ class FileSink(TwoPhaseSink):
 
     def _warn_of(self, missing: list[str]) -> None:
         if missing:
-            self.log(f"prepared files are gone, published by an earlier attempt and taken away or removed by "
-                     f"somebody: {', '.join(missing)}", "warn")  # fmt: skip
+            self.log(f"prepared files are gone: published by an earlier attempt and then moved away, or "
+                     f"deleted: {', '.join(missing)}", "warn")  # fmt: skip
 
     # -- without checkpoints ------------------------------------------------------------------
 

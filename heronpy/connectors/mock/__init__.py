@@ -1,1 +1,1 @@
-"""Sources for trials and tests."""
+"""Sources for experiments and tests."""

@@ -1,4 +1,4 @@
-"""A source that repeats the elements of an iterable for ever."""
+"""A source that repeats the elements of an iterable endlessly."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 
 from heronpy.streamlet.generator import Generator
 
-#: The place of the next element, in the state of the task.
+#: State key: the position of the next element.
 _PLACE = "elements.place"
 
 
 class ArrayLooper(Generator[Any]):
     """Yields the elements of `user_iterable` in turn, waiting `sleep` seconds before each.
 
-    Under EFFECTIVELY_ONCE its place in the iterable is part of the checkpoint.
+    Under EFFECTIVELY_ONCE its position in the iterable is part of the checkpoint.
     """
 
     def __init__(self, user_iterable: Iterable[Any], sleep: float | None = None) -> None:
         super().__init__()
         if not isinstance(user_iterable, Iterable):
             raise RuntimeError(f"ArrayLooper must be passed an iterable, given: {user_iterable!r}")
-        # A one-shot iterator can neither be repeated from the start nor travel to a task.
+        # A one-shot iterator can neither be restarted nor sent to a task.
         self._elements = list(user_iterable) if isinstance(user_iterable, Iterator) else user_iterable
         self._sleep = sleep
         self._round: Iterator[Any] = iter(())
@@ -31,7 +31,7 @@ class ArrayLooper(Generator[Any]):
         self._state: Any = None
 
     def setup(self, context: Any) -> None:
-        """Starts from the first element, or from the restored place."""
+        """Starts from the first element, or from the restored position."""
         self._state = None if context is None else context.get_state()
         self._place = int((self._state or {}).get(_PLACE) or 0)
         self._round = itertools.islice(self._elements, self._place, None)
@@ -49,6 +49,6 @@ class ArrayLooper(Generator[Any]):
         return element
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Puts the place of the next element into the state."""
+        """Puts the position of the next element into the state."""
         if self._state is not None:
             self._state[_PLACE] = self._place

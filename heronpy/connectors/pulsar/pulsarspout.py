@@ -2,7 +2,7 @@
 
 All tasks share one failover subscription named after the topology. Under ATLEAST_ONCE a message is
 acknowledged when its tuple is fully processed and negatively acknowledged when it fails, so that
-Pulsar sends it again; in the other modes it is acknowledged when it was emitted. Needs the package
+Pulsar sends it again; in the other modes it is acknowledged once it is emitted. Needs the package
 `pulsar-client`.
 """
 

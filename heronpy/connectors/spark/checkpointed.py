@@ -1,11 +1,11 @@
-"""The sink task's side of the hand-over under EFFECTIVELY_ONCE: batches that wait for their checkpoint.
+"""The sink task's side of the handover under EFFECTIVELY_ONCE: batches that wait for their checkpoint.
 
 Owns the owner record of one task, its rows in the inbox and its manifests in `prepared`. A batch gets its
-manifest when a checkpoint is taken and moves to the inbox, by one rename, when that checkpoint is complete;
-not before then can the gateway take it (D12). Numbers are part of the state, so batches written again
-after a restore have the ids that the lost ones had. A restored process first writes the owner record: from
-then on the gateway refuses whatever older attempts wrote after the restored checkpoint, and what
-it had published of that, after a checkpoint that turned out to be damaged, is taken back.
+manifest when a checkpoint is taken, which moves to the inbox, by one rename, when that checkpoint is complete;
+only then can the gateway take it (D12). Numbers are part of the state, so batches written again
+after a restore have the same ids as the lost ones. A restored process first writes the owner record: from
+then on the gateway refuses whatever older attempts wrote after the restored checkpoint, and retracts what
+it had already published of it (possible only if a later checkpoint turned out to be damaged).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Restored:
     published: int
     #: Batches of older attempts that are not part of the checkpoint.
     removed: int
-    #: The same, after Spark had published them: there are some only where a checkpoint turned out to be damaged.
+    #: The same, already published by Spark: possible only if a checkpoint turned out to be damaged.
     retracted: int
-    #: Batches of the checkpoint that are nowhere.
+    #: Batches of the checkpoint that no longer exist.
     missing: list[str]
 
 
@@ -58,7 +58,7 @@ class CheckpointedOutbox:
     # -- restore ------------------------------------------------------------------------------
 
     def restore(self, state: Mapping[str, Any]) -> Restored:
-        """Take the task over and go on from a state of `to_state`, or from an empty one."""
+        """Take the task over and continue from a state of `to_state`, or from an empty one."""
         named = list(state.get("batches", ()))
         is_other_run = bool(state) and state["run"] != self.run
         with owner_lock(self.folder, self.task):
@@ -86,9 +86,9 @@ class CheckpointedOutbox:
         return max(before.first - 1 if before else 0, self.folder.highest_number(self.task))
 
     def _adopt(self, root: Path, named: list[str], base: int, missing: list[str]) -> int:
-        """Take over the batches without outcome of the submission whose checkpoint was restored.
+        """Take over the batches without outcome from the submission whose checkpoint was restored.
 
-        They keep their ids, so what its gateway may have published already is replaced, not doubled.
+        They keep their ids, so what its gateway may have published already is replaced, not duplicated.
         """
         old = Folder(root.parent, root.name)
         adopted = 0
@@ -126,7 +126,7 @@ class CheckpointedOutbox:
         return removed
 
     def _retract_void(self, owner: Owner) -> int:
-        """Take back what the gateway published after the restored checkpoint: its rows come again."""
+        """Retract what the gateway published after the restored checkpoint: its rows are replayed."""
         retracted = 0
         for stem in sorted_stems(self.folder.done):
             task, number, incarnation = parse_stem(stem) or (0, 0, 0)
@@ -170,7 +170,7 @@ class CheckpointedOutbox:
             self._staged.pop(0)
 
     def publish(self, checkpoint: int) -> list[Manifest]:
-        """Hand the batches up to this checkpoint, which is complete, to the gateway; harmless to repeat."""
+        """Hand the batches up to this checkpoint, which is complete, to the gateway; idempotent."""
         ready = [manifest for manifest in self._prepared if manifest.checkpoint <= checkpoint]
         if ready:
             self._check_permit()
@@ -184,18 +184,18 @@ class CheckpointedOutbox:
         try:
             os.rename(self.folder.prepared / name, self.folder.inbox / name)
         except FileNotFoundError:
-            return False  # It was shown before.
+            return False  # It was handed over before.
         sync_folder(self.folder.inbox)
         sync_folder(self.folder.prepared)
         return True
 
     def to_state(self, unsettled: Iterable[str]) -> dict[str, Any]:
-        """What a restore needs; `unsettled` are published batches whose outcome is not known."""
+        """What a restore needs; `unsettled` are handed-over batches whose outcome is not known."""
         stems = [*unsettled, *(manifest.stem for manifest in self._prepared)]
         return {"number": self._number, "run": self.run, "folder": str(self.folder.root), "batches": stems}
 
     def without_outcome(self) -> list[str]:
-        """Batches of this task that the gateway has not finished, whoever wrote them."""
+        """Batches of this task that the gateway has not finished, from any writer."""
         stems = {*sorted_stems(self.folder.inbox), *sorted_stems(self.folder.claimed)}
         return sorted(stem for stem in stems if (parse_stem(stem) or (0,))[0] == self.task)
 
@@ -208,7 +208,7 @@ def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        # Another file system. The manifest is written afterwards, so half a copy is never read.
+        # Another file system. The manifest is written afterwards, so a partial copy is never read.
         shutil.copyfile(source, target)
         fd = os.open(target, os.O_RDONLY)
         try:

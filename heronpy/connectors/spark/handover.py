@@ -1,7 +1,7 @@
-"""The hand-over of micro-batches between sink tasks and the Spark gateway: names, records, folders.
+"""The handover of micro-batches between sink tasks and the Spark gateway: names, records, folders.
 
-Owns the layout below `<working_dir>/spark`, which both sides read and write; it is the only truth, so
-either side may die at any moment and messages may get lost.
+Owns the layout below `<working_dir>/spark`, which both sides read and write; it is the only source of
+truth, so either side may die at any moment and messages may get lost.
 
     <component>/owners/<task>.json     who may write for a task now: its incarnation (fencing token)
     <component>/inbox/<stem>.arrow     the rows of a batch, an Arrow IPC file
@@ -11,7 +11,7 @@ either side may die at any moment and messages may get lost.
     <component>/done/<stem>.json       the outcome: committed or failed; written once, never changed
     <component>/failed/<stem>.*        rows and manifest of a failed batch that no spout replays
 
-A record is written to a temporary file, synced and renamed, so it is whole or absent. A batch is
+A record is written to a temporary file, synced and renamed, so it is complete or absent. A batch is
 claimed by *renaming* its manifest and withdrawn by *unlinking* it: exactly one of the two succeeds.
 """
 
@@ -36,13 +36,13 @@ FAILED = "failed"
 
 
 def gateway_endpoint(sockets_dir: str) -> str:
-    """Where the sinks of a topology reach its gateway."""
+    """The address at which the sinks of a topology reach its gateway."""
     return f"ipc://{os.path.join(sockets_dir, SOCKET_NAME)}"
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What there is to know about one micro-batch, without opening its rows."""
+    """Everything about one micro-batch except its rows."""
 
     id: str
     run: str
@@ -53,14 +53,14 @@ class Manifest:
     #: Number of the batch that the same incarnation wrote before; 0 for its first. Keeps the order.
     after: int
     rows: int
-    #: May the gateway commit it although its writer was replaced? True where tuples are never replayed.
+    #: Whether the gateway may commit it after its writer was replaced. True if tuples are never replayed.
     keep: bool
     #: The checkpoint that the batch belongs to, under EFFECTIVELY_ONCE; else 0. The incarnation is then the
-    #: attempt, and numbers go on where the restored checkpoint was, so a later attempt uses them again.
+    #: attempt, and numbers continue from the restored checkpoint, so a later attempt reuses them.
     checkpoint: int = 0
     #: Size of the rows on disk.
     size_bytes: int = 0
-    #: The rest is the gateway's: attempts that were started, those that raised, and what is to publish.
+    #: The rest is the gateway's: attempts that were started, those that raised, and what to publish.
     started: int = 0
     raised: int = 0
     prepared: bool = False
@@ -92,7 +92,7 @@ class Outcome:
     rows: int
     attempts: int
     error: str = ""
-    #: What it published, for a batch of a checkpoint: it is withdrawn when that turns out to be damaged.
+    #: What it published, for a batch of a checkpoint: retracted when the checkpoint turns out to be damaged.
     tables: list[list[str]] = field(default_factory=list)
 
     @property
@@ -111,7 +111,7 @@ class Owner:
     base: int = 0
 
     def voids(self, task_number: int, incarnation: int) -> bool:
-        """Was a batch of an older attempt written after the checkpoint that this one was restored from?"""
+        """Whether a batch of an older attempt was written after the checkpoint that this one was restored from."""
         return incarnation < self.incarnation and task_number >= self.first
 
 
@@ -120,7 +120,7 @@ def stem_of(task: int, number: int, incarnation: int) -> str:
 
 
 def parse_stem(name: str) -> tuple[int, int, int] | None:
-    """(task, number, incarnation) of a file name of a batch; None when it is another file."""
+    """(task, number, incarnation) from the file name of a batch; None for other files."""
     match = re.fullmatch(r"(\d+)-(\d+)-(\d+)(\.\w+)?", name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
@@ -162,7 +162,7 @@ class Folder:
         write_record(self.done / f"{stem}.json", json.dumps(asdict(outcome)).encode())
 
     def highest_number(self, task: int) -> int:
-        """The highest number that any batch of a task on disk has; 0 when there is none."""
+        """The highest number of any batch of a task on disk; 0 when there is none."""
         highest = 0
         for folder in (self.prepared, self.inbox, self.claimed, self.done, self.failed):
             for name in os.listdir(folder):
@@ -175,7 +175,7 @@ class Folder:
         return self.inbox / f"{stem}.arrow"
 
     def waiting(self) -> list[str]:
-        """Stems of the batches nobody has claimed yet, oldest first."""
+        """Stems of the unclaimed batches, oldest first."""
         return sorted_stems(self.inbox)
 
     def taken(self) -> list[str]:
@@ -195,7 +195,7 @@ class Folder:
         return Manifest.from_bytes(data) if data is not None else None
 
     def withdraw(self, stem: str) -> bool:
-        """Take back a batch that nobody claimed; False when it was claimed before."""
+        """Withdraw an unclaimed batch; False when it was already claimed."""
         try:
             os.unlink(self.inbox / f"{stem}.json")
         except FileNotFoundError:
@@ -205,7 +205,7 @@ class Folder:
 
 
 def unpublish(tables: list[list[str]]) -> None:
-    """Remove what a batch that does not count after all has staged or published."""
+    """Remove what a void batch has staged or published."""
     for staged, published in tables:
         shutil.rmtree(staged, ignore_errors=True)
         shutil.rmtree(published, ignore_errors=True)

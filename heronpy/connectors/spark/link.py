@@ -1,7 +1,7 @@
-"""The sink task's line to the gateway: hints out, outcomes in. Never blocks but in `wait`.
+"""The sink task's socket to the gateway: hints out, outcomes in. Only `wait` blocks.
 
-Messages are hints (handover.py holds the truth), so every one may be lost: hints for batches without
-an outcome are repeated, and the gateway answers a repeated hint from its records.
+Messages are only hints (the folders of handover.py are the truth), so any of them may be lost: hints for batches
+without an outcome are repeated, and the gateway answers a repeated hint from its records.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class Look(msgspec.Struct, tag="look"):
-    """Sink to gateway: is Spark there?"""
+    """Sink to gateway: is Spark ready?"""
 
 
 class Session(msgspec.Struct, tag="session"):
-    """Gateway to sink: whether Spark has a session, and else what it is at."""
+    """Gateway to sink: whether Spark has a session, and if not, what it is doing."""
 
     up: bool
     text: str = ""
@@ -58,7 +58,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(data: bytes) -> Message | None:
-    """A message, or None for bytes that are none."""
+    """The decoded message, or None for invalid bytes."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -75,16 +75,16 @@ class GatewayLink:
         self._sock = configure(sock, message_max_bytes=MESSAGE_MAX_BYTES, identity=identity)
         connect(self._sock, endpoint)
         self._session: Session | None = None
-        #: Outcomes that came while the session was asked for.
+        #: Outcomes that arrived while asking for the session.
         self._early: list[Finished] = []
 
     def session(self) -> Session | None:
-        """What the gateway said last of its Spark session, and ask it anew; None: it has not answered yet."""
+        """The gateway's last answer about its Spark session; asks it again. None: it has not answered yet."""
         self._early += self.finished()
         try:
             self._sock.send(encode(Look()), zmq.DONTWAIT)
         except zmq.Again:
-            self._session = None  # The gateway is away.
+            self._session = None  # The gateway is down.
         return self._session
 
     def ready(self, stems: Iterable[str]) -> None:
@@ -93,7 +93,7 @@ class GatewayLink:
             try:
                 self._sock.send(encode(Ready(self._component, stem)), zmq.DONTWAIT)
             except zmq.Again:
-                return  # The gateway is away; the hint is repeated later.
+                return  # The gateway is down; the hint is repeated later.
 
     def finished(self, wait_s: float = 0.0) -> list[Finished]:
         """Outcomes that have arrived; waits for the first one at most `wait_s`."""

@@ -28,13 +28,13 @@ AGGREGATE_KEY = "spark.sink.aggregate"
 _PICKLED = "pickle:"
 _IMPORTED = "import:"
 HANG_KEY = "heron.instance.hang_timeout_s"
-#: The gateway remembers more outcomes of a task than this.
+#: The gateway keeps more outcomes of a task than this.
 UNCOMMITTED_MAX = 64
 
 
 @dataclass(slots=True, frozen=True)
 class SinkOptions:
-    """What a SparkSink was told; None stands for the `spark` room's setting."""
+    """The options of a SparkSink; None stands for the setting of the `spark` room."""
 
     #: "import:module.function" or "pickle:<base64>".
     aggregate: str
@@ -44,11 +44,11 @@ class SinkOptions:
     batch_rows: int | None = None
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
-    #: Batches handed over whose outcome is not known; the sink takes no more tuples above it.
+    #: Limit of batches handed over whose outcome is not known; at the limit the sink takes no more tuples.
     max_uncommitted: int = 4
-    #: Longest time without any outcome while the sink waits for one.
+    #: Longest wait for an outcome.
     commit_timeout_s: float = 300.0
-    #: The user's own, given to `aggregate` as batch.options.
+    #: The user's options, passed to `aggregate` as batch.options.
     options: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
@@ -85,15 +85,15 @@ class SinkOptions:
             SINK_KEY: "true",
             AGGREGATE_KEY: self.aggregate,
             "spark.sink.settings": settings,
-            # The time trigger and the arrival of outcomes are looked at when a tick comes.
+            # The time trigger and arrived outcomes are checked on ticks.
             TOPOLOGY_TICK_TUPLE_FREQ_MS: int(min(200, max(20, interval_ms / 5))),
-            # A sink that waits for Spark stands still on purpose; its own timeout guards it.
+            # A sink that waits for Spark blocks on purpose; its own timeout guards it.
             HANG_KEY: self.commit_timeout_s + 60,
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SinkOptions:
-        """The options out of a component's configuration."""
+        """The options from a component's configuration."""
         aggregate, settings = config.get(AGGREGATE_KEY), config.get("spark.sink.settings")
         if not isinstance(aggregate, str) or not isinstance(settings, str):
             raise ConfigError("this component is a SparkSink without its options; make it with SparkSink.spec(...)")
@@ -112,7 +112,7 @@ def make_options(
     fields: Sequence[str] | None,
     **rest: Any,
 ) -> SinkOptions:
-    """Check and encode what a user gives to SparkSink.spec."""
+    """Check and encode the arguments of SparkSink.spec."""
     encoded = encode_schema(schema)
     names = list(fields or [])
     if schema is not None:
@@ -128,7 +128,7 @@ def make_options(
 
 
 def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
-    """A function as text: by name when it has one that other processes can import, else by value."""
+    """A function as text: by name if other processes can import it, else by value."""
     if isinstance(aggregate, str):
         module, dot, name = aggregate.rpartition(".")
         if not dot or not module or not name.isidentifier():
@@ -144,7 +144,7 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
     import cloudpickle
 
     if getattr(aggregate, "__module__", None) == MAIN_ALIAS:
-        # The topology's own file under the name that tasks load it by: no other process has it.
+        # The topology's own file, under the module name that only its tasks use.
         cloudpickle.register_pickle_by_value(sys.modules[MAIN_ALIAS])
     try:
         data = cloudpickle.dumps(aggregate)
@@ -154,7 +154,7 @@ def encode_aggregate(aggregate: str | Callable[..., Any] | None) -> str:
 
 
 def decode_aggregate(text: str) -> Callable[..., Any]:
-    """The function again; raises ConfigError with one sentence when it cannot be loaded."""
+    """Load the function; raises ConfigError with one sentence when that fails."""
     try:
         if text.startswith(_PICKLED):
             import cloudpickle
@@ -170,5 +170,5 @@ def decode_aggregate(text: str) -> Callable[..., Any]:
             "put its module into the topology's package"
         ) from error
     if not callable(found):
-        raise ConfigError(f"{text} is a {type(found).__name__} and no function")
+        raise ConfigError(f"{text} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""The sink task's side of the hand-over: incarnations, numbers, fencing, writing batches.
+"""The sink task's side of the handover: incarnations, numbers, fencing, writing batches.
 
 Owns the owner record of one task and the files it adds to the inbox. A new incarnation takes over in
 this order: it writes the owner record (from then on the gateway claims nothing older, and an older
-incarnation that still lives gets a FencedError at its next batch), then it withdraws what its
-predecessors wrote and the gateway has not claimed. Numbers only grow, over all incarnations.
+incarnation that is still alive gets a FencedError at its next batch), then it withdraws what its
+predecessors wrote and the gateway has not claimed. Numbers only grow, across all incarnations.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Outbox:
                     kept += 1
                 elif self.folder.withdraw(stem):
                     withdrawn += 1
-        # In this order: a batch moves from waiting to claimed, so it is in one list at least.
+        # In this order: a batch moves from waiting to claimed, so it is in at least one list.
         waiting = set(self.folder.waiting())
         claimed = {stem for stem in self.folder.taken() if self._is_mine(stem)}
         for name in os.listdir(self.folder.inbox):
-            # Rows without a manifest: their writer died in between. Temporary files likewise.
+            # Rows without a manifest: their writer died in between. The same holds for temporary files.
             stem = name.lstrip(".").split(".")[0]
             if self._is_mine(stem) and stem not in waiting and stem not in claimed:
                 (self.folder.inbox / name).unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class Outbox:
 
 @contextlib.contextmanager
 def owner_lock(folder: Folder, task: int) -> Iterator[None]:
-    """Held while a process takes a task over, so that two never do it at once."""
+    """Lock held during a takeover, so that two processes never take the task over at once."""
     lock = os.open(folder.owners / f".{task}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -120,7 +120,7 @@ def owner_lock(folder: Folder, task: int) -> Iterator[None]:
 
 
 def write_rows(folder: Folder, stem: str, table: pa.Table) -> int:
-    """Put the rows of a batch on disk, and their size; nobody takes them before its manifest is in the inbox."""
+    """Write the rows of a batch to disk; returns their size. They count once the manifest is in the inbox."""
     import pyarrow as pa
 
     target = folder.rows_file(stem)
@@ -145,7 +145,7 @@ def check_permit(folder: Folder, component: str, task: int, run: str, incarnatio
 
 @contextlib.contextmanager
 def gone_when_replaced(check: Callable[[], None]) -> Iterator[None]:
-    """A successor removes what its predecessor has half written; that is the news then, not the missing file."""
+    """A file that vanishes while being written means that a successor removed it: raise FencedError instead."""
     try:
         yield
     except FileNotFoundError:
@@ -154,5 +154,5 @@ def gone_when_replaced(check: Callable[[], None]) -> Iterator[None]:
 
 
 def replaced(component: str, task: int) -> FencedError:
-    """The error of a process whose task another process has."""
+    """The error of a process whose task was taken over."""
     return FencedError(f"sink task {task} of {component} was replaced by a newer process; it stops")

@@ -1,6 +1,6 @@
-"""What Spark needs from this machine, found out cheaply: no import of pyspark, no JVM started for long.
+"""What Spark needs from this machine, checked cheaply: without importing pyspark or keeping a JVM running.
 
-`heron submit` asks before it starts anything, the gateway asks again where it runs.
+`heron submit` checks before it starts anything; the gateway checks again on its host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INSTALL = "pip install 'heronpy[spark]'"
 
 
 def needs_spark(topology: topology_pb2.Topology) -> bool:
-    """Does any component of this topology hand batches to Spark? Looks at plain strings only."""
+    """Whether any component of this topology hands batches to Spark. Reads plain strings only."""
     components = [spout.comp for spout in topology.spouts] + [bolt.comp for bolt in topology.bolts]
     return any(kv.key == SINK_KEY and kv.value == "true" for c in components for kv in c.config.kvs)
 
@@ -50,7 +50,7 @@ def find_java() -> str | None:
         return shutil.which("java")
     candidate = os.path.join(home, "bin", "java")
     if not os.access(candidate, os.X_OK):
-        raise ConfigError(f"JAVA_HOME is {home} but {candidate} is no program; correct or unset JAVA_HOME")
+        raise ConfigError(f"JAVA_HOME is {home} but {candidate} is not a program; correct or unset JAVA_HOME")
     return candidate
 
 
@@ -67,6 +67,6 @@ def java_version(java: str) -> int:
 
 
 def parse_java_version(text: str) -> int | None:
-    """Major version out of what `java -version` prints."""
+    """Major version from the output of `java -version`."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None

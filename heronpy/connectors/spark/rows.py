@@ -1,7 +1,7 @@
-"""Rows of tuples to Arrow tables: one schema per sink, and the rows that do not fit it.
+"""Tuples to Arrow tables: one schema per sink, and the rows that do not fit it.
 
 Owns the schema of a sink: given by the user, or inferred once from the first batch and then fixed
-for all its tasks and their successors. A row that does not fit never spoils its batch: it is
+for all its tasks and their successors. A row that does not fit does not fail its batch: it is
 returned with the reason, and the others make the table.
 """
 
@@ -26,7 +26,7 @@ _MISSING = "SparkSink needs the package pyarrow; run: pip install 'heronpy[spark
 
 
 def arrow() -> Any:
-    """The module pyarrow, or one sentence that says how to get it."""
+    """The module pyarrow, or an error that says how to install it."""
     try:
         import pyarrow
     except ImportError:
@@ -41,7 +41,7 @@ def encode_schema(schema: pa.Schema | dict[str, str] | None) -> str:
     if isinstance(schema, dict):
         if not schema or not all(isinstance(k, str) and isinstance(v, str) for k, v in schema.items()):
             raise ConfigError("schema must map column names to type names, such as {'name': 'string'}")
-        # The types are checked when a task starts: to specify a topology needs no pyarrow.
+        # The types are checked when a task starts: specifying a topology does not need pyarrow.
         return "names:" + json.dumps(list(schema.items()))
     if not isinstance(schema, arrow().Schema):
         raise ConfigError(f"schema must be a pyarrow schema or a dict of type names, not {type(schema).__name__}")
@@ -49,7 +49,7 @@ def encode_schema(schema: pa.Schema | dict[str, str] | None) -> str:
 
 
 def decode_schema(text: str) -> pa.Schema | None:
-    """The schema out of the component's configuration."""
+    """The schema from the component's configuration."""
     if not text:
         return None
     pa = arrow()
@@ -69,7 +69,7 @@ def decode_schema(text: str) -> pa.Schema | None:
 
 
 def row_bytes(values: Sequence[Any]) -> int:
-    """About how many bytes a row takes in a batch; cheap, and never far below the truth."""
+    """Approximate size of a row in a batch, in bytes; cheap, and never far too low."""
     total = 0
     for value in values:
         if isinstance(value, (str, bytes, bytearray)):
@@ -97,13 +97,13 @@ class RowShape:
     def __init__(self, fields: Sequence[str], schema: pa.Schema | None, shared: Path) -> None:
         self.fields = list(fields)
         self._schema = schema
-        #: Where the tasks of this sink agree on an inferred schema.
+        #: File in which the tasks of this sink agree on an inferred schema.
         self._shared = shared
         self._fixed = schema is not None
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema, once it is known for good."""
+        """The schema, once it is final."""
         return self._schema if self._fixed else None
 
     def table(self, rows: Sequence[Sequence[Any]]) -> tuple[pa.Table, list[Misfit]]:
@@ -129,7 +129,7 @@ class RowShape:
         return pa.Table.from_arrays(arrays, schema=self._schema), []
 
     def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
-        """Try each value alone, for a batch that does not convert; was there one that does not fit?"""
+        """Try each value alone, for a batch that does not convert; returns whether one does not fit."""
         pa = arrow()
         found = False
         for index, value in enumerate(values):
@@ -153,7 +153,7 @@ class RowShape:
             ]
             self._schema = pa.schema(list(zip(self.fields, types, strict=True)))
             if pa.null() in types:
-                return  # A column without any value yet: its type is decided by the first one.
+                return  # A column without any value yet: the first value decides its type.
             agreed = self._agree(self._schema)
         self._schema, self._fixed = agreed, True
 
@@ -186,7 +186,7 @@ class RowShape:
 def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
     array = pa.array(values, type=field.type, from_pandas=False)
     is_mixed = pa.types.is_integer(field.type) and not {int, type(None)}.issuperset(map(type, values))
-    # Arrow would cut fractions off in silence.
+    # Arrow would truncate fractions silently.
     if is_mixed and any(value is not None and value != int(value) for value in values):
         raise ValueError("it has a fraction")
     if not field.nullable and array.null_count:

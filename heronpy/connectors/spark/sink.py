@@ -2,8 +2,8 @@
 
 Owns the tuples between their arrival and the outcome of their batch. Invariants: a tuple is acked
 only after its batch has a commit record on disk, and failed when its batch failed or it does not fit
-the schema; at most `max_uncommitted` batches are without outcome. Under EFFECTIVELY_ONCE checkpoints take
-the place of acks: a batch is handed over when the checkpoint that holds it is complete (D12).
+the schema; at most `max_uncommitted` batches are without outcome. Under EFFECTIVELY_ONCE checkpoints
+replace acks: a batch is handed over when the checkpoint that holds it is complete (D12).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from heronpy.plan.launch import LaunchSpec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Hints for batches without outcome are repeated this often.
+#: Interval at which hints for batches without outcome are repeated.
 REPEAT_S = 1.0
-#: While tuples stream in, outcomes are looked for this often.
+#: Interval at which outcomes are polled while tuples arrive.
 _LISTEN_S = 0.02
 
 
 class SparkSink(TwoPhaseSink):
-    """Collects tuples into micro-batches that a PySpark function of yours aggregates.
+    """Collects tuples into micro-batches for your PySpark function.
 
         def aggregate(spark, df, batch):
             totals = df.groupBy("word").sum("count")
@@ -58,7 +58,7 @@ class SparkSink(TwoPhaseSink):
     (`heron.spark.max_retries` times) and again when the gateway died in it. What it writes with
     `batch.write_parquet` is published exactly once per batch: it is staged, the decision is recorded,
     and only then the files appear in the table as `batch=<id>`; a repeated attempt replaces what an
-    earlier one staged. Other side effects may be repeated; make them idempotent by `batch.id` or
+    earlier one staged. Other side effects may be repeated; make them idempotent with `batch.id` or
     `batch.path(...)`. A tuple that its spout replays (its tree timed out, its batch failed) comes in a new
     batch.
 
@@ -68,10 +68,10 @@ class SparkSink(TwoPhaseSink):
     good is lost to the table; its rows are kept in the folder `failed`. The number of tasks of this
     component cannot be changed while it runs.
 
-    **When the process of a sink task restarts** in another mode, batches of its predecessor may lie in the inbox. Under
+    **When the process of a sink task restarts** in another mode, batches of its predecessor may be in the inbox. Under
     ATLEAST_ONCE their tuples were never acked and will be replayed, so the new process withdraws every
-    batch that the gateway has not begun, and says how many; one that was begun may still be committed
-    (duplicates are then one whole batch). Under ATMOST_ONCE nothing is replayed, so they are committed
+    batch that the gateway has not begun, and logs how many; one that was begun may still be committed
+    (the duplicates are then one whole batch). Under ATMOST_ONCE nothing is replayed, so they are committed
     instead, and nothing is lost. A predecessor that still runs is fenced: the gateway refuses what it
     writes from then on.
     """
@@ -102,13 +102,13 @@ class SparkSink(TwoPhaseSink):
         aggregate: function(spark, df, batch), or "module.function" of the topology's package.
         schema: pyarrow schema, or {column: type name}; None infers it once, from the first batch.
         fields: column names; None takes those of the schema, else the output fields of the inputs.
-        batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it has so many rows, about so
-            many bytes, or its first row is so old; None takes `heron.spark.batch_rows` and so on. Under
-            EFFECTIVELY_ONCE checkpoints take the place of the age.
-        max_uncommitted: batches handed over without outcome; above it the sink waits, which makes
-            backpressure.
+        batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
+            this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
+            EFFECTIVELY_ONCE checkpoints replace the age.
+        max_uncommitted: limit of batches handed over without outcome; at the limit the sink waits, which
+            causes backpressure.
         commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
-        options: anything plain, for your function: `output="/data/t"` is `batch.options["output"]`.
+        options: plain values for your function: `output="/data/t"` is `batch.options["output"]`.
         """
         if schema is None and fields is None:
             fields = _fields_of(inputs)
@@ -147,7 +147,7 @@ class SparkSink(TwoPhaseSink):
         else:
             self._outbox = Outbox(folder, who.component, who.task, run, keep_leftovers=not who.is_acked)
             incarnation = self._outbox.incarnation
-        # The gateway loads the function and its options from here.
+        # The gateway loads the function and its options from this file.
         write_record(folder.root / f"sink-{run}.json", _sink_record(who.component, options))
         self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
         self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
@@ -170,7 +170,7 @@ class SparkSink(TwoPhaseSink):
             )
 
     def is_ready(self) -> bool:
-        """Whether the topology's Spark has a session; until then no spout is asked for tuples."""
+        """Whether the topology's Spark has a session; until then no spout emits."""
         session = self._link.session()
         if session is None:
             raise NotReadyError("the Spark gateway is starting")
@@ -187,7 +187,7 @@ class SparkSink(TwoPhaseSink):
             return
         if not self._rows:
             if self._checkpointed is not None:
-                # Each checkpoint hands over a batch, also when Spark takes longer than it is to the next one.
+                # Each checkpoint hands over a batch, even if Spark needs longer than the checkpoint interval.
                 self._wait_below(self._max_uncommitted)
             self._opened_at = time.monotonic()
         self._rows.append(values)
@@ -199,7 +199,7 @@ class SparkSink(TwoPhaseSink):
             self._turn()
 
     def process_tick(self, tup: Any) -> None:
-        """Listens for outcomes, and hands over a batch that is old enough."""
+        """Reads outcomes, and hands over a batch that is old enough."""
         self.check_whole()
         self._turn()
 
@@ -227,7 +227,7 @@ class SparkSink(TwoPhaseSink):
     def publish(self, checkpoint: int) -> None:
         """Hands over the batches up to this checkpoint.
 
-        After the end of the input it also waits for Spark: nothing would, afterwards.
+        After the end of the input it also waits for Spark, because nothing later does.
         """
         assert self._checkpointed is not None
         for manifest in self._checkpointed.publish(checkpoint):
@@ -261,7 +261,7 @@ class SparkSink(TwoPhaseSink):
     # -- batches ------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Do what the clock asks for."""
+        """Do what is due."""
         now = time.monotonic()
         if self._uncommitted and now >= self._listen_at:
             self._listen_at = now + _LISTEN_S
@@ -272,7 +272,7 @@ class SparkSink(TwoPhaseSink):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        # With checkpoints only batches that were handed over are waited for: the gateway has those.
+        # With checkpoints, wait only for batches that were handed over: the gateway has only those.
         self._wait_below(self._max_uncommitted)
         if self._checkpointed is not None:
             with self.refusals_counted():
@@ -337,7 +337,7 @@ class SparkSink(TwoPhaseSink):
                 self.counts.incr("batches-committed")
                 continue
             if self._checkpointed is not None and self._folder.outcome(outcome.stem) is None:
-                continue  # So old that its outcome is forgotten.
+                continue  # Too old: its outcome is no longer kept.
             self.counts.incr("batches-failed")
             kept = f"its rows are kept in {self._folder.failed}" if self._checkpointed else f"of {len(tuples)} tuples"
             self.log(f"batch {outcome.stem} failed ({kept}): {outcome.error}", "error")
@@ -369,5 +369,5 @@ def _fields_of(inputs: Any) -> list[str]:
             stream = source.output_streams().get("default")
             found += [list(stream.fields)] if stream else []
     if not found or any(fields != found[0] for fields in found) or len(found) < len(inputs):
-        raise ConfigError("the columns of this SparkSink cannot be told from its inputs; give fields= or schema=")
+        raise ConfigError("the columns of this SparkSink cannot be derived from its inputs; give fields= or schema=")
     return found[0]

@@ -1,9 +1,9 @@
 """Which lines of a set of files belong to which reader, and reading them.
 
 Files are cut into blocks of a fixed size. Block b of file f belongs to reader (f + b) mod n, and a
-line belongs to the block in which its first byte lies. For files that a restored reader finds to be
-new, a hash of the path takes the place of f, so it does not matter which reader sees them when. So
-each line has exactly one reader without any talk between readers, even if they see different lengths
+line belongs to the block in which its first byte lies. For files that are new to a restored reader,
+a hash of the path replaces f, so it does not matter when each reader sees them. So
+each line has exactly one reader without any coordination, even if readers see different lengths
 of a growing file. Memory is bounded by one block and one line. Lines of one reader come in file order.
 """
 
@@ -23,11 +23,11 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 
 
 class TextFileError(FatalError):
-    """A text file cannot be read as told."""
+    """A text file cannot be read as configured."""
 
 
 class Position(NamedTuple):
-    """Where reading stands: the next block, or how many lines of that block are done."""
+    """A reading position: the next block, or how many lines of that block are done."""
 
     file_index: int
     block: int
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 class LineBlock(NamedTuple):
-    """The lines of one block. `offsets` has the place of each line's first byte."""
+    """The lines of one block. `offsets` has the offset of each line's first byte."""
 
     path: str
     position: Position
@@ -94,7 +94,7 @@ class LineShare:
         line_bytes_max: int = LINE_BYTES_MAX,
     ) -> None:
         self._files = list(files)
-        #: So many files are told apart by their place, later ones by a hash of their path.
+        #: This number of files is assigned by index, later ones by a hash of their path.
         self._placed = len(self._files)
         self._index = index
         self._readers = readers
@@ -108,11 +108,11 @@ class LineShare:
         self._next = Position(0, self._first_block(0), 0)
 
     def seek(self, position: Position) -> None:
-        """Goes on from a position that a `LineBlock` had."""
+        """Continues from the position of a `LineBlock`."""
         self._next = position
 
     def to_state(self, position: Position) -> dict[str, Any]:
-        """What `restore` needs to go on from a position, in plain values."""
+        """What `restore` needs to continue from a position, in plain values."""
         return {
             "files": list(self._files),
             "placed": self._placed,
@@ -123,14 +123,14 @@ class LineShare:
         }
 
     def restore(self, state: Mapping[str, Any], owner: str) -> None:
-        """Goes on from a state. Files that are new since then come after the known ones.
+        """Continues from a state. Files that are new since then come after the known ones.
 
-        Refuses a state of another share: with another number of readers or size of blocks, the same
-        lines would belong to others.
+        Refuses a state of another share: with a different number of readers or block size, the
+        lines would belong to other readers.
         """
         for key, now, what in (
             ("readers", self._readers, "tasks"),
-            ("block_bytes", self._block_bytes, "bytes a block"),
+            ("block_bytes", self._block_bytes, "bytes per block"),
         ):
             if state[key] != now:
                 raise TextFileError(
@@ -158,7 +158,7 @@ class LineShare:
             size = os.path.getsize(path)
         except OSError as error:
             raise _unreadable(path, begin, error) from error
-        # A reader that saw the end of the file stands at most one round of blocks behind it.
+        # A reader that saw the end of the file is at most one round of blocks past it.
         if begin and size <= begin - self._readers * self._block_bytes:
             raise TextFileError(
                 f"{path} has become shorter than the position {begin} that was reached in it; "
@@ -227,7 +227,7 @@ class LineShare:
         return self._file
 
     def _read(self, file: BinaryIO, path: str, begin: int) -> tuple[int, bytes] | None:
-        """The lines that start in the block at `begin`, and where; None behind the file's end."""
+        """The lines that start in the block at `begin`, and their offsets; None past the end of the file."""
         try:
             # One byte more, to see whether a line starts exactly at `begin`.
             before = 1 if begin else 0
@@ -249,7 +249,7 @@ class LineShare:
         return start, data
 
     def _complete(self, file: BinaryIO, path: str, start: int, data: bytes) -> bytes:
-        """`data`, which was read from `start`, with the rest of its last line."""
+        """`data`, which was read from `start`, plus the rest of its last line."""
         data += file.readline(self._line_bytes_max + 1)
         line_start = data.rfind(b"\n", 0, len(data) - 1) + 1
         if len(data) - line_start > self._line_bytes_max:
@@ -272,7 +272,7 @@ class LineShare:
         if data.endswith(b"\n"):
             lines.pop()
         if len(lines) != len(raw):
-            # A lenient decoder took a line end for part of a broken character.
+            # A lenient decoder took a line end as part of a broken character.
             lines = [self._decode(path, at, line) for at, line in zip(offsets, raw, strict=True)]
         if b"\r" in data:
             lines = [line.removesuffix("\r") for line in lines]

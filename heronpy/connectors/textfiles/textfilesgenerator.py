@@ -33,7 +33,7 @@ class TextFileGenerator(Generator[str]):
         self._state: Any = None
 
     def setup(self, context: Any) -> None:
-        """Finds the files and this partition's share of them; goes on from a restored position."""
+        """Finds the files and this partition's share of them; continues from a restored position."""
         self._state = context.get_state()
         restored = self._state["share"] if self._state is not None and "share" in self._state else None
         files = find_files(self._patterns, may_be_gone=restored is not None)

@@ -2,10 +2,10 @@
 
 Under ATLEAST_ONCE it keeps the offsets of the lines in flight and reads failed ones again; memory
 is bounded by `textfile.pending_max`. Under EFFECTIVELY_ONCE its position is part of the checkpoint, and
-a restored task reads on from there; files that are new since the start are read after the others,
-those that were read may be gone. It says `end_of_input` when its share is done and nothing is in
-flight. Shares follow from the number of tasks, so the parallelism of this spout must not be changed
-while it reads; a restore with another one is refused.
+a restored task continues from there; files that are new since the start are read after the others,
+those that were read may be gone. It calls `end_of_input` when its share is done and nothing is in
+flight. Shares depend on the number of tasks, so the parallelism of this spout must not be changed
+while it reads; a restore with another parallelism is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TextFileSpout(Spout, StatefulComponent):
     textfile.emit_offset     also emit the path and the byte offset of each line
     textfile.lines_per_call  lines emitted in one next_tuple call at most; 200
     textfile.pending_max     lines in flight at most; 100000, or topology.max.spout.pending if less
-    textfile.replays_max     replays of one line before it is given up; 0 is no limit
+    textfile.replays_max     replays of one line before it is given up; 0 means no limit
     textfile.block_bytes     size of the blocks by which files are shared; 256 KiB
     textfile.line_bytes_max  longest line; 32 MiB
     """
@@ -81,7 +81,7 @@ class TextFileSpout(Spout, StatefulComponent):
         return super().spec(name=name, par=par, config=config, optional_outputs=extra)
 
     def init_state(self, state: Any) -> None:
-        """Keeps the state; `initialize` goes on from the position in it."""
+        """Keeps the state; `initialize` continues from the position in it."""
         self._state = state
 
     def pre_save(self, checkpoint_id: str) -> None:
@@ -164,7 +164,7 @@ class TextFileSpout(Spout, StatefulComponent):
             self._attempts.pop(tup_id, None)
 
     def fail(self, tup_id: Any) -> None:
-        """Has a line read and emitted again."""
+        """Has a failed line read and emitted again."""
         if self._pending.pop(tup_id, None) is None:
             return
         attempts = self._attempts.get(tup_id, 0) + 1
