@@ -51,6 +51,7 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
 
 def open_state_of(launch: LaunchSpec) -> StateManager:
     """Open the state manager of a topology's launch file."""
+    from heronpy.common.setting_types import StatemgrSettings
     from heronpy.common.settings import settings_for
 
     return open_state(launch.state_type, launch.state_root, settings_for(launch, StatemgrSettings))
