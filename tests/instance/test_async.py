@@ -21,7 +21,8 @@ from instance.link import DataLink
 from instance.task import UserError
 from tests.instance.test_link import FakeSocket
 from tests.plan.builders import TopologyMessage
-from tests.support.plane import FakeControl, FakeUser, UserObject
+from tests.support.control import FakeControl
+from tests.support.plane import FakeUser, UserObject
 from tests.support.waiting import eventually
 
 SETTINGS = replace(InstanceSettings(), poison_tries=0, async_concurrency=4, force_exit_s=0.4)

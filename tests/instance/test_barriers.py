@@ -27,7 +27,7 @@ from instance.checkpoints import CutPorts
 from instance.in_queue import Entry, InQueue
 from instance.metrics import TaskMetrics
 from instance.reports import Progress
-from tests.support.plane import FakeControl
+from tests.support.control import FakeControl
 
 BOLT, SINK, ATTEMPT = 9, 10, 3
 

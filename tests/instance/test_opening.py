@@ -1,27 +1,29 @@
-"""Frames that hold what cannot be decoded, and frames that come before their plan, on a whole data plane."""
+"""Frames that hold what cannot be decoded, and frames that come before their plan, in a whole cluster."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from heronpy.proto import control_pb2, topology_pb2
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.proto import control_pb2
 from heronpy.wire.frames import DATA, Frame
 from instance import strangers
-from tests.plan.builders import TopologyMessage
-from tests.support.plane import Plane, UserObject
+from tests.sim.cluster import Cluster
+from tests.sim.kernel import Process, active_world
+from tests.sim.run import cluster_of
+from tests.sim.verbs import Verbs
+from tests.sim.workload import AT_LEAST, AT_MOST, Program
 
-PLANES: list[Plane] = []
-
-
-@pytest.fixture(autouse=True)
-def close_planes() -> Iterator[None]:
-    yield
-    while PLANES:
-        PLANES.pop().close()
+MODES = pytest.mark.parametrize("mode", [AT_MOST, AT_LEAST])
+#: After it everything that can happen has happened.
+REST_S = 3.0
 
 
 def explode() -> None:
@@ -35,43 +37,9 @@ class Bomb:
         return explode, ()
 
 
-class Numbers(UserObject):
-    """Emits values once; remembers what became of each."""
-
-    def __init__(self, delegate: Any, book: Book) -> None:
-        super().__init__(delegate)
-        self.book = book
-        self.todo = list(enumerate(book.values))[::-1] if self.task_id == 1 else []
-
-    def next_tuple(self) -> None:
-        if self.todo and self.todo[-1][0] < self.book.until:
-            number, value = self.todo.pop()
-            self.emit([number, value], tup_id=number)
-
-    def ack(self, tup_id: int) -> None:
-        self.book.acked[tup_id] += 1
-
-    def fail(self, tup_id: int) -> None:
-        self.book.failed[tup_id] += 1
-
-
-class Pass(UserObject):
-    def process(self, tup: Any) -> None:
-        self.emit(list(tup.values), anchors=[tup])
-        self.ack(tup)
-
-
-class Store(UserObject):
-    def __init__(self, delegate: Any, book: Book) -> None:
-        super().__init__(delegate)
-        self.book = book
-
-    def process(self, tup: Any) -> None:
-        self.book.stored.append(tup.values[0])
-        self.ack(tup)
-
-
 class Book:
+    """What the spout emits, and what became of it."""
+
     def __init__(self, values: list[Any]) -> None:
         self.values = values
         #: No value behind this one is emitted for now.
@@ -80,129 +48,155 @@ class Book:
         self.failed: Counter[int] = Counter()
         self.stored: list[int] = []
 
-
-def chain() -> topology_pb2.Topology:
-    message = TopologyMessage()
-    message.spout("spout", outputs={"default": ["n", "value"]})
-    message.bolt("pass", [("spout", "default", topology_pb2.SHUFFLE, [])], outputs={"default": ["n", "value"]})
-    message.bolt("store", [("pass", "default", topology_pb2.FIELDS, ["n"])], outputs={})
-    return message.message
-
-
-TASKS = {1: ("spout", 1), 2: ("pass", 1), 3: ("store", 1)}
-
-
-def make(monkeypatch: pytest.MonkeyPatch, book: Book, mode: str, seed: int = 0) -> Plane:
-    parts = {"spout": lambda d: Numbers(d, book), "pass": Pass, "store": lambda d: Store(d, book)}
-    plane = Plane(monkeypatch, chain(), TASKS, parts, seed=seed, reliability=mode)
-    PLANES.append(plane)
-    return plane
+    def program(self, mode: str) -> Program:
+        made = TopologyBuilder("sim")
+        spout = made.add_spout("spout", Numbers, par=1)
+        passing = made.add_bolt("pass", Pass, par=1, inputs={spout: Grouping.SHUFFLE})
+        made.add_bolt("store", Store, par=1, inputs={passing: Grouping.fields("n")})
+        made.set_config(
+            {
+                api_constants.TOPOLOGY_RELIABILITY_MODE: mode,
+                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS: 100_000,
+            }
+        )
+        return Program(made, self)
 
 
-MODES = pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+class Numbers(Spout):
+    outputs = ["n", "value"]
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.book: Book = active_world().outside  # type: ignore[attr-defined]
+        self.next = 0
+
+    def next_tuple(self) -> None:
+        if self.next < self.book.until:
+            self.next += 1
+            self.emit([self.next - 1, self.book.values[self.next - 1]], tup_id=self.next - 1)
+
+    def ack(self, tup_id: int) -> None:
+        self.book.acked[tup_id] += 1
+
+    def fail(self, tup_id: int) -> None:
+        self.book.failed[tup_id] += 1
+
+
+class Pass(Bolt):
+    outputs = ["n", "value"]
+
+    def process(self, tup: Any) -> None:
+        self.emit(list(tup.values), anchors=[tup])
+        self.ack(tup)
+
+
+class Store(Bolt):
+    def process(self, tup: Any) -> None:
+        active_world().outside.stored.append(tup.values[0])  # type: ignore[attr-defined]
+        self.ack(tup)
+
+
+def rest(cluster: Cluster) -> None:
+    cluster.world.run(cluster.world.now + REST_S, lambda: False)
+
+
+def the(cluster: Cluster, component: str) -> Process:
+    """The process of a component's one task, once the topology runs."""
+    cluster.until(control_pb2.LIFE_RUNNING)
+    [process] = cluster.tasks(component)
+    return process
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(5))
-def test_a_value_that_cannot_be_decoded_costs_its_own_tuple_only(
-    monkeypatch: pytest.MonkeyPatch, mode: str, seed: int
-) -> None:
+def test_a_value_that_cannot_be_decoded_costs_its_own_tuple_only(mode: str, seed: int) -> None:
     bombs = {3, 4, 40, 99}
     book = Book([Bomb() if n in bombs else n for n in range(100)])
-    plane = make(monkeypatch, book, mode, seed)
-    plane.settle()
-    assert book.stored == [n for n in range(100) if n not in bombs], "the others arrive, in order"
-    passing = plane.tasks[2]
-    assert passing.progress.lost == len(bombs), "nothing is kept of them: poison_tries is 0 here"
-    assert passing.metrics.counters["__malformed-tuples", ""] == len(bombs)
-    if mode == "ATLEAST_ONCE":
-        assert book.acked == Counter(range(100)) and not book.failed, "given up, so not sent again"
-    plane.check_drained()
+    with cluster_of(seed, book.program(mode)) as (cluster, auditor):
+        passing = the(cluster, "pass").program
+        rest(cluster)
+        assert book.stored == [n for n in range(100) if n not in bombs], "the others arrive, in order"
+        assert passing.progress.lost == len(bombs), "nothing is kept of them: poison_tries is 0 here"
+        assert passing.metrics.counters["__malformed-tuples", ""] == len(bombs)
+        if mode == AT_LEAST:
+            assert book.acked == Counter(range(100)) and not book.failed, "given up, so not sent again"
+        auditor.drained()
 
 
 @MODES
-def test_a_frame_that_cannot_be_split_is_counted_and_not_sent_again(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_a_frame_that_cannot_be_split_is_counted_and_not_sent_again(mode: str) -> None:
     book = Book(list(range(100)))
-    plane = make(monkeypatch, book, mode)
-    broken = 0
-    while not broken:
-        plane.step()
-        sock = plane.sockets.get(b"t:2:1")
-        for place, (header, data) in enumerate(sock.inbox if sock is not None else ()):
-            frame = Frame.FromString(data)
-            if frame.kind == DATA:
-                # No length changes, so that credit stays what it was.
-                frame.payload = b"\xc1" * len(frame.payload)
-                sock.inbox[place] = (header, frame.SerializeToString())  # type: ignore[union-attr]
-                broken = frame.count
-                break
-    plane.settle()
-    assert len(book.stored) == 100 - broken
-    assert plane.tasks[2].metrics.counters["__malformed-tuples", ""] == broken == plane.tasks[2].progress.lost
-    if mode == "ATLEAST_ONCE":
-        assert book.acked == Counter(range(100)) and not book.failed
-    plane.check_drained()
+    book.until = 0
+    with cluster_of(0, book.program(mode)) as (cluster, auditor):
+        passing = the(cluster, "pass").program
+        book.until = 100
+        broken = 0
+        while not broken:
+            cluster.world.step()
+            inbox = passing.link.sock.inbox
+            for place, (header, data) in enumerate(inbox):
+                frame = Frame.FromString(data)
+                if frame.kind == DATA:
+                    # No length changes, so that credit stays what it was.
+                    frame.payload = b"\xc1" * len(frame.payload)
+                    inbox[place] = [header, frame.SerializeToString()]
+                    broken = frame.count
+                    break
+        rest(cluster)
+        assert len(book.stored) == 100 - broken
+        assert passing.metrics.counters["__malformed-tuples", ""] == broken == passing.progress.lost
+        if mode == AT_LEAST:
+            assert book.acked == Counter(range(100)) and not book.failed
+        auditor.drained()
 
 
-def grow_without_telling(plane: Plane, task: int) -> list[Any]:
-    """Another task of `pass`; `task` does not hear of it. Returns what is kept from it."""
+def grow_without_telling(cluster: Cluster, verbs: Verbs, book: Book) -> tuple[Any, list[Any]]:
+    """Another task of `pass`, of which `store` does not hear: its task, with frames that wait, and what it is not told."""
+    store = the(cluster, "store").program
     kept: list[Any] = []
-    told = plane.tasks[task].control
-    monkey, told.deliver = told.deliver, lambda kind, body: kept.append((kind, body))
-    plane.places[4] = ("pass", 1)
-    plane.publish()
-    told.deliver = monkey
-    plane.start(4)
-    return kept
+    tell = store.control.deliver
+    store.control.deliver = lambda kind, body: kept.append((kind, body)) if kind == "new_plan" else tell(kind, body)
+    verbs.scale("pass", 2)
+    cluster.run(lambda: len(cluster.tasks("pass")) == 2 and bool(kept))
+    book.until = len(book.values)
+    cluster.run(lambda: bool(store.opener.strangers))
+    return store, kept
 
 
 @MODES
 @pytest.mark.parametrize("seed", range(5))
-def test_frames_of_a_task_that_the_plan_does_not_have_yet_wait(
-    monkeypatch: pytest.MonkeyPatch, mode: str, seed: int
-) -> None:
+def test_frames_of_a_task_that_the_plan_does_not_have_yet_wait(mode: str, seed: int) -> None:
     book = Book(list(range(300)))
-    plane = make(monkeypatch, book, mode, seed)
     book.until = 50
-    plane.settle()
-    kept = grow_without_telling(plane, 3)
-    book.until = 300
-    plane.settle()
-    store = plane.tasks[3]
-    waiting = len(store.opener.strangers)
-    assert waiting, "something came from the new task"
-    assert store.progress.in_tuples > 0, "it is not drained"
-    assert len(book.stored) < 300
-    for message in kept:
-        store.control.deliver(*message)
-    plane.settle()
-    assert sorted(book.stored) == list(range(300))
-    assert store.progress.lost == 0 and not book.failed
-    plane.check_drained()
+    with cluster_of(seed, book.program(mode)) as (cluster, auditor):
+        store, kept = grow_without_telling(cluster, Verbs(cluster, auditor, cluster.world.rng), book)
+        assert store.progress.in_tuples > 0, "it is not drained"
+        assert len(book.stored) < 300
+        with cluster.world.acting(the(cluster, "store")):
+            del store.control.deliver
+            for message in kept:
+                store.control.deliver(*message)
+        rest(cluster)
+        assert sorted(book.stored) == list(range(300))
+        assert store.progress.lost == 0 and not book.failed
+        auditor.drained()
 
 
 @MODES
-def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+def test_they_do_not_wait_for_ever(mode: str) -> None:
     book = Book(list(range(200)))
-    plane = make(monkeypatch, book, mode)
     book.until = 50
-    plane.settle()
-    grow_without_telling(plane, 3)
-    book.until = 200
-    plane.settle()
-    store = plane.tasks[3]
-    assert store.opener.strangers
-    plane.clock.now += strangers.WAIT_S + 1
-    plane.settle()
-    assert not store.opener.strangers
-    missing = 200 - len(book.stored)
-    assert store.metrics.counters["__gateway-lost-tuples", "unknown source"] == missing > 0
-    if mode == "ATLEAST_ONCE":
-        assert sum(book.failed.values()) == missing, "their spout hears at once"
-        assert store.progress.lost == 0
-    else:
-        assert store.progress.lost == missing
-    plane.check_drained()
+    with cluster_of(0, book.program(mode)) as (cluster, auditor):
+        store, _ = grow_without_telling(cluster, Verbs(cluster, auditor, cluster.world.rng), book)
+        cluster.run(lambda: not store.opener.strangers)
+        rest(cluster)
+        missing = 200 - len(book.stored)
+        assert store.metrics.counters["__gateway-lost-tuples", "unknown source"] == missing > 0
+        if mode == AT_LEAST:
+            assert sum(book.failed.values()) == missing, "their spout hears at once"
+            assert store.progress.lost == 0
+        else:
+            assert store.progress.lost == missing
+        auditor.drained()
 
 
 def test_only_so_many_wait() -> None:
@@ -218,21 +212,23 @@ def test_only_so_many_wait() -> None:
     assert held.take_all() == [(frames[0], strangers.BYTES_MAX)]
 
 
-def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_whose_arrays_do_not_fit_is_refused_and_its_credit_returned() -> None:
     book = Book(list(range(20)))
-    plane = make(monkeypatch, book, "ATLEAST_ONCE")
-    plane.settle()
-    passing = plane.tasks[2]
-    before = passing.link.consumed_bytes, passing.link.consumed_tuples
-    for wrong in (
-        {"roots": b"x" * 7, "tracked": True},
-        {"root_counts": b"x" * 12, "tracked": True},
-        {"streams": b"x"},
-        {"skip": 9},
-    ):
-        passing.take_frame(Frame(kind=DATA, source_task=1, count=3, **wrong), 100)  # type: ignore[arg-type]
-    assert passing.link.consumed_bytes == before[0] + 400
-    assert passing.metrics.counters["__malformed-frames", ""] == 4
-    passing.control.interrupt()
-    plane.turn(2)
-    assert not passing.in_queue.waiting and passing.state == control_pb2.TASK_RUNNING
+    with cluster_of(0, book.program(AT_LEAST)) as (cluster, _):
+        process = the(cluster, "pass")
+        rest(cluster)
+        passing = process.program
+        before = passing.link.consumed_bytes
+        # As if they had come: what is returned is not more than what was received.
+        passing.link.received_bytes += 400
+        with cluster.world.acting(process):
+            for wrong in (
+                {"roots": b"x" * 7, "tracked": True},
+                {"root_counts": b"x" * 12, "tracked": True},
+                {"streams": b"x"},
+                {"skip": 9},
+            ):
+                passing.take_frame(Frame(kind=DATA, source_task=1, count=3, **wrong), 100)  # type: ignore[arg-type]
+        assert passing.link.consumed_bytes == before + 400
+        assert passing.metrics.counters["__malformed-frames", ""] == 4
+        assert not passing.in_queue.waiting and passing.state == control_pb2.TASK_RUNNING

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from heronpy.proto import control_pb2, topology_pb2
-from tests.plan.builders import TopologyMessage
-from tests.support.plane import Plane, UserObject
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.proto import control_pb2
+from tests.sim.run import cluster_of
+from tests.sim.workload import Program
 
 
-class Counter(UserObject):
+class Counter(Spout):
     """At its fifth call it does what the test wants."""
 
-    def __init__(self, delegate: Any) -> None:
-        super().__init__(delegate)
-        self.calls = 0
-        self.fifth: Any = None
+    outputs = ["n"]
+    calls = 0
+    fifth: Callable[[], object] | None = None
 
     def next_tuple(self) -> None:
         self.calls += 1
@@ -25,45 +29,45 @@ class Counter(UserObject):
             self.fifth()
 
 
+class Sink(Bolt):
+    def process(self, tup: Any) -> None: ...
+
+
 @pytest.fixture
-def plane(monkeypatch: pytest.MonkeyPatch) -> Any:
-    message = TopologyMessage().spout("count", outputs={"default": ["n"]})
-    message.bolt("sink", [("count", "default", topology_pb2.SHUFFLE, [])], outputs={})
-    made = Plane(
-        monkeypatch, message.message, {1: ("count", 1), 2: ("sink", 1)}, {"count": Counter, "sink": UserObject}
-    )
-    yield made
-    made.close()
+def task() -> Iterator[Any]:
+    """A spout's task that runs and has nothing to do."""
+    made = TopologyBuilder("sim")
+    count = made.add_spout("count", Counter, par=1)
+    made.add_bolt("sink", Sink, par=1, inputs={count: Grouping.SHUFFLE})
+    with cluster_of(0, Program(made, None)) as (cluster, _):
+        cluster.until(control_pb2.LIFE_RUNNING)
+        [process] = cluster.tasks("count")
+        with cluster.world.acting(process):
+            process.program.control.drain_wake()
+            process.program.user.object.calls = 0
+            yield process.program
 
 
-def test_it_is_as_long_as_it_was_asked_for_when_nothing_comes(plane: Plane) -> None:
-    task = plane.tasks[1]
-    task.control.drain_wake()
+def test_it_is_as_long_as_it_was_asked_for_when_nothing_comes(task: Any) -> None:
     task._call_user(100)
     assert task.user.object.calls == 100
 
 
 @pytest.mark.parametrize("kind", ["trigger_checkpoint", "stop_task"])
-def test_a_message_ends_it(plane: Plane, kind: str) -> None:
+def test_a_message_ends_it(task: Any, kind: str) -> None:
     """A source that became slow would hold up checkpoints, stops and plans for thousands of calls."""
-    task = plane.tasks[1]
-    task.control.drain_wake()
     task.user.object.fifth = lambda: task.control.deliver(kind, control_pb2.StopTask())
     task._call_user(100)
     assert task.user.object.calls == 5
 
 
-def test_an_interruption_ends_it(plane: Plane) -> None:
-    task = plane.tasks[1]
-    task.control.drain_wake()
+def test_an_interruption_ends_it(task: Any) -> None:
     task.user.object.fifth = task.control.interrupt
     task._call_user(100)
     assert task.user.object.calls == 5
 
 
-def test_the_end_of_input_ends_it(plane: Plane) -> None:
-    task = plane.tasks[1]
-    task.control.drain_wake()
-    task.user.object.fifth = task.user.delegate.end_of_input
+def test_the_end_of_input_ends_it(task: Any) -> None:
+    task.user.object.fifth = task.user.object.end_of_input
     task._call_user(100)
     assert task.user.object.calls == 5 and task.exhausted

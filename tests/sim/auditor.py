@@ -296,6 +296,24 @@ class Auditor:
             self.world.wrong(f"records were delivered more often than emitted: {more[:4]}")
         self._account_for_losses()
 
+    def drained(self) -> None:
+        """Nothing waits, is in flight or owes credit anywhere."""
+        for process in self.cluster.processes("stmgr"):
+            switch = process.program.switch
+            left = {
+                "queued": switch.queued()[1],
+                "in flight": switch.in_flight(),
+                "culprits": len(switch.backpressure.local),
+                "live roots": sum(acker.live_roots for acker in switch.ackers.values()),
+            }
+            if any(left.values()):
+                self.world.wrong(f"{process.name} has come to rest with {left}")
+        for process in self.cluster.processes("instance"):
+            progress = process.program.progress
+            left = {"in": progress.in_bytes, "out": progress.out_bytes}
+            if any(left.values()):
+                self.world.wrong(f"{process.name} has come to rest with {left}")
+
     def _look_at_plans(self) -> None:
         """No update is half done: the stored plans are those of one and the same topology."""
         nodes = self.cluster.state.store.nodes

@@ -58,9 +58,13 @@ from tests.sim.loop import VirtualLoop
 from tests.sim.modules import Executor, SimEvent, _join
 from tests.sim.network import Network
 from tests.sim.state import StateModel
-from tests.sim.workload import Outside, Shape
+from tests.sim.workload import Program, Shape
 
 TOPOLOGY = "sim"
+#: Of virtual time; what a test waits for comes earlier.
+WAIT_S = 150.0
+#: Between two looks for it.
+LOOK_S = 0.002
 NETWORK = "tcp://127.0.0.1:*"
 log = logging.getLogger("sim")
 
@@ -122,13 +126,13 @@ _LAST_ENDPOINT = heronpy.net.rpc.zmq.LAST_ENDPOINT
 class Cluster:
     """One topology and all that it runs on."""
 
-    def __init__(self, world: World, shape: Shape, folder: Path, settings: dict[str, Any]) -> None:
+    def __init__(self, world: World, shape: Shape | Program, folder: Path, settings: dict[str, Any]) -> None:
         self.world = world
         self.shape = shape
         world.network = self.network = Network(world)  # type: ignore[attr-defined]
         world.state = self.state = StateModel(world)  # type: ignore[attr-defined]
         world.disk = self.disk = Disk(world, folder / "store")  # type: ignore[attr-defined]
-        world.outside = self.outside = Outside(shape)  # type: ignore[attr-defined]
+        world.outside = self.outside = shape.outside()  # type: ignore[attr-defined]
         self.disk.clear()
         self.topology = shape.topology(settings)
         resolved = resolve("local", (), {**settings, "heron.checkpoint.root": str(self.disk.root)}, {}, ())
@@ -186,6 +190,27 @@ class Cluster:
         """Those that live, of a role (tmaster, stmgr, instance) or all."""
         found = [c.children[name] for c in self.containers for name in c.children]
         return [p for p in found if p.alive and (not role or p.role == role)]  # type: ignore[attr-defined]
+
+    def tasks(self, component: str) -> list[Process]:
+        """The processes of a component's tasks that live."""
+        return [p for p in self.processes("instance") if getattr(p.program, "component", "") == component]
+
+    def switches(self) -> list[Any]:
+        """Those of the stream managers that live."""
+        return [process.program.switch for process in self.processes("stmgr")]
+
+    def until(self, *lives: int) -> None:
+        """Run until the topology's life is one of these."""
+        self.run(lambda: self.life() in lives)
+
+    def run(self, done: Callable[[], bool]) -> None:
+        """Run until `done`; fail when something is wrong before."""
+        deadline, came = self.world.now + WAIT_S, done()
+        while not (came or self.world.violations) and self.world.now < deadline:
+            self.world.run(self.world.now + LOOK_S, lambda: False)
+            came = done()
+        assert not self.world.violations, "\n".join([*self.world.violations, self.world.trace.tail()])
+        assert came, f"it does not come to that within {WAIT_S:g} s:\n{self.world.trace.tail()}"
 
     def master(self) -> Any:
         """The machine of the newest topology master; None when there is none."""

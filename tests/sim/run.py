@@ -19,14 +19,12 @@ from typing import Any
 from heronpy.api import global_metrics
 from heronpy.proto import control_pb2
 from tests.sim.auditor import Auditor
-from tests.sim.cluster import Cluster, replacements
+from tests.sim.cluster import WAIT_S, Cluster, replacements
 from tests.sim.kernel import START_S, World
 from tests.sim.modules import installed
 from tests.sim.swarm import Faults, draw_settings, draw_shape
 from tests.sim.verbs import Verbs
-
-#: After the faults everything must be done within this time.
-HEALED_S = 150.0
+from tests.sim.workload import Program, Shape
 
 
 @dataclass
@@ -168,6 +166,24 @@ def run_seed(seed: int, folder: Path, *, mode: str = "", story: bool = False, ev
     )
 
 
+@contextmanager
+def cluster_of(seed: int, shape: Shape | Program, **settings: Any) -> Iterator[tuple[Cluster, Auditor]]:
+    """A cluster whose faults a test makes itself; what its auditor finds wrong fails the test.
+
+    Windows and batches are those that the seed draws, but for the `settings` given, with `__` for the dot.
+    """
+    given = {f"heron.{name.replace('__', '.')}": value for name, value in settings.items()}
+    with simulator() as folder:
+        world = World.active = World(seed)
+        drawn = draw_settings(world.chance("swarm"), world.chance("standby"))
+        try:
+            cluster = Cluster(world, shape, folder, {**drawn, "heron.tmaster.standbys": 0, **given})
+            yield cluster, Auditor(cluster)
+            assert not world.violations, "\n".join([*world.violations, world.trace.tail()])
+        finally:
+            _bury(world)
+
+
 def _run(cluster: Cluster, auditor: Auditor, faults: Faults) -> None:
     world = cluster.world
     world.run(faults.until, lambda: False)
@@ -176,8 +192,8 @@ def _run(cluster: Cluster, auditor: Auditor, faults: Faults) -> None:
     if world.violations:
         return
     ended = (control_pb2.LIFE_FINISHED, control_pb2.LIFE_FAILED)
-    if not world.run(world.now + HEALED_S, lambda: cluster.life() in ended) and not world.violations:
-        world.wrong(f"not finished {HEALED_S:g} s after the last fault: {describe(cluster)}")
+    if not world.run(world.now + WAIT_S, lambda: cluster.life() in ended) and not world.violations:
+        world.wrong(f"not finished {WAIT_S:g} s after the last fault: {describe(cluster)}")
     if world.violations:
         return
     if cluster.life() == control_pb2.LIFE_FAILED:

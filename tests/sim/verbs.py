@@ -45,7 +45,7 @@ class Verbs:
         rng = self.rng
         if rng.random() > 0.4:
             return
-        kinds = [self._update, self._update, self._pause]
+        kinds = [self.update, self.update, self._pause]
         if self.cluster.shape.mode == EFFECTIVELY:
             kinds += [self._save, self._rewind]
         for _ in range(rng.choice((1, 2, 4, 8))):
@@ -53,13 +53,17 @@ class Verbs:
 
     # ---- requests -----------------------------------------------------------------------------
 
-    def _update(self) -> None:
-        """Another number of tasks of a component, of containers, or both."""
+    def update(self, drain_timeout_s: float = 0.0) -> None:
+        """Another number of tasks of a component, of containers, or both; 0: a drain time that is drawn."""
+        rng = self.rng
+        component, count = rng.choice(("relay", "count", "count", "sink")), rng.randint(1, 3)
+        self.scale(component, count, rng.choice((None, None, 1, 2, 3)), drain_timeout_s)
+
+    def scale(self, component: str, count: int, containers: int | None = None, drain_timeout_s: float = 0.0) -> None:
+        """Ask for that number of tasks of a component, and of containers."""
         store, rng = self.cluster.state.store, self.rng
         topology = topology_pb2.Topology.FromString(store.nodes[paths.topology(TOPOLOGY)].data)
         old = plan_pb2.PackingPlan.FromString(store.nodes[paths.packing_plan(TOPOLOGY)].data)
-        component, count = rng.choice(("relay", "count", "count", "sink")), rng.randint(1, 3)
-        containers = rng.choice((None, None, 1, 2, 3))
         set_key(components_of(topology)[component].comp.config, TOPOLOGY_COMPONENT_PARALLELISM, str(count))
         if containers is not None:
             set_key(topology.topology_config, TOPOLOGY_STMGRS, str(containers))
@@ -73,7 +77,7 @@ class Verbs:
                 topology=topology,
                 packing_plan=new,
                 expected_version=old.version,
-                drain_timeout_s=rng.choice((0.2, 3.0)),
+                drain_timeout_s=drain_timeout_s or rng.choice((0.2, 3.0)),
             ),
             f"{component} {count} in {containers}",
         )

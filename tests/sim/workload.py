@@ -62,6 +62,10 @@ class Shape:
     pace_s: float = 0.0
     max_pending: int = 20
 
+    def outside(self) -> Outside:
+        """What user code finds outside of its process."""
+        return Outside(self)
+
     @property
     def vias(self) -> tuple[int, ...]:
         return (0, 1) if self.diamond else (0,)
@@ -109,6 +113,27 @@ class Shape:
         count = made.add_bolt("count", Count, par=self.counts, inputs=inputs)
         made.add_bolt("sink", Sink, par=self.sinks, inputs={count: key})
         topology = made.build()
+        topology.id = "sim-00000000"
+        return topology
+
+
+@dataclass(frozen=True)
+class Program:
+    """A test's own topology and what its user code finds outside of its process, in place of a `Shape`."""
+
+    made: TopologyBuilder
+    kept: Any
+    #: No tuple of it takes more bytes than this, and no frame holds more than half of so many tuples.
+    pad: int = 2000
+    records: int = 1000
+
+    def outside(self) -> Any:
+        """See the class."""
+        return self.kept
+
+    def topology(self, settings: dict[str, Any]) -> topology_pb2.Topology:
+        """What is submitted."""
+        topology = self.made.build()
         topology.id = "sim-00000000"
         return topology
 
@@ -279,10 +304,14 @@ class Relay(_Costly, Bolt):
 
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.shape = _outside().shape
+        self.last: dict[int, int] = {}
 
     def process(self, tup: Any) -> None:
         self.take_time()
         key, source, seq, _, pad = tup.values
+        if self.shape.mode == AT_MOST and seq <= self.last.get(source, -1):
+            active_world().wrong(f"record {seq} of source {source} came after {self.last[source]}")
+        self.last[source] = seq
         self.emit([key, source, seq, 0, pad], anchors=[tup])
         self.ack(tup)
 

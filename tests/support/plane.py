@@ -1,8 +1,8 @@
-"""A whole data plane in one process and without sockets: real tasks, real switches, a seeded order of events.
+"""A whole data plane in one process and without sockets: real tasks, real switches.
 
 Each task runs its own loop in a thread of its own up to the point where it would sleep; only one thread
-runs at a time. Messages travel through queues, one per pair, and `step` picks at random what happens
-next, so every interleaving that real processes could show may come up, and the same seed shows it again.
+runs at a time. Messages travel through queues, one per pair. For tests of the data plane alone that take
+thousands of frames or hundreds of programs; what fails and in which order belongs into tests/sim.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from stmgr.control import Control
 from stmgr.events import Signal
 from stmgr.shell import apply
 from stmgr.switch import Switch
+from tests.support.control import FakeControl
 
 #: Small windows, so that credit and backpressure matter after a few frames.
 STMGR = replace(
@@ -145,36 +146,6 @@ class FakeSocket:
         self.open = False
         if self.plane.sockets.get(self.identity) is self:
             del self.plane.sockets[self.identity]
-
-
-class FakeControl:
-    """The control thread's face to the task's loop."""
-
-    wake_fd = -1
-
-    def __init__(self) -> None:
-        self.inbox: deque[tuple[str, Any]] = deque()
-        self.interrupted: deque[bool] = deque(maxlen=1)
-        self.calm = False
-        self.sent: tuple[int, ...] = ()
-        self.reports: list[Any] = []
-
-    def notify(self) -> None: ...
-
-    def interrupt(self) -> None:
-        self.interrupted.append(True)
-
-    def drain_wake(self) -> None:
-        self.interrupted.clear()
-
-    def stop(self, timeout_s: float) -> None: ...
-
-    def publish(self, message: Any) -> None:
-        self.reports.append(message)
-
-    def deliver(self, kind: str, body: Any) -> None:
-        self.inbox.append((kind, body))
-        self.interrupt()
 
 
 class FakeUser:
@@ -429,56 +400,6 @@ class Plane:
         for fiber in self.fibers.values():
             fiber.kill()
 
-    def restart(self, task_id: int) -> None:
-        """An orderly restart: SIGTERM, LEAVE, next incarnation."""
-        self.stop(task_id)
-        self.start(task_id)
-
-    def stop(self, task_id: int) -> None:
-        task = self.tasks.get(task_id)
-        if task is None:
-            return
-        task.control.deliver("stop_task", control_pb2.StopTask(reason="test"))
-        while self.tasks.get(task_id) is task:
-            self.turn(task_id)
-
-    def kill(self, task_id: int) -> None:
-        """SIGKILL: what is on its way from the task may arrive in part."""
-        task = self.tasks.pop(task_id)
-        self.fibers.pop(task_id).kill()
-        identity = task.link._identity
-        channel = self.channel(identity, "in")
-        for _ in range(self.rng.randint(0, len(channel))):
-            self.deliver((identity, "in"))
-        channel.clear()
-        self.channel(identity, "out").clear()
-        if task.link.sock is not None:
-            task.link.sock.close()
-
-    def restart_stmgr(self, number: int) -> None:
-        """SIGKILL of a stream manager and its successor."""
-        old = self.containers[number]
-        new = self.containers[number] = Container(self, number, old.epoch + 1)
-        self.owed.discard(number)
-        for key in list(self.channels):
-            identity, what = key
-            local = identity.startswith(b"t:") and self.places[int(identity.split(b":")[1])][1] == number
-            if local or f"-{number}" in what:
-                self.channels[key].clear()
-        for sock in list(self.sockets.values()):
-            if self.places[int(sock.identity.split(b":")[1])][1] == number:
-                del self.sockets[sock.identity]
-        new.feed(events.PlanReceived(self.plan))
-        for other in self.containers.values():
-            if other is not new:
-                other.switch.backpressure.lost(new.name)
-                other.feed(Signal.TICK)
-                other.connect(new)
-                new.connect(other)
-        for task in self.tasks.values():
-            if task.container == number:
-                self.register(task)
-
     # ---- messages -----------------------------------------------------------------------------
 
     def channel(self, identity: bytes, what: str) -> deque[tuple[bytes, bytes]]:
@@ -509,21 +430,6 @@ class Plane:
 
     # ---- running ------------------------------------------------------------------------------
 
-    def step(self) -> bool:
-        """One thing happens; False when nothing could."""
-        choices: list[Callable[[], None]] = []
-        for key, channel in self.channels.items():
-            if channel:
-                choices.append(lambda key=key: self.deliver(key))  # type: ignore[misc]
-        for task_id in self.tasks:
-            choices.append(lambda task_id=task_id: self.turn(task_id))  # type: ignore[misc]
-        for number in self.owed:
-            choices.append(lambda number=number: self.settle_credit(number))  # type: ignore[misc]
-        if not choices:
-            return False
-        self.rng.choice(choices)()
-        return True
-
     def settle_credit(self, number: int) -> None:
         self.owed.discard(number)
         self.containers[number].switch.settle_credit()
@@ -535,11 +441,6 @@ class Plane:
             assert 0 <= task.link.credited_tuples <= task.link.sent_tuples, task.instance_id
             if isinstance(task, BoltTask):
                 task.in_queue.validate()
-
-    def steps(self, count: int) -> None:
-        for _ in range(count):
-            self.step()
-            self.check()
 
     def settle(self) -> None:
         """Let everything happen that can."""
@@ -567,25 +468,3 @@ class Plane:
             (t.task_id, t.epoch, t.emitter.emitted(), t.progress.executed, t.progress.acked, t.progress.failed)
             for t in self.tasks.values()
         )
-
-    def tick(self) -> None:
-        """Every bolt gets a tick, once."""
-        for task in self.tasks.values():
-            if isinstance(task, BoltTask):
-                task._tick_s, task._next_tick = 1e9, 0.0
-        self.settle()
-
-    def check_drained(self) -> None:
-        """Nothing waits, is in flight or owes credit anywhere."""
-        for container in self.containers.values():
-            switch = container.switch
-            assert switch.queued() == (0, 0)
-            assert switch.in_flight() == 0
-            assert not switch.backpressure.local
-            assert not switch.backpressure.clamped
-        for task in self.tasks.values():
-            task.publish_progress(self.clock.monotonic())
-            progress = task.progress
-            assert (progress.in_tuples, progress.in_bytes) == (0, 0), task.instance_id
-            assert (progress.out_tuples, progress.out_bytes) == (0, 0), task.instance_id
-            assert task.link.gaps == 0

@@ -1,0 +1,85 @@
+"""What a death costs, and how soon it is known: at least once fails it at once, acks off counts it exactly."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from heronpy.proto import control_pb2
+from tests.sim.cluster import Cluster
+from tests.sim.kernel import START_S
+from tests.sim.run import cluster_of
+from tests.sim.verbs import Verbs
+from tests.sim.workload import AT_LEAST, AT_MOST, Shape
+
+SHAPE = Shape(
+    AT_MOST, sources=2, relays=2, counts=2, sinks=2, records=150, keys=20, pad=0, diamond=False, shuffled=True,
+    containers=2, cost_s=0.001, max_pending=40,
+)  # fmt: skip
+
+
+class Patient(Shape):
+    """No tuple times out."""
+
+    message_timeout_s = 100_000
+
+
+def kill_with_something_on_its_way(cluster: Cluster, role: str) -> None:
+    """Kill a sink, or its stream manager, when a sink has not taken all that was sent to it."""
+    cluster.until(control_pb2.LIFE_RUNNING)
+    sinks = cluster.tasks("sink")
+    links = [(sink, s.tasks[sink.program.task_id].link) for s in cluster.switches() for sink in sinks]
+    cluster.run(lambda: any(link.in_flight() for _, link in links))
+    cluster.world.run(cluster.world.now + 0.02, lambda: False)
+    cluster.run(lambda: any(link.in_flight() for _, link in links))
+    victim = next(sink for sink, link in links if link.in_flight())
+    (victim if role == "sink" else cluster.processes("stmgr")[0]).kill()
+
+
+@pytest.mark.parametrize("role", ["sink", "stmgr"])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_on_its_way_to_a_dead_process_fails_at_once(role: str, seed: int) -> None:
+    shape = Patient(**{**vars(SHAPE), "mode": AT_LEAST, "containers": 1})
+    with cluster_of(seed, shape) as (cluster, auditor):
+        kill_with_something_on_its_way(cluster, role)
+        cluster.until(control_pb2.LIFE_FINISHED)
+        auditor.at_end()
+        assert sum(task.program.progress.failed for task in cluster.tasks("source"))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_without_acking_losses_are_counted(seed: int) -> None:
+    """emitted = delivered + discarded, when all has come to rest after kills of sinks."""
+    rng = random.Random(seed)
+    with cluster_of(seed, replace(SHAPE, containers=1 + seed % 2)) as (cluster, auditor):
+        for _ in range(8):
+            cluster.world.at(rng.uniform(START_S + 0.05, START_S + 0.8), None, lambda: kill_one(cluster, rng))
+        cluster.until(control_pb2.LIFE_FINISHED)
+        auditor.drained()
+        emitted = sum(task.program.emitter.emitted() for task in cluster.processes("instance"))
+        delivered = sum(task.link.total_consumed for switch in cluster.switches() for task in switch.tasks.values())
+        discarded = sum(sum(switch.discarded.values()) for switch in cluster.switches())
+        assert emitted == delivered + discarded
+        assert emitted == 2 * SHAPE.records * 3, "from sources, relays and counts"
+
+
+def kill_one(cluster: Cluster, rng: random.Random) -> None:
+    sinks = cluster.tasks("sink")
+    if sinks:
+        rng.choice(sinks).kill()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rescale_under_load_keeps_order_and_loses_nothing(seed: int) -> None:
+    """The relays look at the order (workload.Relay)."""
+    with cluster_of(seed, SHAPE) as (cluster, auditor):
+        verbs = Verbs(cluster, auditor, cluster.world.chance("verbs"))
+        for _ in range(8):
+            cluster.world.at(verbs.rng.uniform(START_S + 0.05, START_S + 2.0), None, verbs.update, 100.0)
+        cluster.until(control_pb2.LIFE_FINISHED)
+        auditor.at_end()
+        auditor.drained()
+        assert auditor.stats["done_update_topology"]
+        assert cluster.outside.delivered == cluster.outside.emitted

@@ -1,0 +1,36 @@
+"""Stands in for the control thread of a task."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+
+class FakeControl:
+    """The control thread's face to the task's loop."""
+
+    wake_fd = -1
+
+    def __init__(self) -> None:
+        self.inbox: deque[tuple[str, Any]] = deque()
+        self.interrupted: deque[bool] = deque(maxlen=1)
+        self.calm = False
+        self.sent: tuple[int, ...] = ()
+        self.reports: list[Any] = []
+
+    def notify(self) -> None: ...
+
+    def interrupt(self) -> None:
+        self.interrupted.append(True)
+
+    def drain_wake(self) -> None:
+        self.interrupted.clear()
+
+    def stop(self, timeout_s: float) -> None: ...
+
+    def publish(self, message: Any) -> None:
+        self.reports.append(message)
+
+    def deliver(self, kind: str, body: Any) -> None:
+        self.inbox.append((kind, body))
+        self.interrupt()
