@@ -343,6 +343,8 @@ def _known(key: str, origin: str) -> Setting | None:
         return _SETTINGS[key]
     if key.startswith("heron."):
         raise ConfigError(f"{origin}: unknown key {_unknown(key, _SETTINGS)}")
+    if origin == COMMAND_LINE and key in topology_keys.KINDS:
+        raise ConfigError(f"{COMMAND_LINE} cannot set {key}; set it in the program, with set_config.")
     if key.startswith("topology.") and key not in topology_keys.KINDS and key not in apache_keys.TOPOLOGY_KEYS:
         raise ConfigError(f"{origin}: unknown key {_unknown(key, topology_keys.KINDS)}")
     return None

@@ -834,11 +834,11 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_at_least", "replayed", "restores"]
+    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_estimated", "replayed", "restores"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
-    LOST_AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    LOST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
@@ -846,10 +846,10 @@ class TupleTotals(_message.Message):
     dead_letters: int
     failed: int
     lost: int
-    lost_at_least: bool
+    lost_estimated: bool
     replayed: int
     restores: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_at_least: bool = ..., restores: _Optional[int] = ...) -> None: ...
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

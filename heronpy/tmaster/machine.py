@@ -402,10 +402,10 @@ class TopologyMaster:
         age_s = now - self._started_at
         return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s, now)
 
-    def _totals(self) -> control_pb2.TupleTotals:
-        totals = self.desk.registry.totals.summed()
+    def _totals(self, moment: float) -> control_pb2.TupleTotals:
+        totals = self.desk.registry.totals.summed(moment)
         at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
-        totals.lost_at_least = at_most_once and self.desk.registry.totals.uncounted
+        totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
         if self.checkpoints is not None:
             totals.restores = self.checkpoints.restorer.restores
         return totals
@@ -420,6 +420,9 @@ class TopologyMaster:
     def status(self, now: float) -> control_pb2.StatusReply:
         """Everything that `heron status` shows."""
         desk, book, registry = self.desk, self.desk.book, self.desk.registry
+        drained = self._is_drained()
+        # Once nothing moves any more, the last counts of all tasks belong to the same moment.
+        moment = 0.0 if self.finisher.done or drained else registry.totals.moment(registry.places)
         reply = control_pb2.StatusReply(
             topology=book.topology.name,
             topology_id=book.topology.id,
@@ -429,14 +432,12 @@ class TopologyMaster:
             tmaster_epoch=self.epoch,
             uptime_s=max(0.0, now - self._started_at),
             discarded_tuples=registry.totals.discarded,
-            totals=self._totals(),
+            totals=self._totals(moment),
             culprits=registry.culprits(),
             startup_exceptions=lifecycle.startup_exceptions(desk),
             exceptions=desk.exceptions.seen,
-            drained=self._is_drained(),
+            drained=drained,
         )
-        # Once nothing moves any more, the last counts of all tasks belong to the same moment.
-        moment = 0.0 if self.finisher.done or reply.drained else registry.totals.moment(registry.places)
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)
             if status is not None:

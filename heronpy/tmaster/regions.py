@@ -152,7 +152,7 @@ class Regions:
             return None
         name = f"task {task} of {component}"
         if status.state == control_pb2.TASK_LOST:
-            return Ended(name, lost=status.error)
+            return Ended(name, lost=status.error or None)
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:

@@ -167,7 +167,7 @@ class Totals:
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
-            _add(self._retired, self.tasks.pop(task))
+            _add(self._retired, self.tasks.pop(task), 0.0)
 
     @property
     def discarded(self) -> int:
@@ -229,12 +229,12 @@ class Totals:
                 totals.stmgrs[stmgr.stmgr_id] = _StmgrCounts(stmgr.epoch, latest, before, stmgr.left)
         return totals
 
-    def summed(self) -> control_pb2.TupleTotals:
-        """The totals of the topology."""
+    def summed(self, moment: float = 0.0) -> control_pb2.TupleTotals:
+        """The totals of the topology at a moment; without one, the latest."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
         for known in self.tasks.values():
-            _add(totals, known)
+            _add(totals, known, moment)
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         return totals
 
@@ -243,8 +243,8 @@ def _sum(*counts: int) -> int:
     return min(sum(counts), _MOST)
 
 
-def _add(totals: control_pb2.TupleTotals, task: TaskCounts) -> None:
-    _, _, acked, failed, dead_letters, lost = task.totals()
+def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> None:
+    _, _, acked, failed, dead_letters, lost = task.totals_at(moment) if moment else task.totals()
     totals.dead_letters = _sum(totals.dead_letters, dead_letters)
     totals.lost = _sum(totals.lost, lost)
     if task.spout:

@@ -35,16 +35,16 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 
 def losses_text(totals: control_pb2.TupleTotals) -> str:
-    """How many tuples are missing from the result: `12`, `at least 12`, `an unknown number`; empty when none are."""
+    """How many tuples are missing from the result: `12`, `about 12`, `an unknown number`; empty when none are."""
     count = totals.dead_letters + totals.lost
-    if not totals.lost_at_least:
+    if not totals.lost_estimated:
         return f"{count:,}" if count else ""
-    return f"at least {count:,}" if count else "an unknown number"
+    return f"about {count:,}" if count else "an unknown number"
 
 
 def given_up_text(totals: control_pb2.TupleTotals) -> str:
-    """How the missing tuples were given up: `2 dead letters, at least 3 lost`."""
-    lost = f"{'at least ' if totals.lost_at_least else ''}{totals.lost:,} lost"
+    """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
+    lost = f"{'about ' if totals.lost_estimated else ''}{totals.lost:,} lost"
     return f"{counted(totals.dead_letters, 'dead letter')}, {lost}"
 
 
@@ -57,7 +57,7 @@ def totals_text(status: control_pb2.StatusReply) -> str:
         replayed = f"restored {times} (what was replayed counts once)"
     return (
         f"acked {totals.acked:,}, failed {totals.failed:,}, {replayed}, dead letters {totals.dead_letters:,},"
-        f" lost {'at least ' if totals.lost_at_least else ''}{totals.lost:,}"
+        f" lost {'about ' if totals.lost_estimated else ''}{totals.lost:,}"
     )
 
 
@@ -186,7 +186,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[s
         "lifecycle": lifecycle_name(status),
         "uptime_s": round(status.uptime_s, 3),
         "totals": picked(
-            status.totals, "acked", "failed", "replayed", "dead_letters", "lost", "lost_at_least", "restores"
+            status.totals, "acked", "failed", "replayed", "dead_letters", "lost", "lost_estimated", "restores"
         ),
         "components": [row.as_json() for row in rows],
         "backpressure": [

@@ -53,7 +53,7 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
     session = Session(target, common)
     session.check_cluster()
     with interruptible():
-        deadline = time.monotonic() + options.timeout_s
+        begun_at = time.monotonic()
         with _scratch_folder() as scratch:
             planned, started = _prepare(session, options, scratch)
         if started is None:
@@ -61,7 +61,7 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
             return
         with _taken_down_on_failure(session, started):
             if not options.detach:
-                _wait(session, planned, started, max(deadline - time.monotonic(), 1.0))
+                _wait(session, planned, started, options.timeout_s, begun_at)
             _say_launched(session, planned, started, options)
             last = _watch(session, planned.topology.name, options) if options.wait else None
         if last is not None:
@@ -69,9 +69,9 @@ def submit(target: Target, common: Common, options: SubmitOptions) -> None:
             _say_how_it_ended(session, planned.topology.name, last)
 
 
-def _wait(session: Session, planned: Planned, started: Started, timeout_s: float) -> None:
+def _wait(session: Session, planned: Planned, started: Started, timeout_s: float, begun_at: float) -> None:
     try:
-        until_running(session, started, planned.tasks, timeout_s)
+        until_running(session, started, planned.tasks, timeout_s, begun_at)
     except KeyboardInterrupt:
         name = planned.topology.name
         warn(f"interrupted: topology '{name}' had not started; removing it, so that nothing is left")

@@ -21,7 +21,7 @@ def start(
     session: Session, message: topology_pb2.Topology, name: str | None, restore: str | None, timeout_s: float
 ) -> Started:
     """Start a topology and wait until every task has initialised; a failure or interrupt leaves nothing behind."""
-    deadline = time.monotonic() + timeout_s
+    begun_at = time.monotonic()
     session.check_cluster()
     if name is not None:
         rename(message, name)
@@ -33,7 +33,7 @@ def start(
         submission.check_host(planned)
         started = submission.start(session, planned, loaded)
     try:
-        until_running(session, started, planned.tasks, max(deadline - time.monotonic(), 1.0))
+        until_running(session, started, planned.tasks, timeout_s, begun_at)
     except BaseException:
         with uninterrupted():
             submission.take_down(session, started)

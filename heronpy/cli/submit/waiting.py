@@ -18,6 +18,8 @@ from heronpy.proto import control_pb2
 
 TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
+#: A topology gets at least this long to start, whatever the program took.
+LEAST_S = 1.0
 #: How often the scheduler is asked whether a container has failed for good.
 CONTAINERS_LOOK_S = 1.0
 
@@ -45,13 +47,16 @@ def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exi
     return exits.Failure(f"topology '{name}' failed: {cause or 'see its logs'}", report=report)
 
 
-def until_running(session: Session, started: Started, tasks: int, timeout_s: float) -> control_pb2.StatusReply:
+def until_running(
+    session: Session, started: Started, tasks: int, timeout_s: float, begun_at: float
+) -> control_pb2.StatusReply:
     """The first status that is ready; a Failure when the topology fails, vanishes or is late.
 
     Time spent WAITING does not count: what it waits for has its own limit, after which the
     topology fails (`heron.spark.start_timeout_s`, `heron.instance.ready_timeout_s`).
     """
-    name, deadline = started.record.topology, time.monotonic() + timeout_s
+    name = started.record.topology
+    deadline = max(begun_at + timeout_s, time.monotonic() + LEAST_S)
     pause, status, progress = 0.01, None, Progress()
     look_at = time.monotonic() + CONTAINERS_LOOK_S
     try:

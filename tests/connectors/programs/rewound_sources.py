@@ -52,10 +52,10 @@ def main() -> None:
     sources = {
         "text": builder.add_spout("text", TextFileSpout, par=2, config=text),
         "generator": builder.add_spout(
-            "generator", GeneratorSpout, par=2, config={GeneratorSpout.SOURCE: TextFileGenerator(args.file)}
+            "generator", GeneratorSpout, par=2, config={GeneratorSpout.GENERATOR: TextFileGenerator(args.file)}
         ),
         "function": builder.add_spout(
-            "function", SupplierSpout, par=1, config={SupplierSpout.SOURCE: lines_of_numbers}
+            "function", SupplierSpout, par=1, config={SupplierSpout.FUNCTION: lines_of_numbers}
         ),
     }
     for name, source in sources.items():
