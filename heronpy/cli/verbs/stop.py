@@ -27,7 +27,9 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
 
     If that fails or takes too long, nothing is killed, and the spouts are activated again if they were active.
     """
-    if drain == savepoint:
+    if drain and savepoint:
+        raise click.UsageError("--drain and --savepoint exclude each other; leave out one of them")
+    if not drain and not savepoint:
         raise click.UsageError("say how to stop: --drain or --savepoint; 'heron kill' stops at once")
     from heronpy.cli.change.stop import stop
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, timeout_flag
+from heronpy.cli.output import warning
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True})
@@ -59,6 +61,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     if flags["allow_dropped_state"] and flags["restore"] is None:
         raise click.UsageError("--allow-dropped-state says what --restore may do; give --restore, too")
     _refuse_early_option(flags["program"])
+    _warn_of_misspelled_options(flags["words"])
     from heronpy.cli.submit.command import SubmitOptions, submit
 
     submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags))
@@ -67,7 +70,19 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 def _refuse_early_option(program: str) -> None:
     """Unknown flags after the program belong to it; before it they are errors."""
     if program.startswith("-") and program != "-":
-        ctx = click.get_current_context()
-        known = [option for param in ctx.command.params for option in param.opts if option.startswith("--")]
-        hint = exits.nearest(program.partition("=")[0], known, "; flags of the program come after it")
-        raise click.UsageError(f"no such option: {program}{hint}", ctx)
+        hint = exits.nearest(program.partition("=")[0], _known_options(), "; flags of the program come after it")
+        raise click.UsageError(f"no such option: {program}{hint}", click.get_current_context())
+
+
+def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
+    """What is almost one of our flags goes to the program all the same, but not unnoticed."""
+    for word in words:
+        flag = word.partition("=")[0]
+        near = difflib.get_close_matches(flag, _known_options(), n=1, cutoff=0.8) if flag.startswith("--") else ()
+        if near and near[0] != flag:
+            warning(f"'{flag}' goes to the program; did you mean '{near[0]}'?")
+
+
+def _known_options() -> list[str]:
+    params = click.get_current_context().command.params
+    return [option for param in params for option in param.opts if option.startswith("--")]
