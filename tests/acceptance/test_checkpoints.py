@@ -63,6 +63,7 @@ def finished(heron: Heron, out: Path) -> None:
     assert counts(out) == expected()
 
 
+@pytest.mark.heavy
 def test_killed_tasks_do_not_change_the_result(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "out"
     submit(heron, out)
@@ -96,6 +97,7 @@ def test_a_killed_topology_goes_on_from_its_newest_checkpoint(heron: Heron, tmp_
     finished(heron, out)
 
 
+@pytest.mark.heavy
 def test_a_savepoint_restores_at_another_place_with_more_tasks(heron: Heron, tmp_path: Path) -> None:
     out = tmp_path / "out"
     submit(heron, out)

@@ -175,6 +175,7 @@ def test_parallelism_up_and_down_while_running_loses_nothing(
     check_exact(heron, out)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
 def test_container_number_up_and_down(heron: Heron, out: Path, mode: str) -> None:
     counting(heron, out, works=3, spout_pause_ms=0.2, containers=1, mode=mode)

@@ -38,6 +38,7 @@ def test_a_drain_processes_everything_and_finishes_the_bolts(heron: Heron, out: 
     assert heron.log_text("count").count("stored everything") == 2
 
 
+@pytest.mark.heavy
 def test_a_drain_that_is_late_leaves_the_topology_as_it_was(heron: Heron, out: Path) -> None:
     counting(heron, out, work_pause_ms=1000, works=1)
     heron.when("count", lambda status: component(status, "work")["executed"] >= 1, "work")

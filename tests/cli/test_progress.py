@@ -25,7 +25,7 @@ def test_progress_follows_the_terminals_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((40, 20)))
     shown = progress.Progress()
     shown.show("starting: 12 of 20 tasks not ready: container_1_word_1, container_1_word_2")
     line = capsys.readouterr().err.removeprefix("\r\x1b[K")

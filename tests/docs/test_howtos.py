@@ -20,6 +20,7 @@ def test_a_how_to_does_what_it_says(name: str, home: Path) -> None:
     PageRun(DOCS / "howto" / f"{name}.md", home.parent / "work", home).run()
 
 
+@pytest.mark.heavy
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(420)

@@ -103,6 +103,7 @@ def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, asynchronous:
     assert len(finishes) == 1 and int(finishes[0][1]) >= restored[-1]
 
 
+@pytest.mark.heavy
 def test_checkpoints_at_odd_moments(heron: Heron, out: Path) -> None:
     """Paused, raising, blocked in next_tuple, stuck in process: nothing wedges, and nothing is restored."""
     submit(heron, out, "--source-pause-ms", 1, interval_s=3600, timeout_s=2)

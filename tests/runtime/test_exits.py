@@ -48,6 +48,7 @@ def page(heron: Heron, container: int) -> str:
         return answer.read().decode()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("limit", ["memory_limit_bytes", "memory_soft_limit_bytes"])
 def test_a_leak_ends_only_its_own_task(heron: Heron, out: Path, limit: str) -> None:
     """F25: out of memory is the reason, with a metric, limit and peak; the neighbours do not notice."""
@@ -136,6 +137,7 @@ def test_errors_of_the_user_surface_after_their_own_budget(heron: Heron, out: Pa
     assert heron("dead-letters", "local", "exits", "--json").json() == []
 
 
+@pytest.mark.heavy
 def test_a_crash_loop_has_growing_pauses_and_an_end(heron: Heron, out: Path) -> None:
     """F11: a process that says nothing; its cause is in status and exceptions."""
     submit(

@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from heronpy.proto import control_pb2
 from tests.support.command import Heron
 from tests.support.inside import ask_master, metric, totals, when_totals
@@ -64,6 +66,7 @@ def kill_and_time(heron: Heron, name: str, process: str) -> float:
     return first_tuples(heron, name, process)[-1] - killed
 
 
+@pytest.mark.heavy
 def test_kill_9_of_everything_under_load_loses_nothing(heron: Heron, out: Path) -> None:
     """Spout, bolt, sink and stream manager; nothing waits for the message timeout, or it would wait for an hour."""
     heron.submit(PROGRAM, "faults", "--out", out, "--containers", 2, "--message-timeout", 3600,
@@ -93,6 +96,7 @@ def test_kill_9_of_a_stream_manager_under_load_loses_nothing(heron: Heron, out: 
     assert set(stored(out)) == acked(out) == everything
 
 
+@pytest.mark.heavy
 def test_orderly_restarts_and_exceptions_lose_nothing_without_acking(heron: Heron, out: Path) -> None:
     """`heron restart` of bolts, and process() that raises in the middle of a frame: each number exactly once."""
     heron.submit(PROGRAM, "faults", "--out", out, "--mode", "ATMOST_ONCE", "--containers", 2,
@@ -175,6 +179,7 @@ def fenced(heron: Heron, name: str) -> int:
     return metric(ask_master(heron, name, control_pb2.GetMetrics()), "__stmgr_fenced_tasks")
 
 
+@pytest.mark.heavy
 def test_a_stream_manager_that_stops_and_goes_on_loses_nothing(heron: Heron, out: Path) -> None:
     """SIGSTOP for longer than the links' heartbeats: connections break and come back as new links."""
     heron.submit(PROGRAM, "faults", "--out", out, "--containers", 2, "--message-timeout", 5,

@@ -93,6 +93,7 @@ def read(table):
     return result
 
 
+@pytest.mark.heavy
 def test_two_sinks_of_two_tasks(gateway, tmp_path):
     bolts = [sink(name, task, tmp_path / name) for name in ("one", "two") for task in (1, 2)]
     for bolt in bolts:
@@ -320,6 +321,7 @@ def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gatewa
     after.finish()
 
 
+@pytest.mark.heavy
 def test_leftovers_are_withdrawn_where_tuples_are_replayed(gateway, tmp_path):
     gateway.kill()
     dead = sink("replay", 1, tmp_path / "t", batch_rows=5)
