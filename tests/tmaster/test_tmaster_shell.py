@@ -299,7 +299,9 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
         async with cluster(state, None) as c:
             await c.join()
             c.containers[0].dead_letters = 3  # of each of its two tasks
-            while (await c.status()).totals.dead_letters != 6:
+            deadline = time.monotonic() + DEADLINE_S
+            while (found := (await c.status()).totals.dead_letters) != 6:
+                assert time.monotonic() < deadline, found
                 await asyncio.sleep(0.01)
             c.containers[0].dead_letters = 0
             await c.cli.call(control_pb2.RestartTarget(container=1))
