@@ -175,6 +175,10 @@ def usage_sentence(error: click.ClickException) -> str:
     if isinstance(error, click.exceptions.NoSuchOption) and error.possibilities and "did you mean" not in text.lower():
         text += f"; did you mean {error.possibilities[0]}?"
     ctx = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.MissingParameter) and ctx is not None:
+        from heronpy.cli.other_words import no_cluster
+
+        text = no_cluster(ctx) or text
     if ctx is not None and ctx.command is not heron:
         verb = ctx.command_path.removeprefix("heron ")
         return f"{text[:1].lower()}{text[1:]} (see 'heron help {verb}')"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import click
+
 from heronpy.cli import exits
 from heronpy.cli.cluster.known import known_clusters
+from heronpy.cli.cluster.target import Target
 from heronpy.common.nearest import nearest
 
 #: Words of other tools, and the verbs for them here.
@@ -43,3 +46,11 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
         first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
         hint = exits.nearest(word, known, first if cluster else verbs)
     return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
+
+
+def no_cluster(ctx: click.Context) -> str:
+    """What to say of a verb's only word when it cannot be the cluster; empty when it can."""
+    target, clusters = ctx.params.get("target"), known_clusters()
+    if not isinstance(target, Target) or target.cluster in clusters or not clusters:
+        return ""
+    return f"name the cluster first, as in '{ctx.command_path} {clusters[0]} {target}'"

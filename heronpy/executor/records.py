@@ -42,7 +42,7 @@ def process_record(
         peak_rss_bytes=view.peak_bytes,
         restarts_charged=outlook.charged,
         restart_budget=outlook.budget,
-        failing_s=outlook.failing_s,
+        failing_s=max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0,
         failing_max_s=outlook.failing_max_s,
         next_restart_s=max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0,
     )

@@ -94,8 +94,8 @@ class Outlook:
     #: The number of this restart in a row, and the maximum; 0 of 0 when only time counts.
     charged: int = 0
     budget: int = 0
-    #: How long it has failed without a healthy run in between, and the maximum.
-    failing_s: float = 0.0
+    #: Since when it has failed without a healthy run in between (on the supervisor's clock), and for how long it may.
+    failing_since: float = 0.0
     failing_max_s: float = 0.0
 
 
@@ -130,9 +130,11 @@ def decide_restart(
     if transient and limits.by_time:
         history.raised_since = history.raised_since if history.raised else now
         history.raised += 1
-        outlook = Outlook(history.raised, 0, now - history.raised_since, limits.exception_budget_s)
-        if outlook.failing_s >= limits.exception_budget_s:
-            return Decision(False, cause=_failed_for(outlook), outlook=outlook)
+        outlook = Outlook(history.raised, 0, history.raised_since, limits.exception_budget_s)
+        failing_s = now - history.raised_since
+        if failing_s >= limits.exception_budget_s:
+            cause = f"ended {history.raised} times in {failing_s:.0f} s without a healthy run in between"
+            return Decision(False, cause=cause, outlook=outlook)
     elif charged:
         times = history.failures.setdefault(reason, deque(maxlen=limits.budget_of(reason) + 1))
         times.append(now)
@@ -147,10 +149,6 @@ def decide_restart(
     history.streak += 1
     history.last_pause_s = pause
     return Decision(True, pause_s=pause, outlook=outlook)
-
-
-def _failed_for(outlook: Outlook) -> str:
-    return f"ended {outlook.charged} times in {outlook.failing_s:.0f} s without a healthy run in between"
 
 
 def _spent(limits: RestartLimits, count: int, took_s: float) -> str:

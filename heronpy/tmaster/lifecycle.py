@@ -161,18 +161,20 @@ def _tasks(down: int, all_of_it: int, component: str) -> str:
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:
     """The state of the restarts of these processes: of the one closest to being given up, and when the next one is."""
-    found, left = [], []
+    found: list[tuple[control_pb2.ProcessRecord, float]] = []
+    left = []
     for container, processes in registry.resting.items():
-        seen = registry.executors[container].last_seen if container in registry.executors else now
+        # The report of an executor ages: its times go on.
+        age = max(0.0, now - registry.executors[container].last_seen) if container in registry.executors else 0.0
         for name in names & processes.keys():
-            found.append(processes[name])
-            left.append(max(0.0, processes[name].next_restart_s - (now - seen)))
-    worst = max(found, key=lambda one: (one.restarts_charged, one.failing_s, one.restarts))
+            found.append((processes[name], processes[name].failing_s + age))
+            left.append(max(0.0, processes[name].next_restart_s - age))
+    worst, failing_s = max(found, key=lambda one: (one[0].restarts_charged, one[1], one[0].restarts))
     soon, why = f"next in {_span(min(left))}", _exit_line(worst)
     if worst.restart_budget:
         return f", restart {worst.restarts_charged} of {worst.restart_budget}, {soon}{why}"
     if worst.failing_max_s:
-        lasts = f"failing for {_span(worst.failing_s)}, given up after {_span(worst.failing_max_s)}"
+        lasts = f"failing for {_span(failing_s)}, given up after {_span(worst.failing_max_s)}"
         return f", restart {worst.restarts_charged}, {soon}, {lasts}{why}"
     return f", restart {worst.restarts}, {soon}{why}"
 

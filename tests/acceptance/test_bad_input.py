@@ -435,7 +435,8 @@ def test_interrupted_submit_leaves_nothing(heron: Heron, tmp_path: Path, signum:
     finally:
         submit.kill()
         submit.wait()
-    assert submit.returncode == 130 and err.rstrip().endswith("error: interrupted"), err
+    ends = ("error: interrupted", "topology 'slow' is removed; what it logged: heron logs local slow")
+    assert submit.returncode == 130 and err.rstrip().endswith(ends), err
     assert after == "Launching topology" or "interrupted: topology 'slow' had not started; removing it" in err
     assert heron.names() == []
     heron.check_clean()
@@ -472,6 +473,9 @@ def test_words_that_heron_does_not_know(heron: Heron) -> None:
     heron("logs", "local", "nope").refused(NOT_FOUND, "nope")
     heron("status", "local").refused(NOT_FOUND, "no topology runs in local")
     heron("lcoal").refused(USAGE, "no verb 'lcoal'", "heron status local")
+    heron("kill", "nope").refused(USAGE, "name the cluster first, as in 'heron kill local nope'")
+    heron("submit", "wc.py").refused(USAGE, "name the cluster first, as in 'heron submit local wc.py'")
+    heron("logs", "lcal").refused(NOT_FOUND, "no logs of a topology 'lcal'", "did you mean 'local'?")
     heron("submit", "local", "--wiat", WORD_COUNT).refused(USAGE, "--wiat", "--wait")
     heron("submit", "local", WORD_COUNT, "--wait", "--detach").refused(USAGE, "--detach and --wait")
     late = heron("submit", "local", WORD_COUNT, "wc", "--wiat")  # the program's own, as it seems, and it refuses it

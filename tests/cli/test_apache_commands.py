@@ -97,6 +97,8 @@ def test_the_cluster_may_come_first_in_config(heron: Heron) -> None:
     assert wrong.code == 2 and "heron config set: unknown key" in wrong.err and "--config-property" not in wrong.err
     listed = heron("config", "show", "local", "scheduler", "--origin").out
     assert "cli.yaml" in listed and "--config-property" not in listed
+    lost = heron("config", "set", "lcal", "heron.scheduler.kill_grace_s", "2s")
+    assert lost.code == 2 and lost.err == "error: there is no cluster 'lcal'; did you mean 'local'?\n"
     assert heron("config", "local", "nonsense").code == 2
     assert heron("config", "nonsense", "set").code == 2
 

@@ -109,7 +109,7 @@ def test_user_code_that_goes_on_raising_has_a_budget_of_time(first_s: float, mos
     while (decision := decide_restart(limits, history, ExitReason.USER_EXCEPTION, 0.1, now, True)).restart:
         pauses.append(decision.pause_s)
         assert decision.outlook.charged == len(pauses) and decision.outlook.budget == 0
-        assert decision.outlook.failing_s < budget_s == decision.outlook.failing_max_s
+        assert decision.outlook.failing_since == 1000.0 and decision.outlook.failing_max_s == budget_s
         now += decision.pause_s + 0.1
     assert pauses == [min(first_s * 2.0**step, most_s) for step in range(len(pauses))]
     assert budget_s <= now - 1000.0 <= budget_s + most_s + 0.1
@@ -126,14 +126,14 @@ def test_a_dependency_that_is_away_for_a_minute_ends_nothing() -> None:
     assert now < 60.0 + limits.backoff_max_s
     after = decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1000.0, now + 1000.0, True)
     assert after.restart and after.pause_s == limits.backoff_s, "a healthy run begins anew"
-    assert after.outlook.failing_s == 0.0 and after.outlook.charged == 1
+    assert after.outlook.failing_since == now + 1000.0 and after.outlook.charged == 1
 
 
 def test_kills_do_not_use_up_the_time_for_exceptions() -> None:
     limits, history = RestartLimits(exception_budget_s=600.0), RestartHistory()
     for step in range(400):
         assert decide_restart(limits, history, ExitReason.KILLED, 1.0, 2.0 * step).restart
-    assert decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1.0, 802.0, True).outlook.failing_s == 0.0
+    assert decide_restart(limits, history, ExitReason.USER_EXCEPTION, 1.0, 802.0, True).outlook.failing_since == 802.0
 
 
 def test_exceptions_are_counted_when_their_number_is_named_or_there_is_no_time() -> None:

@@ -184,6 +184,8 @@ def test_degraded_by_a_budget_of_time_and_by_other_processes() -> None:
         "1 of 2 tasks of count is down, restart 9, next in 26 s, failing for 59 s, given up after 10 min: OSError: away;"
         " spark-gateway is down, restart 1, next in 1 s"
     )
+    world.now += 0.9
+    assert "next in 25 s, failing for 60 s" in world.status().cause, "it is of now, not of the heartbeat"
 
 
 def test_the_only_task_is_named_so_and_an_exception_keeps_its_name() -> None:

@@ -54,6 +54,7 @@ def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
             exits.USAGE,
         )
     if not matching:
-        known = ", ".join(str(found.checkpoint) for found in everything[:20]) or "none"
+        ids = list(dict.fromkeys(found.checkpoint for found in everything))  # runs and stores repeat them
+        known = ", ".join(map(str, ids[:20])) or "none"
         raise exits.Failure(f"'{name}' has no checkpoint {checkpoint}; there are: {known}", exits.NOT_FOUND)
     return matching[0]

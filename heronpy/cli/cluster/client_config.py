@@ -74,7 +74,12 @@ class ClientConfig:
         """Remove a key; False when it was not set."""
         if key not in self.values:
             return False
-        self._write({name: value for name, value in self.values.items() if name != key})
+        left = {name: value for name, value in self.values.items() if name != key}
+        if left:
+            self._write(left)
+        else:
+            self.path.unlink()
+            self.values = left
         return True
 
     def _write(self, values: dict[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.known import heron_home
+from heronpy.cli.cluster.known import heron_home, known_clusters
 from heronpy.cli.cluster.records import Records
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
@@ -26,8 +26,10 @@ def log_dir(records: Records, topology: str) -> Path:
     if not found:
         base = heron_home() / "topologies" / records.target.cluster
         roles = [records.target.role] if records.target.role else _folders(base)
-        known = {name for role in roles for name in _folders(base / role)}
-        hint = exits.nearest(topology, known | set(records.names()), f"; run 'heron list {records.target}'")
+        known = {name for role in roles for name in _folders(base / role)}.union(records.names())
+        if records.target.implied:  # then the word may have been meant as the cluster
+            known.update(known_clusters())
+        hint = exits.nearest(topology, known, f"; run 'heron list {records.target}'")
         raise exits.Failure(
             f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}", exits.NOT_FOUND
         )

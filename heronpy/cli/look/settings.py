@@ -7,6 +7,7 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.client_config import ClientConfig
+from heronpy.cli.cluster.known import known_clusters
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, print_table, say, warning
@@ -77,7 +78,11 @@ def show_defaults(target: Target, as_json: bool) -> None:
 
 
 def set_default(target: Target, key: str, value: str) -> None:
-    """Set a client default."""
+    """Set a client default; a Failure for a cluster that nothing configures."""
+    known = known_clusters(value if key == "config-path" else None)
+    if target.cluster not in known:
+        hint = exits.nearest(target.cluster, known, f"; the clusters are {', '.join(known)}")
+        raise exits.Failure(f"there is no cluster '{target.cluster}'{hint}", exits.USAGE)
     config = ClientConfig(target.cluster)
     for text in config.set(key, value):
         warning(text)

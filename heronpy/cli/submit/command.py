@@ -170,6 +170,12 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
         yield
     except click.exceptions.Exit:
         raise  # the topology runs on
+    except KeyboardInterrupt:
+        with uninterrupted():
+            _take_down(session, started)
+        name = started.record.topology
+        warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
+        raise click.exceptions.Exit(exits.INTERRUPTED) from None
     except BaseException:
         with uninterrupted():
             _take_down(session, started)

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from heronpy.api import arguments
 
 SENTENCE = 3
-
+INTERRUPTED = 130
 
 #: What heronpy.api raises when it refuses what the program describes.
 _REFUSALS = (ValueError, TypeError, RuntimeError)
@@ -47,6 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     arguments.use([request["program"], *request["args"]], request["name_argument"])
     try:
         _run(request)
+    except KeyboardInterrupt:  # the parent is interrupted, too, and says so
+        return INTERRUPTED
     except (Unusable, Failed) as error:
         kind = "sentence" if isinstance(error, Unusable) else "failed"
         report.write_text(json.dumps({kind: str(error)}), encoding="utf-8")
@@ -77,7 +79,7 @@ def _guarded(step: Callable[[], None]) -> None:
     """Run the user's code; Unusable or Failed when it fails."""
     try:
         step()
-    except (Unusable, Failed):
+    except (Unusable, Failed, KeyboardInterrupt):
         raise
     except SystemExit as leave:
         if leave.code in (None, 0):
