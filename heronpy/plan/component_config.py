@@ -14,7 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.api.api_constants import (
+from heronpy.common import apache_keys
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import (
+    KINDS,
+    RELIABILITY_MODES,
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_NAME,
     TOPOLOGY_RELIABILITY_MODE,
@@ -22,11 +27,8 @@ from heronpy.api.api_constants import (
     TOPOLOGY_STMGRS,
     TOPOLOGY_TICK_TUPLE_FREQ_MS,
     TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+    KeyKind,
 )
-from heronpy.common import apache_keys
-from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.nearest import did_you_mean
-from heronpy.common.topology_keys import KINDS, RELIABILITY_MODES, KeyKind
 from heronpy.common.units import parse_bytes
 from heronpy.proto import components_of, topology_pb2
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import name_problem, topology_name_problem
 from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
