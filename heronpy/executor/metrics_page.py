@@ -45,8 +45,8 @@ def check_host(host: str, explicit: bool) -> None:
     """Refuse to expose metrics to the network unless a setting asks for it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
-            f"The metrics page would listen on {host}, which others can reach; if that is intended, set"
-            " heron.executor.metrics_host in the topology or on the command line."
+            f"the metrics page would listen on {host}, which others can reach; if that is intended, set"
+            " heron.executor.metrics_host in the topology or on the command line"
         )
 
 
@@ -87,8 +87,8 @@ class MetricsPage:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConfigError(
-                f"The metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
-                " set heron.executor.metrics_host and heron.executor.metrics_port."
+                f"the metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
+                " set heron.executor.metrics_host and heron.executor.metrics_port"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
         if self._wanted_port not in (0, self.port):

@@ -49,7 +49,7 @@ class SerializedValue:
     def load(self) -> Any:
         """The value itself; runs code of the user's package."""
         if not self.is_python:
-            raise ConfigError("The value was serialized by Java; only Python values can be loaded.")
+            raise ConfigError("the value was serialized by Java; only Python values can be loaded")
         return pickle.loads(self.data)
 
 
@@ -89,7 +89,7 @@ def component_config(topology: Any, component: str, *, load: bool = False) -> Co
     parts = components_of(topology)
     if component not in parts:
         hint = did_you_mean(component, parts)
-        raise TopologyError(f"Topology '{topology.name}' has no component '{component}'{hint}.")
+        raise TopologyError(f"topology '{topology.name}' has no component '{component}'{hint}")
     return {**config_of(topology, load=load), **config_of(parts[component], load=load)}
 
 
@@ -99,7 +99,7 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
         raise TopologyError(
-            f"The parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more."
+            f"the parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more"
         )
     return value
 
@@ -218,11 +218,11 @@ _UPDATED_KEYS = {
 def runtime_key_problem(key: str, value: str) -> str | None:
     """Why this entry of a running topology cannot be changed, as a sentence; None when it can."""
     if key in _UPDATED_KEYS:
-        return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}."
+        return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}"
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
-        return f"'{key}' cannot change while a topology runs; kill it and submit it again."
+        return f"'{key}' cannot change while a topology runs; kill it and submit it again"
     wrong = key_problem(key, auto_typed(value))
-    return f"The setting {wrong}." if wrong else None
+    return f"the setting {wrong}" if wrong else None
 
 
 def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
@@ -230,16 +230,16 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():
-        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'.")
+        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'")
     if head in known and ":" in rest:
         key, _, value = rest.partition(":")
         if not key.strip():
-            raise ConfigError(f"'{text}' has no key; write component:key:value.")
+            raise ConfigError(f"'{text}' has no key; write component:key:value")
         return head, key, value
     # A value may contain colons; component names rarely contain a dot, keys mostly do.
     if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
         raise ConfigError(
-            f"The topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}."
+            f"the topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}"
         )
     return "", head, rest
 
@@ -253,7 +253,7 @@ def _config_message(message: Any) -> Any:
         return message.comp.config
     if isinstance(message, topology_pb2.Component):
         return message.config
-    raise TypeError(f"A {type(message).__name__} message has no configuration.")
+    raise TypeError(f"a {type(message).__name__} message has no configuration")
 
 
 def _loaded(key: str, value: SerializedValue) -> Any:
@@ -261,8 +261,8 @@ def _loaded(key: str, value: SerializedValue) -> Any:
         return value.load()
     except Exception as error:
         raise ConfigError(
-            f"The value of '{key}' cannot be loaded ({type(error).__name__}: {error}); "
-            "its class must be importable from the topology's package."
+            f"the value of '{key}' cannot be loaded ({type(error).__name__}: {error}); "
+            "its class must be importable from the topology's package"
         ) from error
 
 

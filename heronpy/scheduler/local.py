@@ -143,7 +143,7 @@ class LocalScheduler:
         except NodeExistsError:
             self._state.close()
             raise FencedError(
-                f"Another scheduler runs topology {launch.topology!r}; kill the topology before starting it again."
+                f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
             ) from None
         self._rpc = ControlServer([endpoint], self._on_request)
         self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)

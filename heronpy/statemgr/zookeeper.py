@@ -86,7 +86,7 @@ class ZooKeeperStateManager:
         znode.check_size(path, data, ephemeral)
         for _ in range(_RACES_MAX):
             if self._read(at) is not None:
-                raise errors.NodeExistsError(f"State node {path!r} exists already.")
+                raise errors.NodeExistsError(f"state node {path!r} exists already")
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral)
                 if ephemeral:
@@ -107,8 +107,8 @@ class ZooKeeperStateManager:
             if data is not None:
                 return data, status.version + 1
         raise StateError(
-            f"State node {path!r} lacks pieces of its value below ZooKeeper node {self._pieces(path)};"
-            " write it again, or remove it."
+            f"state node {path!r} lacks pieces of its value below ZooKeeper node {self._pieces(path)};"
+            " write it again, or remove it"
         )
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
@@ -132,7 +132,7 @@ class ZooKeeperStateManager:
         for _ in range(_RACES_MAX):
             found = self._read(at)
             if found is None:
-                raise errors.NoNodeError(f"State node {path!r} does not exist.")
+                raise errors.NoNodeError(f"state node {path!r} does not exist")
             check_version(path, found[1].version + 1, version)
             if self._remove(at, found[1]):
                 with self._mutex:
@@ -166,7 +166,7 @@ class ZooKeeperStateManager:
             found = self._read(at)
             last = found[0].data if found else b"0"
             if not last.isdigit():
-                raise StateError(f"State node {path!r} holds no counter.")
+                raise StateError(f"state node {path!r} holds no counter")
             number = int(last) + 1
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, str(number).encode(), found)
@@ -364,7 +364,7 @@ class ZooKeeperStateManager:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     name = owner.describe(holder[0].owner) if holder else "another"
-                    raise DeadlineError(f"Lock {path!r} is still held by {name} after {timeout_s:g} s.")
+                    raise DeadlineError(f"lock {path!r} is still held by {name} after {timeout_s:g} s")
                 if watch is None:
                     watch = self._watches.add(path, at, lambda _: wake.set())
                 elif holder is not None:
@@ -421,7 +421,7 @@ class ZooKeeperStateManager:
 
 
 def _too_busy(path: str) -> StateError:
-    return StateError(f"State node {path!r} is constantly written by other processes; try again.")
+    return StateError(f"state node {path!r} is constantly written by other processes; try again")
 
 
 def _close_at_exit(reference: weakref.ref[ZooKeeperStateManager]) -> None:

@@ -104,7 +104,7 @@ class PackageStore:
         _remove(temporary)  # left by a process that died
         unpack(source, temporary, self._caps)
         if source.digest() != sha256:
-            raise PackageError(f"{submitted} changed while it was read; submit again.")
+            raise PackageError(f"{submitted} changed while it was read; submit again")
 
     def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
         """Refuse an entry that has changed; one without a manifest is compared with the source."""
@@ -154,7 +154,7 @@ class PackageStore:
         except OSError as error:
             where = error.filename or self._root
             reason = error.strerror or str(error)
-            raise PackageError(f"Package {path} cannot be stored: {where}: {reason}.") from error
+            raise PackageError(f"package {path} cannot be stored: {where}: {reason}") from error
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
@@ -164,9 +164,7 @@ class PackageStore:
         pause = 0.002
         while (descriptor := _try_lock(file)) < 0:
             if time.monotonic() >= deadline:
-                raise PackageError(
-                    f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process."
-                )
+                raise PackageError(f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process")
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
         try:

@@ -56,18 +56,18 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
     what = f"heron.checkpoint.stores: store {name!r}"
     unknown = sorted(map(str, fields.keys() - _FIELDS))
     if unknown:
-        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}.")
+        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
-        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'.")
+        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))
         rate = float(parse_bytes(fields.get("rate_bytes", settings.store_rate_bytes)))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} has a value that is not a number ({error}).") from None
+        raise ConfigError(f"{what} has a value that is not a number ({error})") from None
     if not (0 < weight < math.inf) or writers < 0 or rate < 0:
-        raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative.")
+        raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative")
     root = Path(folder).expanduser().absolute()
     return StoreSpec(name, root, weight, StoreLimits(root, writers, rate))
 
@@ -78,13 +78,13 @@ def check_stores(settings: CheckpointSettings) -> None:
     for spec in specs_of(settings):
         if spec.root in roots:
             raise ConfigError(
-                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}."
+                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
             )
         check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
     replica = Path(settings.replica).expanduser().absolute() if settings.replica else None
     if replica in roots:
-        raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder.")
+        raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
 
 
 def store_roots(settings: CheckpointSettings) -> list[Path]:
@@ -165,9 +165,9 @@ class StoreChoice:
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(
-                f"No checkpoint store of topology {launch.topology} can be written "
+                f"no checkpoint store of topology {launch.topology} can be written "
                 f"({', '.join(str(spec.root) for spec in self._specs)}); free space there, or set "
-                "heron.checkpoint.root to another folder."
+                "heron.checkpoint.root to another folder"
             )
         return found if found == claimed else _agree(self._claim, claimed, found, launch)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2
-from heronpy.tmaster.desk import Desk, Operation, listed
+from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.registry import Registry

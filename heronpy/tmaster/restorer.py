@@ -36,7 +36,7 @@ class NothingSoundError(RpcError):
         self.held, self.damage = held, damage
 
     def __str__(self) -> str:
-        what = "; ".join(text.rstrip(".") for text in self.damage[:DAMAGE_MAX])
+        what = "; ".join(self.damage[:DAMAGE_MAX])
         return f"no checkpoint can be restored ({what}); set heron.checkpoint.allow_empty to start with empty state"
 
 

@@ -28,11 +28,12 @@ from typing import Protocol
 
 from heronpy.common.errors import InvalidRpcError, RpcError
 from heronpy.common.ids import stmgr_id
+from heronpy.common.units import listed
 from heronpy.plan import packing_plan, plan_diff, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
-from heronpy.tmaster.desk import Desk, listed
+from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
@@ -406,7 +407,7 @@ def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
     validation.validate(LogicalPlan.from_topology(message.topology))
     wrong = packing_plan.problems(target, message.topology)
     if wrong:
-        raise InvalidRpcError(f"{wrong[0]} Pack again.")
+        raise InvalidRpcError(f"{wrong[0]}; pack again")
     old, new = placement(book.packing), placement(target)
     for task in old.keys() & new.keys():
         if old[task][1] != new[task][1]:

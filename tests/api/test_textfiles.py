@@ -337,7 +337,7 @@ def test_encodings(tmp_path: Path) -> None:
 
 
 def test_errors_name_file_and_byte(tmp_path: Path) -> None:
-    with pytest.raises(TextFileError, match=r"No file matches .*\*\.nope"):
+    with pytest.raises(TextFileError, match=r"no file matches .*\*\.nope"):
         spout(str(tmp_path / "*.nope"))
     long = write(tmp_path / "long", b"ab\n" + b"x" * 100 + b"\n")
     with pytest.raises(TextFileError, match="more than 20 bytes at byte 3"):

@@ -175,7 +175,7 @@ def test_second_scheduler_is_refused(home: Path) -> None:
             [sys.executable, "-m", "tests.support.fake_scheduler", "--launch", deployed.launch_file], timeout=20
         )
         assert second.returncode == exit_codes.FENCED
-        assert "Another scheduler runs topology 'word-count'" in deployed.log("scheduler")
+        assert "another scheduler runs topology 'word-count'" in deployed.log("scheduler")
         assert first.poll() is None
         assert rpc.call(control_pb2.GetContainers()) is not None
 

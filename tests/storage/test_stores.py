@@ -207,7 +207,7 @@ def test_a_full_store_that_is_the_only_one_still_serves_restores(tmp_path: Path,
     first = choice(tmp_path, config).store
     disks["only"] = 0
     assert choice(tmp_path, config).store.folder == first.folder
-    with pytest.raises(StoreError, match=r"No checkpoint store of topology wordy can be written .*/only\); free space"):
+    with pytest.raises(StoreError, match=r"no checkpoint store of topology wordy can be written .*/only\); free space"):
         choice(tmp_path, config, "wordy9")
 
 

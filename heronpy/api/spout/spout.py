@@ -21,9 +21,7 @@ class Spout(BaseSpout):
 
     def next_tuple(self) -> None:
         """Emits zero or more tuples and returns soon. The runtime pauses between calls that emit nothing."""
-        raise NotImplementedError(
-            f"Spout {type(self).__name__} does not define next_tuple(); define it to emit tuples."
-        )
+        raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
     def ack(self, tup_id: Any) -> None:
         """Called when the tuple emitted with this id was fully processed."""

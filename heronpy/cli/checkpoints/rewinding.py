@@ -25,7 +25,7 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
     for record in known.complete:
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:
-            raise exits.Failure("; ".join(text.rstrip(".") for text in wrong))
+            raise exits.Failure("; ".join(wrong))
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.interrupts import interruptible
-from heronpy.cli.output import counted, print_json, print_table, say, warn
+from heronpy.cli.output import print_json, print_table, say, warn
 from heronpy.common.folders import make_output
-from heronpy.common.units import format_duration
+from heronpy.common.units import counted, format_duration
 from heronpy.loadtest.cluster import cluster
 from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
 from heronpy.verify.records import write_end

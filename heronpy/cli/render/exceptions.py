@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from heronpy.cli.output import clean, clean_block, listed, moment
+from heronpy.cli.output import clean, clean_block, moment
 from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 
 

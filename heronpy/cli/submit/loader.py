@@ -127,7 +127,7 @@ def _run_child(
         report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
         if "sentence" in report:
             raise exits.Failure(report["sentence"], exits.USAGE)
-        raise exits.Failure(f"{program.shown} {report['failed'].rstrip('.')}; no topology was started")
+        raise exits.Failure(f"{program.shown} {report['failed']}; no topology was started")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     raise exits.Failure(f"{program.shown} {how}; no topology was started")
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from heronpy.cli import exits
 from heronpy.common.absolute import absolute
 from heronpy.common.ids import topology_name_problem
+from heronpy.common.nearest import suggestion
 from heronpy.storage.packages import PackageStore
 
 ARCHIVES = (".zip", ".pex", ".pyz", ".tar.gz", ".tgz", ".tar")
@@ -75,7 +76,7 @@ def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
     if _COLON.fullmatch(word):
         return _module(word, rest)
     folder = path.parent if path.parent.is_dir() else Path(".")
-    near = exits.nearest(path.name, [entry.name for entry in folder.iterdir()])
+    near = suggestion(path.name, [entry.name for entry in folder.iterdir()])
     raise exits.Failure(f"there is no file or folder {word}{near}", exits.USAGE)
 
 

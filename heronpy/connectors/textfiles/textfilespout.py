@@ -100,8 +100,8 @@ class TextFileSpout(Spout, StatefulComponent):
         """Finds the files and this task's share of them."""
         if self.PATHS not in config:
             raise ValueError(
-                f"Spout {context.get_component_id()} needs {self.PATHS} in its "
-                "configuration; give the path or glob of the text files."
+                f"spout {context.get_component_id()} needs {self.PATHS} in its "
+                "configuration; give the path or glob of the text files"
             )
         tasks = sorted(context.get_component_tasks(context.get_component_id()))
         self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
