@@ -177,7 +177,7 @@ class BoltCheckpoints(Checkpoints):
         self.queue.put_first(self.aligner.abort(cut.checkpoint))
 
     def _record(self, checkpoint: int) -> None:
-        """Everything here that lies before its source's barrier belongs to the checkpoint, too."""
+        """Everything here that lies before its source's barrier also belongs to the checkpoint."""
         queue = self.queue
         # What an older alignment held back came before everything in the queue.
         queue.put_first(self.aligner.abort(checkpoint))

@@ -2,7 +2,7 @@
 
 Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
 `work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
-is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing goes on
+is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing continues
 beside the task (snapshots.py). This class keeps the frames of one attempt apart from all others.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
@@ -362,5 +362,5 @@ class Checkpoints:
         return 0
 
     def close(self) -> None:
-        """The process ends: end its writers, too."""
+        """End the writers, because the process ends."""
         self.writer.cancel(1 << 62)

@@ -1,7 +1,7 @@
 """Where a task's given-up tuples go: file, metric, and the component's own stream.
 
 A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
-tries gets each of them there, too, anchored to the tuple. Invariant: writing a letter never fails a task;
+tries also sends each of them there, anchored to the tuple. Invariant: writing a letter never fails a task;
 what could not be written is logged and counted.
 """
 

@@ -4,7 +4,7 @@ A thread periodically reads from the stack of the task's thread which tuple it i
 themselves cost nothing. A tuple that is seen in progress twice, with the timeout in between, has used
 up its time: it is charged, its stack is reported as an exception, and this thread ends the process,
 because the task's own thread hangs. User code that holds the interpreter lock
-stops this thread, too; that is what heron.instance.hang_timeout_s is for.
+also stops this thread; that is what heron.instance.hang_timeout_s is for.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class TopologyContext:
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """The user's package on this machine, with its content unpacked beside it; None without a package.
+        """The user's package on this machine, with its content unpacked next to it; None without a package.
 
         A file that `zipfile` and `zipimport` open, or the folder where a folder was submitted.
         """

@@ -1,4 +1,4 @@
-"""Everything `heron` prints for people: tables, JSON, plain lines.
+"""Everything `heron` prints: tables, JSON, plain lines.
 
 Text that came from users' programs (names, exceptions, log lines) is cleaned before it reaches a
 terminal, so that it cannot forge lines or move the cursor. rich is imported only when a table is drawn.

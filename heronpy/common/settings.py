@@ -97,7 +97,7 @@ class Resolved:
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Component to the fields of room `instance` that it overrides."""
     ignored: list[str] = field(default_factory=list)
-    """A sentence for each key or file that has no effect, for people."""
+    """A sentence for each key or file that has no effect."""
 
 
 class HasSettings(Protocol):

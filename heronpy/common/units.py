@@ -71,7 +71,7 @@ def parse_duration_s(value: float | str) -> float:
 
 
 def format_bytes(count: int) -> str:
-    """Bytes for people: at most one digit after the point, exact when it is a whole unit."""
+    """Bytes as text: at most one digit after the point, exact when it is a whole unit."""
     sign = "-" if count < 0 else ""
     size = abs(count)
     for name, unit in (("TB", TB), ("GB", GB), ("MB", MB), ("KB", KB)):
@@ -83,7 +83,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds for people: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
+    """Seconds as text: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
     if math.isnan(seconds):
         return "unknown"
     if math.isinf(seconds):

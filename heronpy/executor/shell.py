@@ -268,7 +268,7 @@ class Executor:
         code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
         log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
         # The scheduler reports the last line of this log.
-        self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
+        self.stop(f"{effect.name} has failed permanently ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
         self._reports.ended(effect)

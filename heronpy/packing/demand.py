@@ -265,5 +265,5 @@ def _check_instances(demand: Demand) -> None:
 
 
 def shown(dimension: str, amount: float) -> str:
-    """An amount of a dimension for people."""
+    """An amount of a dimension as text, with its unit."""
     return f"{amount:g}" if dimension == "cpu" else format_bytes(int(amount))

@@ -286,7 +286,7 @@ class LocalScheduler:
         self._changed.set()
 
     def on_give_up(self, effect: GiveUp) -> None:
-        log.error("%s has failed for good: %s", effect.name, effect.detail)
+        log.error("%s has failed permanently: %s", effect.name, effect.detail)
 
     def on_ended(self, effect: Ended) -> None:
         if effect.reason is ExitReason.OOM:

@@ -63,11 +63,11 @@ class PackageStore:
     def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
         """Store what the user submits, unless it is stored already.
 
-        A plain .py file is stored alone: it can import installed modules but not the files beside it; to use
+        A plain .py file is stored alone: it can import installed modules but not the files next to it; to use
         those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
         `import directory` works; of any other directory the content is stored, as if Python had started in it.
         Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
-        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed beside the
+        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed next to the
         user's code. Nothing of the package is executed. With `archived` the entry also has an archive
         of the package, at `archives.archive_in(package.dir)`.
         """

@@ -166,7 +166,7 @@ class _Archive:
 
 
 class Zip(_Archive):
-    """A zip, wheel or pex; the dependencies inside a pex are placed beside the user's code."""
+    """A zip, wheel or pex; the dependencies inside a pex are placed next to the user's code."""
 
     def entries(self) -> Iterator[Entry]:
         with zipfile.ZipFile(self._path) as archive:

@@ -161,11 +161,11 @@ def _tasks(down: int, all_of_it: int, component: str) -> str:
 
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:
-    """The state of the restarts of these processes: of the one closest to being given up, and when the next one is."""
+    """The restarts of the process closest to its limit, and when the next restart of any of these processes is."""
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
-        # The report of an executor ages: its times go on.
+        # The times in the report of an executor have passed on since.
         age = max(0.0, now - registry.executors[container].last_seen) if container in registry.executors else 0.0
         for name in names & processes.keys():
             found.append((processes[name], processes[name].failing_s + age))

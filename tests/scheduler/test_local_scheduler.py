@@ -195,7 +195,7 @@ def test_failed_container_is_reported_with_its_cause(home: Path) -> None:
             return found if found is not None and found.state == control_pb2.PROC_FAILED else None
 
         record = wait_for(failed)
-        assert "stmgr-1 has failed for good" in record.exit_detail
+        assert "stmgr-1 has failed permanently" in record.exit_detail
         assert "no route" in record.exit_detail
         assert deployed.starts("container_2_count_2")
 

@@ -44,7 +44,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             ):
                 numbers = sorted({region.checkpoint for region in reply.regions})
                 told = ", ".join(f"checkpoint {number}" if number else "empty state" for number in numbers)
-                return f"Topology '{topology}' goes on from {told}"
+                return f"Topology '{topology}' has resumed from {told}"
         status = session.poll(topology)
         if status is not None and failed(status):
             raise exits.Failure(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")

@@ -135,7 +135,7 @@ def _listens(pid: int) -> bool:
 
 def _write(title: str, rows: list[tuple[tuple[str, ...], float]], files: dict[str, Path]) -> None:
     if not rows:
-        raise exits.Failure(f"{title} used no CPU while it was sampled; --idle counts threads that wait, too")
+        raise exits.Failure(f"{title} used no CPU while it was sampled; --idle also counts threads that wait")
     for name, path in files.items():
         make = flame_graph if name == "flamegraph" else speedscope
         path.write_text(make(title, rows), encoding="utf-8")

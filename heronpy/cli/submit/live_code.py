@@ -129,7 +129,7 @@ def _write_session(wanted: set[str], definition: bytes, folder: Path) -> None:
     missing = sorted(wanted - main.keys())
     if missing:
         raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again")
-    # Names that pickles in the definition (such as a custom grouping) refer to are needed under that name, too.
+    # Names that pickles in the definition (such as a custom grouping) refer to are also needed under that name.
     values = {name: main[name] for name in wanted | _named(main, definition)}
     values.update(_met(values))
     folder.mkdir(mode=0o700)

@@ -34,7 +34,7 @@ SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from other folders, too."""
+    """This process's environment, with heronpy importable from any folder."""
     home = str(Path(heronpy.__file__).absolute().parent.parent)
     inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home

@@ -6,7 +6,7 @@ Archives are unpacked below the given temporary folder only.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed
-  module:Class      import that Topology subclass (module.Class for archives and folders, too)
+  module:Class      import that Topology subclass (or module.Class, also in archives and folders)
   Class             a Topology subclass that the file defines: use that
   any other name    the topology's name; the program also gets it as its first argument
 """
