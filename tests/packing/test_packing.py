@@ -128,7 +128,7 @@ def test_instances_without_a_size_have_the_default_under_a_limit() -> None:
     topology = chain({"a": 6}, **{RAM_LIMIT: "4GB"})
     plan = pack(topology, conf("resource_compliant_round_robin", container_padding_percent=0.0))
     assert sorted(len(c.instances) for c in plan.containers) == [2, 4]
-    with pytest.raises(TopologyError, match=r"Instance 4 of component 'a' \(1GB ram\) fits in none"):
+    with pytest.raises(TopologyError, match=r"instance 4 of component 'a' \(1GB ram\) fits in none"):
         pack(topology, conf(container_padding_percent=0.0))
 
 
