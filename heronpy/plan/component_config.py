@@ -33,6 +33,10 @@ from heronpy.common.units import parse_bytes
 from heronpy.proto import components_of, topology_pb2
 
 ConfigMap = dict[str, Any]
+#: The messages that have a configuration, or are one.
+Configured = (
+    topology_pb2.Topology | topology_pb2.Spout | topology_pb2.Bolt | topology_pb2.Component | topology_pb2.Config
+)
 
 DEFAULT_PARALLELISM = 1
 #: Seconds in the unit of each key that sets ticks; the first one set wins.
@@ -69,7 +73,7 @@ def auto_typed(text: str) -> str | int | float | bool:
     return text
 
 
-def config_of(message: Any, *, load: bool = False) -> ConfigMap:
+def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
     """The typed configuration of a Topology, Spout, Bolt, Component or Config message.
 
     Serialized values are `SerializedValue`s; with `load` those written by Python are loaded.
@@ -84,7 +88,7 @@ def config_of(message: Any, *, load: bool = False) -> ConfigMap:
     return result
 
 
-def component_config(topology: Any, component: str, *, load: bool = False) -> ConfigMap:
+def component_config(topology: topology_pb2.Topology, component: str, *, load: bool = False) -> ConfigMap:
     """The configuration of a component: the topology's, overridden by its own."""
     parts = components_of(topology)
     if component not in parts:
@@ -104,7 +108,7 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     return value
 
 
-def reliability_mode(topology: Any) -> str:
+def reliability_mode(topology: topology_pb2.Topology) -> str:
     """The reliability mode of a topology, ATMOST_ONCE by default."""
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
 
@@ -173,7 +177,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
     return problems
 
 
-def add_our_names(topology: Any) -> None:
+def add_our_names(topology: topology_pb2.Topology) -> None:
     """Copy entries whose key has another name in Apache Heron to our name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
@@ -244,7 +248,7 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
     return "", head, rest
 
 
-def _config_message(message: Any) -> Any:
+def _config_message(message: Configured) -> topology_pb2.Config:
     if isinstance(message, topology_pb2.Config):
         return message
     if isinstance(message, topology_pb2.Topology):

@@ -175,7 +175,7 @@ class StoreChoice:
 def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
     """The folders of all stores, the most suitable one for the topology first."""
     if policy == "most_free":
-        return [spec.root for spec in sorted(specs, key=lambda spec: (-_free_bytes(spec.root), spec.name))]
+        return [spec.root for spec in sorted(specs, key=lambda spec: (-free_bytes(spec.root), spec.name))]
     if policy == "least_used":
         return [spec.root for spec in sorted(specs, key=lambda spec: (_used(spec), spec.name))]
     return by_hash(topology_id, specs)
@@ -202,7 +202,7 @@ def _used(spec: StoreSpec) -> float:
         return math.inf
 
 
-def _free_bytes(root: Path) -> int:
+def free_bytes(root: Path) -> int:
     """Free space of the file system that holds a folder; 0 when it cannot be reached."""
     try:
         make_folders(root)
@@ -214,7 +214,7 @@ def _free_bytes(root: Path) -> int:
 
 def _takes_files(root: Path) -> bool:
     """Whether a store is writable now."""
-    if _free_bytes(root) < FREE_MIN_BYTES:
+    if free_bytes(root) < FREE_MIN_BYTES:
         return False
     probe = root / f".probe-{os.urandom(8).hex()}"
     try:

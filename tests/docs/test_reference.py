@@ -94,7 +94,9 @@ def test_the_proofs_that_the_guarantees_name_exist() -> None:
         if path.name != file or not path.is_file() or not re.search(rf"(?m)^def {test}\(", path.read_text("utf-8")):
             wrong.append(f"{target}: {file}::{test}")
     assert len(proofs) > 50 and not wrong
-    assert not re.findall(r"\btest_\w+", re.sub(r"\[`test_\w+\.py::test_\w+`\]\([^)\s]+\)", "", text)), "named without a link"
+    assert not re.findall(r"\btest_\w+", re.sub(r"\[`test_\w+\.py::test_\w+`\]\([^)\s]+\)", "", text)), (
+        "named without a link"
+    )
 
 
 def test_every_row_of_the_guarantees_has_a_proof() -> None:
