@@ -14,7 +14,7 @@ from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
-from heronpy.common import errors, exit_codes
+from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError, InvalidRpcError, ReplacedError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2
@@ -24,21 +24,12 @@ from instance.messages import Refused
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 from tests.support.control import FakeControl
+from tests.support.wordless import WORDINGS, reword
 
-AS_IT_IS = "as it is"
-WORDINGS = [AS_IT_IS, "", "; try again", "stmgr-1 was replaced by epoch 2; stop it"]
 OUTCOMES = [
     (control_pb2.REFUSAL_FENCED, exit_codes.FENCED),
     (control_pb2.REFUSAL_INVALID, exit_codes.FAILURE),
 ]
-
-
-def reword(patch: pytest.MonkeyPatch, words: str) -> None:
-    """Every sentence of heronpy reads like this."""
-    if words != AS_IT_IS:
-        kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeronError)]
-        for kind in kinds:
-            patch.setattr(kind, "__str__", lambda _: words)
 
 
 @pytest.fixture
