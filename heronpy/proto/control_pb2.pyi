@@ -17,6 +17,9 @@ LIFE_RUNNING: Lifecycle
 LIFE_STARTING: Lifecycle
 LIFE_UPDATING: Lifecycle
 LIFE_WAITING: Lifecycle
+PROCESS_OTHER: ProcessKind
+PROCESS_STMGR: ProcessKind
+PROCESS_TASK: ProcessKind
 PROC_BACKOFF: ProcessState
 PROC_FAILED: ProcessState
 PROC_RUNNING: ProcessState
@@ -437,13 +440,14 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "kind", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FAILING_S_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     NEXT_RESTART_S_FIELD_NUMBER: _ClassVar[int]
     PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -462,6 +466,7 @@ class ProcessRecord(_message.Message):
     exit_reason: str
     failing_max_s: float
     failing_s: float
+    kind: ProcessKind
     name: str
     next_restart_s: float
     peak_rss_bytes: int
@@ -474,7 +479,7 @@ class ProcessRecord(_message.Message):
     state: ProcessState
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ...) -> None: ...
 
 class RegisterAgain(_message.Message):
     __slots__ = []
@@ -881,6 +886,9 @@ class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ProcessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class ProcessKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -131,7 +131,7 @@ def _restoring_or_down(desk: Desk, now: float) -> str:
 
 
 def _lost(desk: Desk) -> str:
-    names = sorted(desk.registry.silent, key=lambda name: (not name.startswith("stmgr"), name))
+    names = sorted(desk.registry.silent, key=lambda name: (name not in desk.registry.stmgrs, name))
     return f"no heartbeat from {listed(names)}" if names else ""
 
 

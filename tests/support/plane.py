@@ -346,8 +346,7 @@ class Plane:
         task.link._context = SimpleNamespace(socket=lambda kind: FakeSocket(self))
         task.sleep = lambda timeout_s: self._sleep(task, timeout_s)
         self.register(task)
-        _, body = task.control.inbox.popleft()
-        task.registered(body)
+        task.serve_inbox()
         task.build(self.plan)
         task.bind_emit()
         task.state = control_pb2.TASK_RUNNING
