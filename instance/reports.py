@@ -158,7 +158,7 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
 
 
 def exception_report(
-    task: Reported, kind: str, message: str, traceback: str, startup: bool = False
+    task: Reported, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
     """The report of an exception to the executor; `kind` is its type."""
     now = time.time()
@@ -175,4 +175,5 @@ def exception_report(
         last_at=now,
         count=1,
         startup=startup,
+        out_of_memory=out_of_memory,
     )

@@ -253,7 +253,7 @@ class SpoutTask(SimTask):
     def _report(self, tup_id: Any, outcome: Outcome, opened_at: float) -> None:
         self._idle_calls = 0
         records, context = self.world.records, self.context
-        records.spout_end(self.component, self.task_id, tup_id, outcome.value)
+        records.spout_end(self.component, self.task_id, tup_id, outcome)
         latency_ns = (self.world.clock.now - opened_at) * _NS
         if outcome is Outcome.ACKED:
             self.call("ack", self.user.ack, tup_id)

@@ -42,7 +42,7 @@ class Desk:
     tray: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
-    failure: str = ""
+    failure: str | None = None
     restoring: str = ""
     #: Called before a plan is built, to update what depends on the packing plan.
     before_plan: Callable[[float], None] | None = None

@@ -24,7 +24,7 @@ DETAIL_MAX = 200
 
 def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
     """The lifecycle state of the topology."""
-    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure:
+    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure is not None:
         return control_pb2.LIFE_FAILED
     if finisher.done:
         return control_pb2.LIFE_FINISHED
@@ -77,7 +77,7 @@ def derive_failure(desk: Desk) -> str:
     alike: dict[str, list[str]] = {}
     for name, why in failures.items():
         alike.setdefault(why or "see its log", []).append(name)
-    sentences = [desk.failure] if desk.failure else []
+    sentences = [desk.failure] if desk.failure is not None else []
     sentences += [f"{listed(names)} failed: {why}" for why, names in alike.items()]
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
@@ -132,7 +132,7 @@ def _restoring_or_down(desk: Desk, now: float) -> str:
 
 
 def _lost(desk: Desk) -> str:
-    names = sorted(desk.registry.silent, key=lambda name: (not name.startswith("stmgr"), name))
+    names = sorted(desk.registry.silent, key=lambda name: (name not in desk.registry.stmgrs, name))
     return f"no heartbeat from {listed(names)}" if names else ""
 
 

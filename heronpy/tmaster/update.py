@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heronpy.common.errors import InvalidRpcError, RpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.units import listed
 from heronpy.plan import packing_plan, plan_diff, validation
@@ -185,15 +185,15 @@ class Update:
     def _advance_saving(self, now: float) -> None:
         """Without a checkpoint, or with state that cannot be redistributed, the update ends with nothing changed."""
         assert self._saver is not None
-        outcome = self._saver.outcome(self._token)
-        if outcome is None:
+        answer = self._saver.outcome(self._token)
+        if answer is None:
             return
-        if outcome.again and now < self._saving_until:
+        if isinstance(answer.outcome, RetryableError) and now < self._saving_until:
             self._token = self._saver.ask(now)
             return
         bound = sorted(self._rescaled() & self._saver.plain)
-        if outcome.record is None:
-            self._refuse(f"nothing was updated: {outcome.error}")
+        if isinstance(answer.outcome, HeronError):
+            self._refuse(f"nothing was updated: {answer.outcome}")
         elif bound:
             self._refuse(
                 f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"

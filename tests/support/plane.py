@@ -328,7 +328,7 @@ class Plane:
         for container in self.containers.values():
             container.feed(events.PlanReceived(plan))
         for task in self.tasks.values():
-            task.control.deliver("new_plan", control_pb2.NewPlan(plan=plan))
+            task.control.deliver(control_pb2.NewPlan(plan=plan))
 
     # ---- processes ----------------------------------------------------------------------------
 
@@ -346,8 +346,7 @@ class Plane:
         task.link._context = SimpleNamespace(socket=lambda kind: FakeSocket(self))
         task.sleep = lambda timeout_s: self._sleep(task, timeout_s)
         self.register(task)
-        _, body = task.control.inbox.popleft()
-        task.registered(body)
+        task.serve_inbox()
         task.build(self.plan)
         task.bind_emit()
         task.state = control_pb2.TASK_RUNNING
@@ -362,7 +361,7 @@ class Plane:
         identity = f"t:{task.task_id}:{task.epoch}".encode()
         effects = self.containers[task.container].feed(events.TaskRegistered(1, identity, message))
         (reply,) = [effect for effect in effects if isinstance(effect, events.Reply)]
-        task.control.deliver("registered", reply.body)
+        task.control.deliver(reply.body)
 
     def _sleep(self, task: Any, timeout_s: float) -> None:
         if task._waiting or isinstance(task, SpoutTask) or timeout_s > IDLE_CREDIT_S:
