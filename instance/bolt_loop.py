@@ -81,7 +81,14 @@ class BoltTask(Task):
         return self.checkpoints
 
     def prepare_delegate(self) -> None:
-        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count)
+        self.acks = BoltAcks(
+            self.task_id,
+            self.link.send_control,
+            self.emitter.settle,
+            self.acking,
+            self.metrics.count,
+            self.frame_max_bytes,
+        )
         self.opener = FrameOpener(
             self.acks,
             self.in_queue,

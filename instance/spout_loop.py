@@ -18,7 +18,7 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
-from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
+from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .pending import Batch, PendingRoots
 from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
@@ -119,7 +119,7 @@ class SpoutTask(Task):
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         if frame.kind == COMPLETE:
-            if len(frame.first) == len(frame.length):
+            if fits(frame):
                 self._completed.append(frame)
             else:
                 self.metrics.count("__malformed-frames", "", 1)
@@ -161,12 +161,11 @@ class SpoutTask(Task):
             self._fail_ids(ids, batch, now, "__fail-latency")
         completed, self._completed = self._completed, []
         for frame in completed:
-            for first, length in zip(frame.first, frame.length, strict=True):
-                for ids, batch in self.pending.complete(first, length):
-                    if frame.failed:
-                        self._fail_ids(ids, batch, now, "__fail-latency")
-                    else:
-                        self._ack_ids(ids, batch.stream, (now - batch.emitted_at) * 1e9)
+            for ids, batch in self.pending.complete_runs((frame.run_first, frame.run_length)):
+                if frame.failed:
+                    self._fail_ids(ids, batch, now, "__fail-latency")
+                else:
+                    self._ack_ids(ids, batch.stream, (now - batch.emitted_at) * 1e9)
 
     def _ack_ids(self, ids: list[Any], stream: int, latency_ns: float) -> None:
         self.progress.acked += len(ids)
