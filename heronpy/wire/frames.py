@@ -166,7 +166,8 @@ def roots_of(frame: frame_pb2.Frame) -> Array64:
     """All roots of a frame, in order (more than one per tuple when it has root_counts)."""
     if frame.roots:
         return np.frombuffer(frame.roots, dtype=U64)
-    roots = np.arange(frame.count, dtype=np.uint64)
+    # With counts of roots and none listed, no tuple has one.
+    roots = np.arange(0 if frame.root_counts else frame.count, dtype=np.uint64)
     roots += np.uint64(frame.root_base)
     return roots
 
