@@ -8,7 +8,7 @@ sort, and go together in few messages (ack_messages.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -22,14 +22,18 @@ from .tuples import HeronTuple, InFrame, Places
 #: Bits of a tuple's place in its frame, which has no more than COUNT_MAX tuples.
 PLACE_BITS = 22
 _PLACE_MASK = (1 << PLACE_BITS) - 1
+_ONLY_TUPLES = {HeronTuple}
 _frame_of = attrgetter("frame")
+
+#: What user code gives to `ack` and `fail`.
+OneOrMany = HeronTuple | Iterable[HeronTuple]
 
 
 class BoltAcks:
     """Collects acks and fails; `flush` sends them. The first word on a tuple counts.
 
-    `acked.append` is what the bolt's `ack` is bound to, so an ack costs one list append. In a topology
-    without acking they are only counted.
+    `ack` is what user code calls, one function with everything bound, because it is called for each tuple. In a
+    topology without acking the words are only counted.
     """
 
     def __init__(
@@ -53,11 +57,25 @@ class BoltAcks:
         self._failed_at: list[int] = []
         self.ack_count = 0
         self.fail_count = 0
+        self.ack = self._make_ack()
 
-    def fail(self, tup: HeronTuple) -> None:
-        """Record a fail."""
-        self._failed.append(tup)
-        self._failed_at.append(len(self.acked))
+    def _make_ack(self) -> Callable[[OneOrMany], None]:
+        append, extend = self.acked.append, self.acked.extend
+
+        def ack(tup: OneOrMany) -> None:
+            """Record the ack of a tuple, or of several at once."""
+            if type(tup) is HeronTuple:
+                append(tup)
+            else:
+                extend(several(tup, "ack"))
+
+        return ack
+
+    def fail(self, tup: OneOrMany) -> None:
+        """Record the fail of a tuple, or of several at once."""
+        failed = several(tup, "fail")
+        self._failed += failed
+        self._failed_at += [len(self.acked)] * len(failed)
 
     def withdraw(self, tup: HeronTuple) -> None:
         """Forget the fails of a tuple that were not sent yet."""
@@ -192,3 +210,16 @@ class BoltAcks:
         else:
             self.fail_count += count
             self._metric("__fail-count", f"{frame.component}/{frame.stream}", count)
+
+
+def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
+    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them; anything else is a TypeError."""
+    if type(tup) is HeronTuple:
+        return [tup]
+    tuples = list(tup) if isinstance(tup, Iterable) else [tup]
+    if tuples and set(map(type, tuples)) != _ONLY_TUPLES:
+        wrong = next(one for one in tuples if type(one) is not HeronTuple)
+        raise TypeError(
+            f"{what}() takes a tuple that process() was given, or a list of such tuples, not {wrong!r:.100}"
+        )
+    return tuples

@@ -21,6 +21,7 @@ from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .pending import Batch, PendingRoots
+from .pending_limit import OPEN, room
 from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
@@ -53,6 +54,8 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
+        #: When a spout that has reached its limit of pending tuples goes on; see pending_limit.py.
+        self._resume_at = OPEN
 
     # ---- emit ---------------------------------------------------------------------------------
 
@@ -284,9 +287,12 @@ class SpoutTask(Task):
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
         if not self.active or self.held or self.clamped or self.exhausted or self.link.blocked():
+            self._resume_at = OPEN
             return 0
         if self.max_pending:
-            return max(0, min(chunk, self.max_pending - self.pending.total - self.emitter.buffered()))
+            batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered()
+            free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
+            return min(chunk, free)
         return chunk
 
     def _call_user(self, calls: int) -> None:
@@ -313,6 +319,8 @@ class SpoutTask(Task):
         deadline = BLOCKED_WAIT_S
         if self.timeout_s and self.pending.total:
             deadline = min(deadline, max(0.0, self._next_expiry - now))
+        if self._resume_at:
+            deadline = min(deadline, max(0.0, self._resume_at - now))
         self.sleep(deadline)
 
     def _idle(self, now: float, idle_since: float) -> None:

@@ -118,7 +118,7 @@ class Task:
     def connect(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
         """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
         self._instance_lost_s = stmgr.instance_lost_s
-        self.frame_max_bytes = stmgr.frame_max_bytes
+        self._frame_max_bytes = stmgr.frame_max_bytes
         self.topology = topology
         self.component = component
         self.attempt = Attempt(component)
@@ -178,7 +178,7 @@ class Task:
             pending=getattr(self, "pending", None),
             serialize=self.user.serialize,
             room=self.wait_for_room,
-            frame_max_bytes=self.frame_max_bytes,
+            frame_max_bytes=self._frame_max_bytes,
         )
         self.emitter.batches.now = time.monotonic()
         self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt

@@ -82,9 +82,7 @@ def expand(first: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.u
     return spread(first.view(np.int64), length).view(np.uint64)
 
 
-def distinct(
-    roots: NDArray[np.uint64], values: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+def distinct(roots: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Ascending, distinct roots, each with the XOR of all its values."""
     if (roots[1:] > roots[:-1]).all():
         return roots, values
