@@ -22,12 +22,8 @@ from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .linger import Linger
 from .pending import Batch, PendingRoots
-<<<<<<< HEAD
 from .pending_limit import OPEN, room
-from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
-=======
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
->>>>>>> main
 
 log = logging.getLogger("heron.instance")
 
@@ -61,17 +57,14 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-<<<<<<< HEAD
         #: When a spout that has reached its limit of pending tuples goes on; see pending_limit.py.
         self._resume_at = OPEN
-=======
         #: What next_tuple said last: not to be called before this moment (0: nothing said), or before this
         #: descriptor can be read, and that it has done something.
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
->>>>>>> main
 
     # ---- emit ---------------------------------------------------------------------------------
 
@@ -373,20 +366,16 @@ class SpoutTask(Task):
         if self.exhausted:
             self._show_state()
         self.publish_progress(now, resting=True)
-        self.sleep(self._until_timer(BLOCKED_WAIT_S, now))
+        pause = BLOCKED_WAIT_S
+        if self._resume_at:
+            pause = min(pause, max(0.0, self._resume_at - now))
+        self.sleep(self._until_timer(pause, now))
 
     def _until_timer(self, pause_s: float, now: float) -> float:
         """The pause, cut at the next look at what is pending."""
         if self.timeout_s and self.pending.total:
-<<<<<<< HEAD
-            deadline = min(deadline, max(0.0, self._next_expiry - now))
-        if self._resume_at:
-            deadline = min(deadline, max(0.0, self._resume_at - now))
-        self.sleep(deadline)
-=======
             return min(pause_s, max(0.0, self._next_expiry - now))
         return pause_s
->>>>>>> main
 
     def _idle(self, now: float, idle_since: float) -> None:
         """Sleep for as long as next_tuple said; when it said nothing, in proportion to the time without an emit."""
