@@ -22,7 +22,7 @@ from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .linger import Linger
 from .pending import Batch, PendingRoots
-from .pending_limit import OPEN, room
+from .pending_limit import FULL, OPEN, room
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
@@ -336,7 +336,8 @@ class SpoutTask(Task):
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
         if not self.active or self.held or self.clamped or self.exhausted or self.link.blocked():
-            self._resume_at = OPEN
+            if self._resume_at != FULL:
+                self._resume_at = OPEN
             return 0
         if self.max_pending:
             batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered()

@@ -5,8 +5,8 @@
     lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
                          \\-> by_origin x2 (hold 5,000 tuples) -/
 
-A counting bolt emits one tuple per key and delay, anchored to all tuples that it stands for, and acknowledges those key by
-key: in another order than they came.
+A counting bolt emits one tuple per key and delay, anchored to all tuples that it stands for, and acknowledges
+those key by key: in another order than they came.
 """
 
 from __future__ import annotations
