@@ -25,8 +25,8 @@ from heronpy.wire.runs import NO_RUNS, Runs, distinct, expand, joined, one_run, 
 RING_MIN = 1 << 12
 #: 9 bytes a slot: 144 MB at most per spout task. Beyond it the oldest trees are failed.
 RING_MAX = 1 << 24
-#: Runs of at least this many roots on average are taken one by one, shorter ones root by root, all at once.
-RUN_LONG = 256
+#: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
+RUN_LONG, RUNS_AT_ONCE = 256, 1024
 
 
 class Acker:
@@ -170,10 +170,18 @@ class Acker:
         """Many runs of roots with one value each; they may overlap, as any acks may."""
         first, length = read_runs((frame.run_first, frame.run_length))
         edges = np.frombuffer(frame.run_edge, dtype="<u8")
-        if frame.count >= RUN_LONG * len(first):
-            runs = zip(first.tolist(), length.tolist(), edges, strict=True)
-            return joined([self._ack_slice(base, count, edge) for base, count, edge in runs])
-        return self._ack_many(expand(first, length), np.repeat(edges, length))
+        long = length >= RUN_LONG
+        done = [
+            self._ack_slice(base, count, edge)
+            for base, count, edge in zip(first[long].tolist(), length[long].tolist(), edges[long], strict=True)
+        ]
+        if not long.all():
+            first, length, edges = first[~long], length[~long], edges[~long]
+            for low in range(0, len(first), RUNS_AT_ONCE):
+                part = slice(low, low + RUNS_AT_ONCE)
+                roots = expand(first[part], length[part])
+                done.append(self._ack_many(roots, np.repeat(edges[part], length[part])))
+        return joined(done)
 
     def _ack_many(self, roots: Array64, values: Array64) -> Runs:
         if len(roots) != len(values):
