@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heronpy.api import api_constants
@@ -20,7 +20,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.tuple import TupleHelper
+from heronpy.api.tuple import Tuple, TupleHelper
 from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import TopologyError
 from heronpy.common.logs import level_of
@@ -381,20 +381,22 @@ class BoltTask(SimTask):
         return tasks if need_task_ids else None
 
     def ack(self, tup: Any) -> None:
-        """The user's bolt acked a tuple; acks of ticks and second acks do nothing."""
-        if self._end(tup):
-            self.world.tracker.ack(tup.roots, tup.edge)
-            self.world.records.bolt_ack(self.task_id, tup.component, tup.stream)
-            if self.context.has_hooks:
-                self.context.invoke_hook_bolt_ack(tup, self._age_ns(tup))
+        """The user's bolt acked a tuple, or several; acks of ticks and second acks do nothing."""
+        for one in _several(tup, "ack"):
+            if self._end(one):
+                self.world.tracker.ack(one.roots, one.edge)
+                self.world.records.bolt_ack(self.task_id, one.component, one.stream)
+                if self.context.has_hooks:
+                    self.context.invoke_hook_bolt_ack(one, self._age_ns(one))
 
     def fail(self, tup: Any) -> None:
-        """The user's bolt failed a tuple."""
-        if self._end(tup):
-            self.world.tracker.fail(tup.roots)
-            self.world.records.bolt_fail(self.task_id, tup.component, tup.stream)
-            if self.context.has_hooks:
-                self.context.invoke_hook_bolt_fail(tup, self._age_ns(tup))
+        """The user's bolt failed a tuple, or several."""
+        for one in _several(tup, "fail"):
+            if self._end(one):
+                self.world.tracker.fail(one.roots)
+                self.world.records.bolt_fail(self.task_id, one.component, one.stream)
+                if self.context.has_hooks:
+                    self.context.invoke_hook_bolt_fail(one, self._age_ns(one))
 
     def end_of_input(self) -> None:
         """Refuses: only spouts have external input."""
@@ -417,3 +419,15 @@ def _roots_of(anchors: Any) -> tuple[int, ...]:
     for anchor in several:
         roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
     return tuple(roots)
+
+
+def _several(tup: Any, what: str) -> list[Any]:
+    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them."""
+    known = (SimulatedTuple, Tuple)
+    tuples = [tup] if isinstance(tup, known) or not isinstance(tup, Iterable) else list(tup)
+    for one in tuples:
+        if not isinstance(one, known):
+            raise TypeError(
+                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
+            )
+    return tuples
