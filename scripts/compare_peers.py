@@ -42,7 +42,7 @@ except ModuleNotFoundError as missing:
 
 from heronpy.common.errors import HeronError  # noqa: E402
 from heronpy.common.folders import make_folders, make_output  # noqa: E402
-from heronpy.loadtest import calibration, plots, profiles, rates  # noqa: E402
+from heronpy.loadtest import calibration, plots, profiles, steps  # noqa: E402
 from heronpy.loadtest.cluster import cluster  # noqa: E402
 from heronpy.loadtest.processes import Tree  # noqa: E402
 from heronpy.loadtest.run import facts, run_once  # noqa: E402
@@ -297,7 +297,7 @@ def main() -> int:
 def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
     """`--rates`."""
     try:
-        asked = rates.rates_of(options.rates)
+        asked = steps.rates_of(options.rates)
     except HeronError as error:
         parser.error(str(error))
     if not all(asked):

@@ -21,7 +21,7 @@ import numpy as np
 from peer_programs import PEERS, Unavailable, python_of, watched
 
 from heronpy.common.errors import HeronError
-from heronpy.loadtest import calibration, measure, rates
+from heronpy.loadtest import calibration, measure, rates, steps
 from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.processes import Tree
 from heronpy.loadtest.run import facts, run_once
@@ -70,7 +70,7 @@ def heronpy(name: str, label: str, mode: str) -> RateContender:
             raise Unavailable(str(error).splitlines()[0]) from None
         if not result["checks"][0]["ok"]:
             raise Unavailable(result["checks"][0]["text"])
-        step = rates.step_of(mode, rate, result, "")
+        step = steps.step_of(mode, rate, result, "")
         return Sample(
             step["rate"],
             step["cpu_cores"],

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from heronpy.loadtest import plots, rates
+from heronpy.loadtest import plots, steps
 from heronpy.loadtest.plots import Lines
 from heronpy.loadtest.results import compare, label_of, shown
 
@@ -178,9 +178,9 @@ def _steps(result: dict[str, Any]) -> str:
     """The table of `rates`; nothing for other results."""
     if "steps" not in result["runs"][-1]:
         return ""
-    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in rates.notes_of(result))
+    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in steps.notes_of(result))
     return (
-        f"<section style='margin-bottom:16px'><h2>Cost by rate</h2>{_table(*rates.table_of(result))}{notes}</section>"
+        f"<section style='margin-bottom:16px'><h2>Cost by rate</h2>{_table(*steps.table_of(result))}{notes}</section>"
     )
 
 

@@ -84,7 +84,12 @@ class Counter:
     def close(self) -> None:
         """End perf, if it still runs."""
         if self._perf.poll() is None:
-            self._perf.kill()
-            self._perf.wait()
+            # So that perf ends its own child; a perf that does not listen is killed.
+            self._perf.terminate()
+            try:
+                self._perf.wait(PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self._perf.kill()
+                self._perf.wait()
         self._out.close()
         self._errors.close()

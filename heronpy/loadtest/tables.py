@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heronpy.loadtest import rates
+from heronpy.loadtest import steps
 from heronpy.loadtest.results import Change, compare, different_options, label_of, shown
 
 _STYLES = {"better": "green", "worse": "red", "same": "dim"}
@@ -42,13 +42,13 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
 
 def print_steps(console: Console, result: dict[str, Any]) -> None:
     """The table of `rates`: a row per mode and rate; drawn tight, so that it fits 100 columns."""
-    columns, rows = rates.table_of(result)
+    columns, rows = steps.table_of(result)
     grid = _grid((columns[0], "left"), *((name, "right") for name in columns[1:]))
     grid.padding = (0, 0, 0, 0)
     for row in rows:
         grid.add_row(*map(Text, row))
     console.print(grid)
-    for note in rates.notes_of(result):
+    for note in steps.notes_of(result):
         console.print(Text(f"  {note}", style="dim"))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import measure, page, rates, results, system_calls, tables
+from heronpy.loadtest import measure, page, rates, results, steps, system_calls, tables
 from heronpy.loadtest.frames import Frames, frames_of
 from heronpy.loadtest.processes import Seen, Tree
 from heronpy.loadtest.system_calls import Counted, Counter
@@ -25,8 +25,8 @@ STATUS = "Name:\tpython\nThreads:\t3\nvoluntary_ctxt_switches:\t{}\nnonvoluntary
 
 
 def test_rates_are_a_list_in_its_order() -> None:
-    assert rates.rates_of("100, 5_000,max") == (100.0, 5000.0, 0.0)
-    assert rates.rates_of("0.5") == (0.5,)
+    assert steps.rates_of("100, 5_000,max") == (100.0, 5000.0, 0.0)
+    assert steps.rates_of("0.5") == (0.5,)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_rates_are_a_list_in_its_order() -> None:
 )
 def test_what_is_no_rate_is_refused_in_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        rates.rates_of(text)
+        steps.rates_of(text)
 
 
 @given(st.integers(0, 2**63))
@@ -181,10 +181,10 @@ def run_of(rate: float, held: bool = True, calls: float | None = 12.5) -> dict[s
     }
 
 
-def document(*steps: tuple[str, float, dict[str, Any]], reason: str = "") -> dict[str, Any]:
-    rows = [rates.step_of(mode, rate, run, reason) for mode, rate, run in steps]
-    checks = [check for mode, rate, run in steps for check in rates.checks_of(mode, rate, run)]
-    runs = [{"values": rates.values_of_steps(rows), "checks": checks, "steps": rows}]
+def document(*taken: tuple[str, float, dict[str, Any]], reason: str = "") -> dict[str, Any]:
+    rows = [steps.step_of(mode, rate, run, reason) for mode, rate, run in taken]
+    checks = [check for mode, rate, run in taken for check in steps.checks_of(mode, rate, run)]
+    runs = [{"values": steps.values_of_steps(rows), "checks": checks, "steps": rows}]
     return {
         "kind": "load-test", "schema": results.SCHEMA, "profile": "rates", "about": "1 spout", "unit": "tuples",
         "options": {"rates": "100,max"}, "date": "today", "heronpy": "1", "python": "3",
@@ -244,8 +244,8 @@ def test_figures_of_steps_are_compared_by_mode_and_rate() -> None:
 
 def test_the_rate_is_judged_as_far_as_it_is_promised() -> None:
     slow = run_of(1.0, held=False)
-    assert [check["ok"] for check in rates.checks_of("ATMOST_ONCE", 20_000.0, slow)] == [True, False]
-    assert [check["name"] for check in rates.checks_of("ATMOST_ONCE", 100_000.0, slow)] == [
+    assert [check["ok"] for check in steps.checks_of("ATMOST_ONCE", 20_000.0, slow)] == [True, False]
+    assert [check["name"] for check in steps.checks_of("ATMOST_ONCE", 100_000.0, slow)] == [
         "ATMOST_ONCE 100,000/s, counts"
     ]
 
