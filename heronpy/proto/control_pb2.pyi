@@ -761,11 +761,13 @@ class TaskLedger(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "attempt", "committed", "component", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     COUNTED_AT_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     EMITTED_FIELD_NUMBER: _ClassVar[int]
@@ -783,6 +785,8 @@ class TaskStatus(_message.Message):
     PENDING_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SENT_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    SENT_TUPLES_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
@@ -791,6 +795,8 @@ class TaskStatus(_message.Message):
     attempt: int
     committed: int
     component: str
+    consumed_frames: int
+    consumed_tuples: int
     counted_at: float
     dead_letters: int
     emitted: int
@@ -808,11 +814,13 @@ class TaskStatus(_message.Message):
     pending: int
     pid: int
     plan_version: int
+    sent_frames: int
+    sent_tuples: int
     state: TaskState
     task_id: int
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
     __slots__ = ["retired", "stmgrs", "tasks", "topology_id", "uncounted"]

@@ -19,8 +19,10 @@ from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
 from heronpy.loadtest.costs import run_costs
 from heronpy.loadtest.profiles import Load
+from heronpy.loadtest.rates import run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
+from heronpy.loadtest.steps import rates_of
 
 
 def list_profiles() -> None:
@@ -34,6 +36,9 @@ def list_profiles() -> None:
     rows.append(("checkpoint", about, None, None, None, None))
     rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
     rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
+    rows.append(
+        ("rates", "what a tuple costs at every rate: cores, frames, wake-ups, latency", "several", 1, None, None)
+    )
     rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
@@ -58,6 +63,24 @@ def control_plane(containers: int, tasks: int, repeat: int, against: Path | None
 def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """What metrics, logging, encryption and guarantees cost."""
     return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
+
+
+def rates(
+    asked: str,
+    modes: tuple[str, ...],
+    step_s: float,
+    parameters: tuple[str, ...],
+    repeat: int,
+    against: Path | None,
+    out: Path,
+    target: Any,
+) -> int:
+    """What a tuple costs at every rate."""
+    wanted = rates_of(asked)
+    chosen = tuple(dict.fromkeys(modes))
+    return _measure(
+        lambda where: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), against, out, target
+    )
 
 
 def profile(
