@@ -2,7 +2,7 @@
 
 Frames wait in `in_queue` in the order they came. A frame is processed in chunks that adapt to a few
 milliseconds each, so that ticks, control and acks never wait behind a large frame of slow tuples.
-Output is flushed at once when there is nothing more to do, by size and age under load.
+Output is sent when a batch is full, or at the end of a chunk as often as linger.py allows.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from .barriers import BoltCheckpoints
 from .emitter import mark_of
 from .execute_watch import ExecuteWatch
 from .in_queue import Entry, InQueue
+from .linger import Linger
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
 from .routing import upstream_tasks
-from .task import IDLE_CREDIT_S, StopRequested, Task, UserError
+from .task import CALM_CREDIT_S, IDLE_CREDIT_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ class BoltTask(Task):
         self._chunk = 1
         self._tick_s: float | None = None
         self._next_tick = 0.0
-        self._flushed_at = 0.0
+        self._linger = Linger(self.settings.linger_max_us * 1e-6)
+        self._worked_at = self._granted_at = 0.0
         self._finished = False
         self.opener: FrameOpener
         self.poison = PoisonGuard(self)
@@ -252,10 +254,9 @@ class BoltTask(Task):
         self._turns()
 
     def _turns(self) -> None:
-        link, queue, emitter = self.link, self.in_queue.waiting, self.emitter
+        link, queue, emitter, linger = self.link, self.in_queue.waiting, self.emitter, self._linger
         interrupted = self.control.interrupted
         monotonic = time.monotonic
-        age_s = self.settings.batch_age_ms / 1000
         while not self.stopping:
             if interrupted:
                 self.serve_inbox()
@@ -272,13 +273,16 @@ class BoltTask(Task):
                 self._rest(now, busy=True)
             elif self.current or queue:
                 self._step(now)
-                if (not queue and not self.current) or monotonic() - self._flushed_at >= age_s:
+                after = self._worked_at = monotonic()
+                if after >= linger.due and emitter.dirty():
+                    linger.sent(after)
                     emitter.flush()
-                    self._flushed_at = monotonic()
             else:
-                emitter.flush()
-                self._flushed_at = now
+                if now >= linger.due and emitter.dirty():
+                    linger.sent(now)
+                    emitter.flush()
                 if self.finish_requested and not self._finished and not self.opener.strangers:
+                    emitter.flush()
                     self._finish()
                 self._rest(now, busy=False)
 
@@ -381,18 +385,21 @@ class BoltTask(Task):
         self.set_state(control_pb2.TASK_FINISHED)
 
     def _rest(self, now: float, busy: bool) -> None:
-        """Wait for a frame, a message or a tick; return outstanding credit after a moment of idleness."""
-        deadline = IDLE_WAIT_S
+        """Wait for a frame, a message, a tick or the end of a linger; return outstanding credit when there is time."""
+        deadline = now + IDLE_WAIT_S
         if self._tick_s is not None:
-            deadline = min(deadline, max(0.0, self._next_tick - now))
+            deadline = min(deadline, self._next_tick)
+        if not busy and self.emitter.dirty():
+            deadline = min(deadline, self._linger.due)
         if self.link.unreported() and not busy:
-            self.sleep(min(IDLE_CREDIT_S, deadline))
-            if self.link.receive(self.take_frame):
+            credit_at = min(self._worked_at + IDLE_CREDIT_S, self._granted_at + CALM_CREDIT_S)
+            if now < credit_at:
+                self.sleep(max(0.0, min(deadline, credit_at) - now))
                 return
+            self._granted_at = now
             self.link.grant()
-            deadline = max(0.0, deadline - IDLE_CREDIT_S)
         self.publish_progress(now, resting=True)
-        self.sleep(deadline)
+        self.sleep(max(0.0, deadline - now))
 
     def turn(self, now: float) -> None:
         super().turn(now)

@@ -64,6 +64,10 @@ class DataLink:
         self.window_bytes = self.window_tuples = 0
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
         self.received_frames_bytes = self.sent_frames = self.received_frames = 0
+        #: Nothing is left to receive, and the descriptor will say when something comes.
+        self._settled = False
+        #: The last wait ended without a sign of the descriptor, and the socket was not used since.
+        self._quiet = False
 
     # ---- incarnations -------------------------------------------------------------------------
 
@@ -86,6 +90,7 @@ class DataLink:
         )
         connect(sock, self._endpoint)
         self.sock, self.fd, self.epoch = sock, fd_of(sock), epoch
+        self._settled = self._quiet = False
         self._send_seq = self._receive_seq = 0
         self.sent_bytes = self.granted_out = self.credited_bytes = self.credited_tuples = self.sent_tuples = 0
         self.settled_tuples = 0
@@ -100,6 +105,7 @@ class DataLink:
     def _transmit(self, data: bytes) -> None:
         assert self.sock is not None
         self._send_seq += 1
+        self._settled = self._quiet = False  # a send may use up the sign of the descriptor
         self.sock.send_multipart((_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
 
     # ---- outward ------------------------------------------------------------------------------
@@ -175,10 +181,13 @@ class DataLink:
     def receive(self, take: Callable[[frame_pb2.Frame, int], None], budget: int = 64) -> int:
         """Drain the socket without waiting; `take(frame, size)` gets all but credits. Returns frames read."""
         sock = self.sock
-        if sock is None:
+        if sock is None or self._quiet:
+            self._quiet = False  # only what was received by the wait is known
             return 0
         if not readable(sock):
+            self._settled = True
             return 0
+        self._settled = False
         count = 0
         while count < budget:
             try:
@@ -186,6 +195,7 @@ class DataLink:
                 epoch, seq = _unpack_header(header)
                 frame = Frame.FromString(data)
             except zmq.Again:
+                self._settled = True
                 break
             except (ValueError, RemoteWireError, DecodeError):
                 self.stale_frames += 1
@@ -239,21 +249,26 @@ class DataLink:
 
     # ---- waiting ------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it.
+        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read. The socket's descriptor is edge-triggered, so EVENTS is looked at
+        before sleeping on it, unless that was done since the socket was last used.
         select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
         emptied here: its message may have been read before the byte was written, and a byte that stays
         would keep an idle task awake.
         """
         woken: list[int] = []
-        if self.sock is None:
-            woken = _sleep_on([self._wake_fd], timeout_s)
-        elif not readable(self.sock):
-            woken = _sleep_on([self.fd, self._wake_fd], timeout_s)
+        fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]
+        if self.sock is None or not frames:
+            woken = _sleep_on(fds, timeout_s)
+        elif self._settled or not readable(self.sock):
+            self._settled = True
+            woken = _sleep_on([self.fd, *fds], timeout_s)
+            self._quiet = self.fd not in woken
         if self._wake_fd in woken:
             drain(self._wake_fd)
+        return also in woken
 
     def close(self) -> None:
         """Close after giving ZeroMQ a moment to pass on what was sent."""

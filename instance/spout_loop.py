@@ -1,9 +1,9 @@
 """The loop of a spout task.
 
 One thread: credits, completions and clamps from the socket, then a chunk of `next_tuple` calls that
-adapts its size so that a chunk takes a few hundred microseconds. An idle spout sleeps a little longer
-each time (50 us growing to the configured maximum), so latency is low while there is work and an idle
-topology costs nothing.
+adapts its size so that a chunk takes a few hundred microseconds. A spout that emitted nothing sleeps, a little
+longer each time (a millisecond growing to the configured maximum), so an idle topology costs nothing; one that
+says when it wants to be called again (`wait`, `wait_readable`, `busy`) is called then.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from heronpy.api.api_constants import (
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
 
+from .linger import Linger
 from .pending import Batch, PendingRoots
-from .task import IDLE_CREDIT_S, ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
+from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
 
@@ -33,6 +34,8 @@ CALM_TUPLE_S = 4e-5
 #: How fast the pause of an idle spout grows with the time it has been idle.
 IDLE_GROWTH = 0.05
 BLOCKED_WAIT_S = 5.0
+#: A shorter pause is not worth a report, nor to be ended by each completion.
+SHORT_PAUSE_S = 0.005
 
 
 class SpoutTask(Task):
@@ -53,6 +56,12 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
+        #: What next_tuple said last: not to be called before this moment (0: nothing said), or before this
+        #: descriptor can be read, and that it has done something.
+        self._call_at = 0.0
+        self._call_on = -1
+        self._busy = False
+        self._linger = Linger(self.settings.linger_max_us * 1e-6)
 
     # ---- emit ---------------------------------------------------------------------------------
 
@@ -78,6 +87,9 @@ class SpoutTask(Task):
     def prepare_delegate(self) -> None:
         self.user.delegate.emit = self._emit_any
         self.user.delegate.end_of_input = self._end_of_input
+        self.user.delegate.wait = self._wait
+        self.user.delegate.wait_readable = self._wait_readable
+        self.user.delegate.busy = self._stay_busy
 
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
@@ -114,6 +126,19 @@ class SpoutTask(Task):
     def _end_of_input(self) -> None:
         self.exhausted = True
         self.control.interrupt()
+
+    # ---- when to call again -------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> None:
+        self._call_at = time.monotonic() + seconds
+        self.control.interrupt()  # ends a chunk of calls
+
+    def _wait_readable(self, fd: int) -> None:
+        self._call_on = fd
+        self.control.interrupt()
+
+    def _stay_busy(self) -> None:
+        self._busy = True
 
     # ---- frames -------------------------------------------------------------------------------
 
@@ -224,53 +249,46 @@ class SpoutTask(Task):
 
     def _turns(self) -> None:
         """Turns of the loop until something asks to stop."""
-        link, emitter, interrupted = self.link, self.emitter, self.control.interrupted
+        link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
         monotonic = time.monotonic
-        age_s = self.settings.batch_age_ms / 1000
         chunk = 1
-        idle_since = flushed_at = monotonic()
+        idle_since = monotonic()
         emitted = emitter.emitted()
         while not self.stopping:
             if interrupted:
-                self.serve_inbox()
+                self._serve_interrupt()
                 if self.stopping:
                     return
             if self.active != self._activated:
                 self._switch_active()
             link.receive(self.take_frame)
             now = emitter.batches.now = monotonic()
-            if self._completed or self._given_up:
-                self.guard(self._deliver_completed, now)
-            if self._immediate or emitter.unrouted:
-                self.guard(self._deliver_immediate)
-            if self.checkpoints is not None and self.checkpoints.pending:
-                # After the acks: what was emitted before the cut is handled before the cut.
-                self.checkpoints.work()
-            if self.timeout_s and now >= self._next_expiry:
-                self.guard(self._expire, now)
-            self.progress.pending = self.pending.total
+            self._do_what_came(now)
             self.turn(now)
+            if now < self._call_at and not self.exhausted:
+                self._flush_due(now)
+                self._idle(now, idle_since)
+                continue
             calls = self._allowed_calls(chunk)
             if not calls:
-                emitter.flush()
+                self._flush(now)
                 self._rest(now)
-                flushed_at = idle_since = monotonic()
+                idle_since = monotonic()
                 continue
             self._call_user(calls)
             after = monotonic()
             total = emitter.emitted()
             if total == emitted:
-                emitter.flush()
+                self._flush_due(after)
                 chunk = 1
-                self._idle(after, idle_since)
+                if not self._busy:
+                    self._idle(after, idle_since)
                 continue
             fresh, emitted = total - emitted, total
             idle_since = after
             took = after - now
             if fresh < calls and took > fresh * CALM_TUPLE_S:
-                # Most calls emitted nothing: buffered tuples must not wait for the age of a batch.
-                emitter.flush()
-                flushed_at = after
+                # Most calls emitted nothing.
                 chunk = 1
             elif took < CHUNK_SHORT_S:
                 chunk = min(CHUNK_MAX, chunk * 2)
@@ -278,9 +296,40 @@ class SpoutTask(Task):
                 chunk = max(1, chunk // 2)
             self.metrics.count("__next-tuple-count", "", calls)
             self.metrics.observe("__next-tuple-latency", "", took * 1e9 / calls, calls)
-            if after - flushed_at >= age_s:
-                emitter.flush()
-                flushed_at = after
+            if after >= linger.due:
+                self._flush(after)
+
+    def _serve_interrupt(self) -> None:
+        """The inbox, unless only user code has ended its chunk of calls."""
+        if self.control.inbox:
+            self.serve_inbox()
+        else:
+            self.control.interrupted.clear()
+            if self.control.inbox:
+                self.control.interrupt()  # it came in between
+
+    def _do_what_came(self, now: float) -> None:
+        """Acks and fails, then what waits for them."""
+        if self._completed or self._given_up:
+            self.guard(self._deliver_completed, now)
+        if self._immediate or self.emitter.unrouted:
+            self.guard(self._deliver_immediate)
+        if self.checkpoints is not None and self.checkpoints.pending:
+            # After the acks: what was emitted before the cut is handled before the cut.
+            self.checkpoints.work()
+        if self.timeout_s and now >= self._next_expiry:
+            self.guard(self._expire, now)
+        self.progress.pending = self.pending.total
+
+    def _flush_due(self, now: float) -> None:
+        """Send what has waited for long enough."""
+        if now >= self._linger.due:
+            self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        if self.emitter.dirty():
+            self._linger.sent(now)
+            self.emitter.flush()
 
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
@@ -293,6 +342,7 @@ class SpoutTask(Task):
     def _call_user(self, calls: int) -> None:
         """Call next_tuple this many times, or fewer when the loop is interrupted."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
+        self._call_at, self._call_on, self._busy = 0.0, -1, False
         try:
             if calls == 1:
                 next_tuple()
@@ -311,20 +361,32 @@ class SpoutTask(Task):
         if self.exhausted:
             self._show_state()
         self.publish_progress(now, resting=True)
-        deadline = BLOCKED_WAIT_S
+        self.sleep(self._until_timer(BLOCKED_WAIT_S, now))
+
+    def _until_timer(self, pause_s: float, now: float) -> float:
+        """The pause, cut at the next look at what is pending."""
         if self.timeout_s and self.pending.total:
-            deadline = min(deadline, max(0.0, self._next_expiry - now))
-        self.sleep(deadline)
+            return min(pause_s, max(0.0, self._next_expiry - now))
+        return pause_s
 
     def _idle(self, now: float, idle_since: float) -> None:
-        """next_tuple emitted nothing: sleep in proportion to the time without an emit."""
-        shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
-        pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
-        if pause > IDLE_CREDIT_S:
+        """Sleep for as long as next_tuple said; when it said nothing, in proportion to the time without an emit."""
+        if self._call_on >= 0 and not self._call_at:
+            self._call_at = float("inf")
+        if self._call_at:
+            pause = min(BLOCKED_WAIT_S, max(0.0, self._call_at - now))
+        else:
+            shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
+            pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
+        if pause > SHORT_PAUSE_S:
             self.publish_progress(now, resting=True)
             if self.exhausted:
                 self._show_state()
-        self.sleep(pause)
+        if self.emitter.dirty():
+            pause = min(pause, max(0.0, self._linger.due - now))
+        pause = self._until_timer(pause, now)
+        if self.sleep(pause, frames=pause > SHORT_PAUSE_S, also=self._call_on):
+            self._call_at, self._call_on = 0.0, -1
 
 
 def _is_tracked(data: bytes) -> bool:

@@ -58,8 +58,10 @@ SILENCE_MAX_S = 10.0
 STOP_OVERSHOOT = 8
 #: What initialize() emits waits for the start of the region: at most this many times the out-queue.
 EARLY_MAX = 8
-#: Credit that was not returned for lack of a quarter window is returned after this idle time.
-IDLE_CREDIT_S = 0.005
+#: Credit that was not returned for lack of a quarter window is returned after this idle time,
+IDLE_CREDIT_S = 0.02
+#: and by a task that is never idle for so long, but has time, after this.
+CALM_CREDIT_S = 0.1
 
 
 # Both propagate through user code, so an `except Exception` there must not catch them.
@@ -403,22 +405,25 @@ class Task:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
 
-    def sleep(self, timeout_s: float) -> None:
-        """Wait for a frame, a message or the time; a task that waits is not hung.
+    def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
+        """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
+
+        Also for a descriptor of user code; returns whether that can be read.
 
         A message whose wake-up was used up by an earlier wait is not waited for again; nor is anything by a
         task that is to stop, which an emit that waited for room may have heard.
         """
         if self.stopping or self.control.inbox:
-            return
+            return False
         if self.checkpoints is not None and self.checkpoints.ready and not self._waiting:
-            return
+            return False
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
         self.progress.count(self.emitter.emitted())
         self.progress.resting = True
-        self.link.wait(timeout_s)
+        readable = self.link.wait(timeout_s, frames=frames, also=also)
         self.progress.resting = False
+        return readable
 
     def set_state(self, state: control_pb2.TaskState) -> None:
         """Change the state and tell the stream manager at once."""

@@ -74,7 +74,7 @@ _SINGLE: Final = frozenset(
 _INSTEAD: Final[Mapping[str, str]] = {
     "heron.streammgr.network.backpressure.highwatermark.mb": "heron.stmgr.backpressure_high_bytes",
     "heron.streammgr.network.backpressure.lowwatermark.mb": "heron.stmgr.backpressure_low_bytes",
-    "heron.streammgr.cache.drain.frequency.ms": "heron.instance.batch_age_ms",
+    "heron.streammgr.cache.drain.frequency.ms": "heron.instance.linger_max_us",
     "heron.instance.set.data.tuple.capacity": "heron.instance.batch_tuples",
     "heron.instance.set.data.tuple.size.bytes": "heron.instance.batch_bytes",
     "heron.instance.internal.bolt.read.queue.capacity": "heron.instance.in_queue_tuples_max",

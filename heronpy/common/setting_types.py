@@ -68,10 +68,21 @@ class StmgrSettings:
 class InstanceSettings:
     """The instance: one process per task. Components may override these in their own config."""
 
+    profile: str = _setting(
+        "balanced",
+        "Defaults of linger_max_us and spout_idle_min_us: 'latency' sends each tuple at once and polls spouts most"
+        " often, 'thrift' saves processor time by waiting longer, 'balanced' is in between. Values that are set"
+        " themselves win.",
+        choices=("balanced", "latency", "thrift"),
+    )
     tuple_max_bytes: int = _setting(32 * MB, "Emitting a larger tuple raises an error in the user's code.", low=1)
     batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
-    batch_age_ms: float = _setting(1.0, "A batch is sent no later than this after its first tuple.")
+    linger_max_us: float = _setting(
+        1500.0,
+        "Longest wait of an emitted tuple for others to travel with. A task that sends rarely sends at once; none sends"
+        " to one destination more often than this, unless batches are full. 0 never waits.",
+    )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
     in_queue_bytes_max: int = _setting(
         512 * KB, "Upper limit of the incoming queue in bytes; one frame always fits.", low=1
@@ -85,7 +96,7 @@ class InstanceSettings:
         0.8, "Weight of the newest sample in the moving average of queue length.", low=0.01, high=1
     )
     spout_idle_min_us: float = _setting(
-        50.0, "First pause of a spout with nothing to emit; later ones grow with its idle time."
+        1000.0, "First pause of a spout with nothing to emit; later ones grow with its idle time."
     )
     spout_idle_max_ms: float = _setting(100.0, "Longest pause of a spout with nothing to emit.")
     heartbeat_interval_s: float = _setting(1.0, "Interval at which the instance reports its progress.", low=0.01)
@@ -410,6 +421,13 @@ ORDERED: Final[tuple[tuple[str, str, float], ...]] = (
     ("tmaster.metrics_bucket_s", "tmaster.metrics_keep_s", 1),
 )
 """(smaller field, larger field, factor): smaller * factor may not exceed larger."""
+
+PROFILES: Final[Mapping[str, Mapping[str, float]]] = {
+    "balanced": {},
+    "latency": {"linger_max_us": 0.0, "spout_idle_min_us": 50.0},
+    "thrift": {"linger_max_us": 10_000.0, "spout_idle_min_us": 5_000.0},
+}
+"""What `heron.instance.profile` changes among the defaults of the same room."""
 
 ALIASES: Final[Mapping[str, str]] = {"topology.stateful.checkpoint.interval.seconds": "heron.checkpoint.interval_s"}
 """Keys of Apache Heron that set one of our settings, with our key."""

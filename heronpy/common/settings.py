@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 from heronpy.common import apache_keys, topology_keys
 from heronpy.common.errors import ConfigError
 from heronpy.common.nearest import did_you_mean
-from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, ROOM_OF, ROOMS
+from heronpy.common.setting_types import ALIASES, OPERATORS_KEYS, ORDERED, PROFILES, ROOM_OF, ROOMS
 from heronpy.common.units import GB, KB, MB, format_bytes, parse_bytes, parse_duration_s
 
 S = TypeVar("S")
@@ -218,11 +218,27 @@ def resolve(
             if name != key and name in values:
                 del values[name]
                 del result.origins[f"instance.{name}@{component}"]
+    _apply_profiles(result)
     for component in [name for name, values in result.component_settings.items() if not values]:
         del result.component_settings[component]
     if not lenient:
         _check_order(result)
     return result
+
+
+def _apply_profiles(result: Resolved) -> None:
+    """Set the defaults that the profiles of the topology and of its components choose."""
+    instance, origins = result.settings["instance"], result.origins
+    for name, value in PROFILES[instance["profile"]].items():
+        if origins[f"instance.{name}"] == DEFAULT:
+            instance[name], origins[f"instance.{name}"] = value, f"profile {instance['profile']}"
+    for component, values in result.component_settings.items():
+        chosen = values.get("profile")
+        if chosen is not None:
+            defaults = {item.name: item.default for item in dataclasses.fields(ROOMS["instance"])}
+            for name in PROFILES["latency"].keys() - values.keys():
+                values[name] = PROFILES[chosen].get(name, defaults[name])
+                origins[f"instance.{name}@{component}"] = f"profile {chosen} of component {component!r}"
 
 
 def settings_for(launch: HasSettings, kind: type[S], component: str | None = None) -> S:

@@ -83,6 +83,7 @@ class LoopSocket:
         self._loop = asyncio.get_running_loop()
         self._fd = fd_of(sock)
         self._scheduled = False
+        self._draining = False
         self._closed = False
         self._loop.add_reader(self._fd, self._drain)
         self.rearm()
@@ -97,25 +98,33 @@ class LoopSocket:
         self._scheduled = False
         if self._closed:
             return
+        self._draining = True
+        try:
+            if not self._receive_all():
+                self.rearm()
+        except BaseException:
+            # The socket is not drained, so its descriptor would never become readable again.
+            self.rearm()
+            raise
+        finally:
+            self._draining = False
+
+    def _receive_all(self) -> bool:
+        """Pass on what is there; False when the budget ends it."""
         recv = self.sock.recv_multipart
         for _ in range(self._budget):
             try:
                 parts = recv(zmq.DONTWAIT)
             except zmq.Again:
-                return
+                return True
             except zmq.ZMQError as error:
                 if error.errno in (zmq.ENOTSOCK, zmq.ETERM):
-                    return
+                    return True
                 raise
-            try:
-                self._on_message(parts)
-            except BaseException:
-                # The socket is not drained, so its descriptor would never become readable again.
-                self.rearm()
-                raise
+            self._on_message(parts)
             if self._closed:
-                return
-        self.rearm()
+                return True
+        return False
 
     def send(self, parts: list[bytes]) -> bool:
         """Send without blocking; False when the socket cannot take it now (full, or no such peer)."""
@@ -128,8 +137,9 @@ class LoopSocket:
                 return False
             raise
         finally:
-            # A send that fails may have swallowed the edge, too.
-            self.rearm()
+            # A send that fails may have swallowed the edge, too. While draining, the end of that sees what came.
+            if not self._draining:
+                self.rearm()
         return True
 
     def close(self, linger_ms: int = 0) -> None:

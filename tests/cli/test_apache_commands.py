@@ -91,7 +91,7 @@ def test_the_cluster_may_come_first_in_config(heron: Heron) -> None:
     assert "No client defaults" in heron("config", "list", "local").out
     assert heron("config", "local", "set", "heron.scheduler.kill_grace_s", "2s").code == 0
     done = heron("config", "local", "set", "heron.streammgr.cache.drain.frequency.ms", "10")
-    assert done.code == 0 and "heron.instance.batch_age_ms has the effect" in done.err
+    assert done.code == 0 and "heron.instance.linger_max_us has the effect" in done.err
     assert done.err.startswith("warning: heron config set: ") and "--config-property" not in done.err
     wrong = heron("config", "local", "set", "heron.api.foo", "3")
     assert wrong.code == 2 and "heron config set: unknown key" in wrong.err and "--config-property" not in wrong.err

@@ -75,12 +75,12 @@ def test_the_shipped_files_say_what_holds_when_uncommented(tmp_path: Path) -> No
 def test_later_layers_win_and_the_origin_is_known(tmp_path: Path) -> None:
     first = conf(tmp_path, "a", instance="# x\nbatch_tuples: 1\nbatch_bytes: 1KB\nallow_pickle: no")
     second = conf(tmp_path, "b", instance="\n\nbatch_tuples: 2\ntuple_max_bytes: 1MB")
-    topology = {"heron.instance.tuple_max_bytes": "2MB", "heron.instance.batch_age_ms": "1s"}
+    topology = {"heron.instance.tuple_max_bytes": "2MB", "heron.instance.linger_max_us": "1s"}
     components = {
-        "word": {"heron.instance.batch_age_ms": 7, "heron.instance.batch_bytes": "3KB"},
-        "count": {"heron.instance.batch_age_ms": 8, "my.key": object()},
+        "word": {"heron.instance.linger_max_us": 7, "heron.instance.batch_bytes": "3KB"},
+        "count": {"heron.instance.linger_max_us": 8, "my.key": object()},
     }
-    overrides = ["heron.instance.batch_age_ms=250us", "heron.stmgr.frames_per_turn = 3"]
+    overrides = ["heron.instance.linger_max_us=250us", "heron.stmgr.frames_per_turn = 3"]
     result = resolve("local", [first, second], topology, components, overrides)
     values = result.settings["instance"]
     assert (values["batch_tuples"], values["batch_bytes"], values["allow_pickle"]) == (
@@ -88,16 +88,16 @@ def test_later_layers_win_and_the_origin_is_known(tmp_path: Path) -> None:
         1024,
         False,
     )
-    assert (values["tuple_max_bytes"], values["batch_age_ms"]) == (2 << 20, 0.25)
+    assert (values["tuple_max_bytes"], values["linger_max_us"]) == (2 << 20, 250.0)
     assert result.settings["stmgr"]["frames_per_turn"] == 3
     assert result.component_settings == {"word": {"batch_bytes": 3072}}
     origins = result.origins
     assert origins["instance.batch_tuples"] == f"{second}/local/instance.yaml:3"
     assert origins["instance.batch_bytes"] == f"{first}/local/instance.yaml:3"
     assert origins["instance.tuple_max_bytes"] == "topology config"
-    assert origins["instance.batch_age_ms"] == "--config-property"
+    assert origins["instance.linger_max_us"] == "--config-property"
     assert origins["instance.batch_bytes@word"] == "config of component 'word'"
-    assert "instance.batch_age_ms@word" not in origins
+    assert "instance.linger_max_us@word" not in origins
     launch = Launch(json.loads(json.dumps(result.settings)), result.component_settings)
     word = settings_for(launch, InstanceSettings, "word")
     assert isinstance(word, InstanceSettings)
@@ -118,9 +118,9 @@ def test_a_users_own_key_of_the_same_name_changes_nothing() -> None:
         ("instance.batch_bytes", "64 KB", 65536),
         ("instance.batch_bytes", 5000, 5000),
         ("instance.batch_bytes", "5000", 5000),
-        ("instance.batch_age_ms", "2s", 2000.0),
-        ("instance.batch_age_ms", "2", 2.0),
-        ("instance.batch_age_ms", 2, 2.0),
+        ("instance.queue_sample_ms", "2s", 2000.0),
+        ("instance.queue_sample_ms", "2", 2.0),
+        ("instance.queue_sample_ms", 2, 2.0),
         ("instance.spout_idle_min_us", "1ms", 1000.0),
         ("instance.hang_timeout_s", "2m", 120.0),
         ("instance.hang_timeout_s", 0, 0.0),
@@ -332,3 +332,22 @@ def test_a_key_of_the_topology_is_refused_on_the_command_line() -> None:
         resolved("topology.reliability.mode=ATLEAST_ONCE")
     given = ["topology.reliability.mode=ATLEAST_ONCE"]
     assert resolve("local", [], {}, {}, given, lenient=True).ignored
+
+
+def test_a_profile_sets_defaults_and_nothing_else() -> None:
+    word = {"heron.instance.profile": "thrift", "heron.instance.linger_max_us": 3}
+    result = resolved("heron.instance.profile=latency", "heron.instance.spout_idle_min_us=70", word=word)
+    found = result.settings["instance"]
+    assert (found["linger_max_us"], found["spout_idle_min_us"]) == (0.0, 70.0)
+    assert result.origins["instance.linger_max_us"] == "profile latency"
+    assert "spout_idle_min_us" not in result.component_settings.get("word", {}), "the command line has the last word"
+
+
+def test_a_component_may_have_a_profile_of_its_own() -> None:
+    result = resolved(word={"heron.instance.profile": "thrift", "heron.instance.linger_max_us": 3})
+    assert result.component_settings["word"] == {
+        "profile": "thrift",
+        "linger_max_us": 3.0,
+        "spout_idle_min_us": 5000.0,
+    }
+    assert result.settings["instance"]["spout_idle_min_us"] == 1000.0

@@ -14,8 +14,9 @@ class Link:
     def __init__(self) -> None:
         self.waits: list[float] = []
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         self.waits.append(timeout_s)
+        return False
 
 
 def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
