@@ -1,6 +1,6 @@
 """The loop of an asynchronous spout: the user's coroutines, and turns between them, on an asyncio loop.
 
-A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, flushes. It
+A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. It
 comes when a coroutine has emitted or wants to, when a frame or a message has come, or when a timer is due; nothing is
 polled. Each turn offers permits for the emits up to the next one; without a permit an emit awaits one, so neither the
 link, nor a clamp, nor the pending tuples ever block the loop.
@@ -60,7 +60,7 @@ class AsyncSpoutTask(SpoutTask):
         self._ending = False
         self._loop_watched = -1
         self._chunk = 1
-        self._flushed_at = self._offered_at = 0.0
+        self._offered_at = 0.0
         self._moved: tuple[int, ...] = ()
 
     # ---- emit ---------------------------------------------------------------------------------
@@ -199,33 +199,22 @@ class AsyncSpoutTask(SpoutTask):
         self._watch()
         self.link.receive(self.take_frame)
         now = self.emitter.batches.now = time.monotonic()
-        if self._completed or self._given_up:
-            self.guard(self._deliver_completed, now)
-        if self._immediate or self.emitter.unrouted:
-            self.guard(self._deliver_immediate)
-        if self.checkpoints is not None and self.checkpoints.pending:
-            # After the acks: what was emitted before the cut is handled before the cut.
-            self.checkpoints.work()
-        if self.timeout_s and now >= self._next_expiry:
-            self.guard(self._expire, now)
-        self.progress.pending = self.pending.total
+        self._do_what_came(now)
         self.turn(now)
         self._flush_and_offer(now)
         self._look_for_end()
 
     def _flush_and_offer(self, now: float) -> None:
-        """Send what is buffered, unless more follows at once, and offer the next permits."""
-        waiting = self._permits.waiting > 0
-        if waiting:
+        """Send what has waited for long enough, or all if no more may follow, and offer the next permits."""
+        if self._permits.waiting:
             took = now - self._offered_at
             if took < CHUNK_SHORT_S:
                 self._chunk = min(CHUNK_MAX, self._chunk * 2)
             elif took > CHUNK_LONG_S:
                 self._chunk = max(1, self._chunk // 2)
         allowed = self._allowed()
-        if not (waiting and allowed) or now - self._flushed_at >= self.settings.batch_age_ms / 1000:
-            self.emitter.flush()
-            self._flushed_at = now
+        if not allowed or now >= self._linger.due or self._run.done():
+            self._flush(now)
             allowed = self._allowed()
         self._permits.offer(allowed)
         self._offered_at = now
@@ -281,13 +270,13 @@ class AsyncSpoutTask(SpoutTask):
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = IDLE_WAIT_S
-        if moved == self._moved:
+        if self.emitter.dirty():
+            rest_s = max(0.0, self._linger.due - now)
+        elif moved == self._moved:
             self.publish_progress(now, resting=True)
         else:
             self._moved, rest_s = moved, SETTLE_S
-        if self.timeout_s and self.pending.total:
-            rest_s = min(rest_s, max(0.0, self._next_expiry - now))
-        return rest_s
+        return self._until_timer(rest_s, now)
 
     async def _end(self) -> None:
         """Give `ack` and `fail` a moment to end, then cancel all; within half of the time that the process has."""

@@ -198,9 +198,9 @@ class SpoutTask(SimTask):
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
         # What the last next_tuple said about the next one; of a descriptor, until something else happens here.
-        self._call_at = 0.0
-        self._readable_fd: int | None = None
-        self._is_busy = self._has_said = False
+        self._call_at: float | None = None
+        self._call_on: int | None = None
+        self._is_busy = False
         config = self.config
         self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
 
@@ -221,20 +221,20 @@ class SpoutTask(SimTask):
     def is_runnable(self, now: float) -> bool:
         if now < self.wake_at:
             return False
-        return bool(self.outcomes) or (self._may_emit() and now >= self._call_at and not self._waits_for_fd())
+        return bool(self.outcomes) or (self._may_emit() and self._is_due(now))
 
     def wake_time(self, now: float) -> float | None:
         if self.outcomes:
             when = self.wake_at
-        elif self._may_emit() and not self._waits_for_fd():
-            when = max(self.wake_at, self._call_at)
-        else:
+        elif not self._may_emit() or (self._call_at is None and self._waits_for_fd()):
             return None
+        else:
+            when = max(self.wake_at, self._call_at or 0.0)
         return when if when > now else None
 
     def is_silent(self) -> bool:
         """Whether it can do nothing until something else happens."""
-        is_idle = self.idles() or self._waits_for_fd()
+        is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
 
     def idles(self) -> bool:
@@ -256,11 +256,17 @@ class SpoutTask(SimTask):
     def poll(self) -> None:
         """Poll for external events; here `is_runnable` does."""
 
+    def _is_due(self, now: float) -> bool:
+        """Whether the time for next_tuple has come, or its descriptor can be read."""
+        if self._call_on is None:
+            return self._call_at is None or now >= self._call_at
+        return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
+
     def _waits_for_fd(self) -> bool:
-        if self._readable_fd is None:
+        if self._call_on is None:
             return False
         poller = select.poll()
-        poller.register(self._readable_fd, select.POLLIN)
+        poller.register(self._call_on, select.POLLIN)
         return not poller.poll(0)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
@@ -270,17 +276,19 @@ class SpoutTask(SimTask):
     def step(self) -> None:
         if self.outcomes:
             # It may have something to emit now, such as a replay.
-            self._readable_fd = None
+            if self._call_on is not None:
+                self._call_at = self._call_on = None
             self._report(*self.outcomes.popleft())
             return
         emitted, slept_until = self.emit_calls, self.wake_at
-        self._readable_fd, self._is_busy, self._has_said = None, False, False
+        self._call_at, self._call_on, self._is_busy = None, None, False
         self.call("next_tuple", self.user.next_tuple)
         self.world.records.count(self.task_id, "__next-tuple-count")
         has_worked = self.emit_calls != emitted or self._is_busy
         pause = min(_IDLE_MAX_S, _IDLE_MIN_S * 2 ** min(self._idle_calls, 16))
         self.count_call(has_worked)
-        if not has_worked and not self._has_said and self.wake_at <= max(slept_until, self.world.clock.now):
+        has_said = self._call_at is not None or self._call_on is not None
+        if not has_worked and not has_said and self.wake_at <= max(slept_until, self.world.clock.now):
             self.wake_at = self.world.clock.now + pause
 
     def _may_emit(self) -> bool:
@@ -342,18 +350,15 @@ class SpoutTask(SimTask):
 
     def wait(self, seconds: float) -> None:
         """No next_tuple before this much virtual time has passed."""
-        self._say(call_at=self.world.clock.task_now() + seconds)
+        self._call_at = self.world.clock.task_now() + seconds
 
     def wait_readable(self, fd: int) -> None:
         """No next_tuple before this descriptor, a real one, can be read, unless something else happens here."""
-        self._say(fd=fd)
+        self._call_on = fd
 
     def busy(self) -> None:
         """The next next_tuple is at once."""
-        self._say(is_busy=True)
-
-    def _say(self, call_at: float = 0.0, fd: int | None = None, is_busy: bool = False) -> None:
-        self._call_at, self._readable_fd, self._is_busy, self._has_said = call_at, fd, is_busy, True
+        self._is_busy = True
 
 
 class BoltTask(SimTask):

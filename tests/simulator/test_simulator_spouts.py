@@ -77,14 +77,12 @@ def test_acks_do_not_wait() -> None:
         assert sim.task("source").acked_at == 0
 
 
-def test_the_last_word_counts_and_only_for_the_next_call() -> None:
+def test_what_was_said_is_for_the_next_call_only() -> None:
     class Changing(Timed):
         def say(self) -> None:
             if len(self.calls) == 1:
-                self.busy()
                 self.wait(1)
             elif len(self.calls) == 2:
-                self.wait(1)
                 self.busy()
 
     with Simulator(of(Changing)) as sim:
@@ -162,6 +160,21 @@ def test_a_spout_waits_for_a_descriptor(pipe: tuple[int, int]) -> None:
         thread.join()
         sim.run()
         assert len(sim.emitted("bolt")) == 3
+
+
+def test_a_descriptor_or_the_time_whichever_comes_first(pipe: tuple[int, int]) -> None:
+    class Patient(Reading):
+        def say(self) -> None:
+            super().say()
+            self.wait(2)
+
+    reading, writing = pipe
+    with Simulator(of(Patient, spout={"fd": reading})) as sim:
+        sim.run(seconds=3)
+        assert sim.task("source").calls == [0, 2]
+        os.write(writing, b"a")
+        sim.run(seconds=0.5)
+        assert sim.emitted("bolt") == [[b"a"]] and sim.task("source").calls[2] == 3
 
 
 def test_it_is_called_after_a_fail_too(pipe: tuple[int, int]) -> None:

@@ -43,8 +43,8 @@ class Spout(BaseSpout):
     def wait(self, seconds: float) -> None:
         """Says that `next_tuple` is not to be called again before this much time has passed.
 
-        `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only; of
-        `wait`, `wait_readable` and `busy` the last one counts. Acks, fails and checkpoints do not wait for it.
+        `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only.
+        Acks, fails and checkpoints do not wait for it. Together with `wait_readable`, whichever comes first counts.
         Raises ValueError for anything but a finite number that is not negative.
         """
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
@@ -55,9 +55,8 @@ class Spout(BaseSpout):
         """Says that `next_tuple` is to be called again once this file descriptor can be read.
 
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
-        other end being closed counts as readable. To be called from `next_tuple`, for the next call only; of
-        `wait`, `wait_readable` and `busy` the last one counts. The call may come earlier, for example after an
-        ack or a fail, so read without blocking. Data that a library has already read into a buffer of its own
+        other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
+        call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a library has already read into a buffer of its own
         makes no descriptor readable: empty that first. Raises ValueError if it is not an open descriptor, or is
         that of a regular file, which can always be read.
         """
@@ -66,8 +65,7 @@ class Spout(BaseSpout):
     def busy(self) -> None:
         """Says that `next_tuple` worked without emitting and is to be called again at once.
 
-        To be called from `next_tuple`, for the next call only; of `wait`, `wait_readable` and `busy` the last
-        one counts.
+        To be called from `next_tuple`, for the next call only. It does not end a `wait` of the same call.
         """
         self.delegate.busy()
 
