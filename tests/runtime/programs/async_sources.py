@@ -24,8 +24,7 @@ class Numbers(AsyncSpout):
 
     def initialize(self, config, context):
         self.out, self.count = Path(config["out"]), config["count"]
-        self.tracked = config["topology.reliability.mode"] == "ATLEAST_ONCE"
-        self.open = self.most = self.acked = self.failed = 0
+        self.open = self.most = 0
 
     async def run(self):
         self.log("run begins")
@@ -55,11 +54,9 @@ class Numbers(AsyncSpout):
     async def ack(self, tup_id):
         self.open -= 1
         await asyncio.sleep(0)
-        self.acked += 1
 
     async def fail(self, tup_id):
         self.open -= 1
-        self.failed += 1
         await self.send(tup_id)
 
     async def activate(self):
@@ -67,9 +64,6 @@ class Numbers(AsyncSpout):
 
     async def deactivate(self):
         self.log("deactivate called")
-
-    def close(self):
-        self.log(f"closed after {self.acked} acks and {self.failed} fails")
 
 
 class Blocking(Numbers):
