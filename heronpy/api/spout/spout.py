@@ -56,9 +56,9 @@ class Spout(BaseSpout):
 
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
         other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
-        call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a library has already read into a buffer of its own
-        makes no descriptor readable: empty that first. Raises ValueError if it is not an open descriptor, or is
-        that of a regular file, which can always be read.
+        call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
+        library has already read into a buffer of its own makes no descriptor readable: empty that first. Raises
+        ValueError if it is not an open descriptor, or is that of a regular file, which can always be read.
         """
         self.delegate.wait_readable(_descriptor(fd))
 
