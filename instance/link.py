@@ -252,8 +252,10 @@ class DataLink:
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read. The socket's descriptor is edge-triggered, so EVENTS is looked at
-        before sleeping on it, unless that was done since the socket was last used.
+        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read.
+
+        The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it, unless that was done
+        since the socket was last used.
         select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
         emptied here: its message may have been read before the byte was written, and a byte that stays
         would keep an idle task awake.

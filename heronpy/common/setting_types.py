@@ -79,7 +79,7 @@ class InstanceSettings:
     batch_tuples: int = _setting(2000, "A batch is sent when it holds this many tuples.", low=1, high=100_000)
     batch_bytes: int = _setting(64 * KB, "A batch is sent when it holds this many bytes.", low=1)
     linger_max_us: float = _setting(
-        1500.0,
+        1000.0,
         "Longest wait of an emitted tuple for others to travel with. A task that sends rarely sends at once; none sends"
         " to one destination more often than this, unless batches are full. 0 never waits.",
     )
