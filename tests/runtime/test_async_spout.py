@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.simulator import Simulator
+from tests.runtime.programs.async_sources import async_sources
 from tests.support.command import Heron, component
 
 PROGRAM = Path(__file__).parent / "programs" / "async_sources.py"
@@ -65,3 +67,14 @@ def test_the_return_of_run_ends_the_input(heron: Heron, out: Path, mode: str) ->
     status = heron.when_state("a", "FINISHED")
     assert counts(out) == dict.fromkeys(range(COUNT), 1)
     assert component(status, "numbers")["acked"] == COUNT
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_the_simulator_runs_the_same_program(out: Path, mode: str) -> None:
+    (out / "raised").touch()
+    with Simulator(async_sources("a", str(out), mode)) as simulator:
+        assert simulator.run().reason == "finished"
+        assert len(simulator.failed("numbers")) == (COUNT // 100 if mode == "ATLEAST_ONCE" else 0)
+        assert len(simulator.acked("numbers")) == COUNT
+    assert counts(out) == {n: 1 + (mode == "ATLEAST_ONCE" and n % 100 == 0) for n in range(COUNT)}
+    assert int((out / "most").read_text()) <= 200 or mode == "ATMOST_ONCE"

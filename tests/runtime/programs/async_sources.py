@@ -103,6 +103,18 @@ class Count(Bolt):
         self.out.write_text(json.dumps(self.counts))
 
 
+def async_sources(
+    name: str, out: str, mode: str = "ATLEAST_ONCE", count: int = 5000, pending: int = 200, blocking: bool = False
+) -> TopologyBuilder:
+    b = TopologyBuilder(name)
+    settings = {"heron.instance.hang_timeout_s": 2.0} if blocking else {}
+    source = b.add_spout("numbers", Blocking if blocking else Numbers, par=1, config=settings)
+    inputs = {source: Grouping.fields("number"), source["odd"]: Grouping.SHUFFLE}
+    b.add_bolt("count", Count, par=2, inputs=inputs)
+    b.set_config({"out": out, "count": count, "topology.reliability.mode": mode, "topology.max.spout.pending": pending})
+    return b
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
@@ -111,22 +123,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--pending", type=int, default=200)
     parser.add_argument("--blocking", action="store_true")
-    args = parser.parse_args()
-    b = TopologyBuilder(args.name)
-    kind = Blocking if args.blocking else Numbers
-    settings = {"heron.instance.hang_timeout_s": 2.0} if args.blocking else {}
-    source = b.add_spout("numbers", kind, par=1, config=settings)
-    inputs = {source: Grouping.fields("number"), source["odd"]: Grouping.SHUFFLE}
-    b.add_bolt("count", Count, par=2, inputs=inputs)
-    b.set_config(
-        {
-            "out": args.out,
-            "count": args.count,
-            "topology.reliability.mode": args.mode,
-            "topology.max.spout.pending": args.pending,
-        }
-    )
-    b.build_and_submit()
+    async_sources(**vars(parser.parse_args())).build_and_submit()
 
 
 if __name__ == "__main__":
