@@ -26,6 +26,7 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topol
 
 from . import forking
 from .async_loop import AsyncBoltTask
+from .async_spout import AsyncSpoutTask
 from .bolt_loop import BoltTask
 from .checkpoints import Checkpoints
 from .definition import own_component
@@ -193,15 +194,16 @@ def _task_class(
     part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
 ) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
-    spout = isinstance(part, topology_pb2.Spout)
+    plain: type[Task] = BoltTask
+    concurrent: type[Task] = AsyncBoltTask
+    if isinstance(part, topology_pb2.Spout):
+        plain, concurrent = SpoutTask, AsyncSpoutTask
     try:
         prepare(launch)
-        cls = None if spout else load_class(part.comp.class_name, launch)
+        cls = load_class(part.comp.class_name, launch)
     except Exception as error:
-        return (SpoutTask if spout else BoltTask), error
-    if spout:
-        return SpoutTask, None
-    return (AsyncBoltTask if getattr(cls, "is_async", False) else BoltTask), None
+        return plain, error
+    return (concurrent if getattr(cls, "is_async", False) else plain), None
 
 
 def _install_signals(task: Task) -> list[int]:

@@ -122,7 +122,12 @@ class InstanceSettings:
     dead_letters_max_bytes: int = _setting(
         16 * MB, "Size of the dead letters kept per task; the oldest are dropped.", low=64 * KB
     )
-    async_concurrency: int = _setting(64, "Tuples that an asynchronous bolt may have in progress at once.", low=1)
+    async_concurrency: int = _setting(
+        64,
+        "Tuples that an asynchronous bolt may have in progress at once; coroutines of ack and fail that run while an"
+        " asynchronous spout goes on emitting.",
+        low=1,
+    )
     route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")
     allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
     ack_timeout_buckets: int = _setting(
