@@ -212,7 +212,7 @@ def test_batches_end_by_bytes(home: Path) -> None:
     for i in range(100):
         sink.process(Tup(i, ["x" * 92]))
     sink.pre_save("1")
-    assert [manifest.rows for manifest in sink._checkpointed._prepared] == [10] * 10
+    assert [manifest.rows for manifest in sink._checkpointed._prepared] == [11] * 9 + [1]
 
 
 def test_ids_are_the_same_after_a_restore(home: Path) -> None:
