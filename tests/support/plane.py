@@ -46,6 +46,8 @@ STMGR = replace(
 INSTANCE = replace(
     InstanceSettings(),
     poison_tries=0,
+    # Its clock stands still while nobody looks.
+    linger_max_us=0.0,
     batch_tuples=8,
     batch_bytes=600,
     in_queue_bytes_max=1500,
@@ -344,7 +346,7 @@ class Plane:
         task.control = FakeControl()
         task.link = DataLink(task_id, f"t:{task_id}:{epoch}".encode(), "ipc://x", 1 << 26, -1)
         task.link._context = SimpleNamespace(socket=lambda kind: FakeSocket(self))
-        task.sleep = lambda timeout_s: self._sleep(task, timeout_s)
+        task.sleep = lambda timeout_s, **_: self._sleep(task, timeout_s)
         self.register(task)
         task.serve_inbox()
         task.build(self.plan)
@@ -363,9 +365,11 @@ class Plane:
         (reply,) = [effect for effect in effects if isinstance(effect, events.Reply)]
         task.control.deliver(reply.body)
 
-    def _sleep(self, task: Any, timeout_s: float) -> None:
+    def _sleep(self, task: Any, timeout_s: float) -> bool:
+        """Wait until it has its turn; no user code waits for a descriptor here."""
         if task._waiting or isinstance(task, SpoutTask) or timeout_s > IDLE_CREDIT_S:
             self.fibers[task.task_id].park()
+        return False
 
     def turn(self, task_id: int) -> None:
         """Let a task run until it sleeps."""
