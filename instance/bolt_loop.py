@@ -198,7 +198,7 @@ class BoltTask(Task):
         elif frame.kind == DATA:
             self.in_queue.put(frame, size)
         elif frame.kind == BARRIER:
-            self.in_queue.credit(size, 0)
+            self.in_queue.refuse(size, 0)
 
     def _misfit(self, frame: frame_pb2.Frame, size: int) -> None:
         """Refuse a frame whose arrays must not be read; only its credit is returned."""
@@ -207,7 +207,7 @@ class BoltTask(Task):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
             log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
             self.opener.count_malformed(tuples)
-            self.in_queue.credit(size, tuples)
+            self.in_queue.refuse(size, tuples)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""

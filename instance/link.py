@@ -64,6 +64,9 @@ class DataLink:
         self.window_bytes = self.window_tuples = 0
         self._granted_bytes = self._reported_bytes = self._reported_tuples = self._granted_tuples = 0
         self.received_frames_bytes = self.sent_frames = self.received_frames = 0
+        #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
+        self.total_sent_tuples = self.total_consumed_frames = self.total_consumed_tuples = 0
+        self.all_frames_sent = self.all_frames_received = 0
         #: Nothing is left to receive, and the descriptor will say when something comes.
         self._settled = False
         #: The last wait ended without a sign of the descriptor, and the socket was not used since.
@@ -105,6 +108,7 @@ class DataLink:
     def _transmit(self, data: bytes) -> None:
         assert self.sock is not None
         self._send_seq += 1
+        self.all_frames_sent += 1
         self._settled = self._quiet = False  # a send may use up the sign of the descriptor
         self.sock.send_multipart((_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
 
@@ -116,6 +120,7 @@ class DataLink:
         if self.sent_bytes < self.granted_out and not self.outbox:
             self.sent_bytes += size
             self.sent_tuples += tuples
+            self.total_sent_tuples += tuples
             self.sent_frames += 1
             self._transmit(data)
         else:
@@ -137,6 +142,7 @@ class DataLink:
             self.outbox_tuples -= tuples
             self.sent_bytes += len(data)
             self.sent_tuples += tuples
+            self.total_sent_tuples += tuples
             self.sent_frames += 1
             self._transmit(data)
 
@@ -214,6 +220,7 @@ class DataLink:
                 if frame.kind in _CREDITED:
                     self.received_bytes += len(data)
                 take(frame, len(data))
+        self.all_frames_received += count
         return count
 
     def consumed(self, size: int, tuples: int) -> None:
@@ -221,6 +228,8 @@ class DataLink:
         self.consumed_bytes += size
         self.consumed_tuples += tuples
         self.consumed_frames += 1
+        self.total_consumed_frames += 1
+        self.total_consumed_tuples += tuples
         if (self.consumed_bytes - self._reported_bytes) * 4 >= self.window_bytes or (
             self.consumed_tuples - self._reported_tuples
         ) * 4 >= self.window_tuples:
@@ -252,8 +261,10 @@ class DataLink:
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read. The socket's descriptor is edge-triggered, so EVENTS is looked at
-        before sleeping on it, unless that was done since the socket was last used.
+        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read.
+
+        The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it, unless that was done
+        since the socket was last used.
         select() is used for its microseconds; poll() rounds up to milliseconds. The wake descriptor is
         emptied here: its message may have been read before the byte was written, and a byte that stays
         would keep an idle task awake.

@@ -16,6 +16,8 @@ from typing import Any
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 from heronpy.proto import control_pb2
 
+from .traffic import Traffic, gauges_between
+
 log = logging.getLogger("heron.metrics")
 
 #: Upper bounds of latency buckets, in nanoseconds: 1 us to 100 s.
@@ -57,6 +59,7 @@ class TaskMetrics:
         self.counters: dict[tuple[str, str], float] = {}
         self.gauges: dict[tuple[str, str], float] = {}
         self.histograms: dict[tuple[str, str], Histogram] = {}
+        self._traffic: Traffic | None = None
 
     def count(self, name: str, label: str, by: float) -> None:
         key = (name, label)
@@ -70,6 +73,14 @@ class TaskMetrics:
         if histogram is None:
             histogram = self.histograms[name, label] = Histogram()
         histogram.observe(value, weight)
+
+    def gauge_traffic(self, now: Traffic) -> None:
+        """Set the rates of the link since the last call that was long enough ago."""
+        found = gauges_between(self._traffic, now) if self._traffic is not None else {}
+        if found is not None:
+            self._traffic = now
+            for name, value in found.items():
+                self.gauge(name, "", value)
 
     def sample_process(self) -> None:
         """CPU, memory and garbage collection of this process."""

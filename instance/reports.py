@@ -14,6 +14,7 @@ from .link import DataLink
 from .metrics import TaskMetrics
 from .queues import TunedCapacity
 from .readiness import Readiness
+from .traffic import Traffic
 
 
 @dataclass(slots=True)
@@ -45,7 +46,7 @@ class Progress:
     def counts(self) -> tuple[float, int, int, int, int]:
         """The counters of one moment, with that moment: now while the task rests, else when it last counted."""
         now, counted = time.time(), self.counted
-        # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
+        # The task replaces `counted` before each rest: the same tuple means that it is still the same rest.
         rests = self.resting and counted[0] <= now
         return (now, *counted[1:]) if rests and self.counted is counted else counted
 
@@ -110,13 +111,24 @@ def status_of(task: Reported) -> control_pb2.TaskStatus:
         waiting_for=readiness.waiting_for if readiness is not None else "",
         waiting_s=time.monotonic() - readiness.since if readiness is not None else 0.0,
         counted_at=counted_at,
+        sent_frames=task.link.sent_frames,
+        sent_tuples=task.link.total_sent_tuples,
+        consumed_frames=task.link.total_consumed_frames,
+        consumed_tuples=task.link.total_consumed_tuples,
     )
 
 
 def lost_tuples(task: Reported) -> int:
-    """Tuples given up for good; where they are acked, or gone back for, the link's losses are sent again."""
+    """Tuples that are lost. With acks or checkpoints, spouts send the link's losses again, so these do not count."""
     sent_again = task.acking or task.checkpoints is not None
     return task.progress.lost + (0 if sent_again else max(0, task.link.lost_tuples))
+
+
+def traffic_of(link: DataLink, now: float) -> Traffic:
+    """What has passed over a task's link so far."""
+    return Traffic(
+        now, link.sent_frames, link.total_sent_tuples, link.total_consumed_frames, link.total_consumed_tuples
+    )
 
 
 def report_of(task: Reported) -> control_pb2.MetricsReport:
@@ -133,6 +145,12 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
     counters["__gateway-received-packets-size", ""] = link.received_frames_bytes + link.received_bytes
     counters["__gateway-sent-packets-count", ""] = link.sent_frames
     counters["__gateway-sent-packets-size", ""] = link.sent_bytes
+    counters["__gateway-sent-tuples-count", ""] = link.total_sent_tuples
+    counters["__gateway-consumed-packets-count", ""] = link.total_consumed_frames
+    counters["__gateway-consumed-tuples-count", ""] = link.total_consumed_tuples
+    counters["__gateway-sent-messages-count", ""] = link.all_frames_sent
+    counters["__gateway-received-messages-count", ""] = link.all_frames_received
+    metrics.gauge_traffic(traffic_of(link, time.monotonic()))
     counters["__gateway-lost-tuples", ""] = link.lost_tuples
     counters["__gateway-link-gaps", ""] = link.gaps
     counters["__gateway-stale-frames", ""] = link.stale_frames
@@ -158,7 +176,7 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
 
 
 def exception_report(
-    task: Reported, kind: str, message: str, traceback: str, startup: bool = False
+    task: Reported, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
     """The report of an exception to the executor; `kind` is its type."""
     now = time.time()
@@ -175,4 +193,5 @@ def exception_report(
         last_at=now,
         count=1,
         startup=startup,
+        out_of_memory=out_of_memory,
     )

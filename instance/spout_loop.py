@@ -32,9 +32,15 @@ CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: Calls without a tuple, and more time than this per tuple of the others: the spout waits for its source.
 CALM_TUPLE_S = 4e-5
+#: Calls one by one, after which a spout that always emits is called in chunks.
+SINGLE_CALLS = 64
+#: A spout is dry when this many calls in a row emitted nothing: one may read what is not worth a tuple.
+DRY_CALLS = 8
 #: How fast the pause of an idle spout grows with the time it has been idle.
 IDLE_GROWTH = 0.05
 BLOCKED_WAIT_S = 5.0
+#: Tuples that may be sent wait for this much longer for those that the next calls emit.
+MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
 SHORT_PAUSE_S = 0.005
 
@@ -253,7 +259,8 @@ class SpoutTask(Task):
         """Turns of the loop until something asks to stop."""
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
         monotonic = time.monotonic
-        chunk = 1
+        #: Calls of next_tuple in a turn; 0: one by one, until it is dry.
+        chunk = 0
         idle_since = monotonic()
         emitted = emitter.emitted()
         while not self.stopping:
@@ -271,34 +278,32 @@ class SpoutTask(Task):
                 self._flush_due(now)
                 self._idle(now, idle_since)
                 continue
-            calls = self._allowed_calls(chunk)
+            calls = self._allowed_calls(chunk or SINGLE_CALLS)
             if not calls:
                 self._flush(now)
                 self._rest(now)
                 idle_since = monotonic()
                 continue
-            self._call_user(calls)
+            made, dry = (self._call_user(calls), False) if chunk else self._call_until_dry(calls, now)
             after = monotonic()
             total = emitter.emitted()
-            if total == emitted:
+            fresh, emitted = total - emitted, total
+            if fresh:
+                idle_since, took = after, after - now
+                self.metrics.count("__next-tuple-count", "", made)
+                self.metrics.observe("__next-tuple-latency", "", took * 1e9 / made, made)
+                if fresh < made and took > fresh * CALM_TUPLE_S:
+                    dry = True
+                elif took < CHUNK_SHORT_S:
+                    chunk = min(CHUNK_MAX, made * 2)
+                elif took > CHUNK_LONG_S:
+                    chunk = max(1, made // 2)
+            if dry or not fresh:
+                chunk = 0
                 self._flush_due(after)
-                chunk = 1
                 if not self._busy:
                     self._idle(after, idle_since)
-                continue
-            fresh, emitted = total - emitted, total
-            idle_since = after
-            took = after - now
-            if fresh < calls and took > fresh * CALM_TUPLE_S:
-                # Most calls emitted nothing.
-                chunk = 1
-            elif took < CHUNK_SHORT_S:
-                chunk = min(CHUNK_MAX, chunk * 2)
-            elif took > CHUNK_LONG_S:
-                chunk = max(1, chunk // 2)
-            self.metrics.count("__next-tuple-count", "", calls)
-            self.metrics.observe("__next-tuple-latency", "", took * 1e9 / calls, calls)
-            if after >= linger.due:
+            elif after >= linger.due + MORE_S:
                 self._flush(after)
 
     def _serve_interrupt(self) -> None:
@@ -345,22 +350,40 @@ class SpoutTask(Task):
             return min(chunk, free)
         return chunk
 
-    def _call_user(self, calls: int) -> None:
-        """Call next_tuple this many times, or fewer when the loop is interrupted."""
+    def _call_user(self, calls: int) -> int:
+        """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         self._call_at, self._call_on, self._busy = 0.0, -1, False
+        made = 0
         try:
-            if calls == 1:
+            while made < calls:
+                made += 1
                 next_tuple()
-            else:
-                for _ in range(calls):
-                    next_tuple()
-                    if interrupted:
-                        break
+                if interrupted:
+                    break
         except (StopRequested, UserError):
             raise
         except Exception as error:
             raise UserError from error
+        return made
+
+    def _call_until_dry(self, calls: int, now: float) -> tuple[int, bool]:
+        """Call next_tuple up to this many times, but only until it is dry, has said something, or took long.
+
+        Returns how often it did, and whether it is dry.
+        """
+        count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
+        before, empty = count(), 0
+        for made in range(1, calls + 1):
+            self._call_user(1)
+            emitted = count()
+            empty = empty + 1 if emitted == before else 0
+            if empty == DRY_CALLS or self._call_at or self._call_on >= 0:
+                return made, True
+            if interrupted or self._busy or time.monotonic() > until:
+                return made, empty > 0
+            before = emitted
+        return calls, False
 
     def _rest(self, now: float) -> None:
         """Nothing may be emitted now: wait for a frame, a message or the next timer."""
@@ -386,7 +409,8 @@ class SpoutTask(Task):
             pause = min(BLOCKED_WAIT_S, max(0.0, self._call_at - now))
         else:
             shortest, longest = self.settings.spout_idle_min_us * 1e-6, self.settings.spout_idle_max_ms * 1e-3
-            pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH))
+            # What is emitted before tuples may be sent again would only wait: one wake-up does for both.
+            pause = min(longest, max(shortest, (now - idle_since) * IDLE_GROWTH, self._linger.due - now))
         if pause > SHORT_PAUSE_S:
             self.publish_progress(now, resting=True)
             if self.exhausted:

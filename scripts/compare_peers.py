@@ -4,6 +4,8 @@
     scripts/compare_peers.py                          everything, three rounds
     scripts/compare_peers.py --only pipe,heronpy      without the peers that must be installed
     scripts/compare_peers.py --markdown out/peers.md --plot docs/peers.svg
+    scripts/compare_peers.py --rates                  what tuples cost at fixed rates, and how late they are
+    scripts/compare_peers.py --rates 1000,5000 --seconds 10 --only pipe,heronpy,bytewax
 
 One method for all: each contender counts a small and a large number of words; the difference in CPU
 seconds of all its processes, and in wall time, divided by the difference in words, is free of start-up.
@@ -18,11 +20,8 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import venv
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,8 @@ sys.path.insert(0, str(ROOT))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
 
 try:
-    import psutil
+    import peer_rates
+    from peer_programs import PEERS, Unavailable, python_of, watched
 except ModuleNotFoundError as missing:
     sys.exit(
         f"error: this Python has no {missing.name}; run 'make demo' once and then"
@@ -42,23 +42,16 @@ except ModuleNotFoundError as missing:
 
 from heronpy.common.errors import HeronError  # noqa: E402
 from heronpy.common.folders import make_folders, make_output  # noqa: E402
-from heronpy.loadtest import calibration, plots, profiles  # noqa: E402
+from heronpy.loadtest import calibration, plots, profiles, steps  # noqa: E402
 from heronpy.loadtest.cluster import cluster  # noqa: E402
 from heronpy.loadtest.processes import Tree  # noqa: E402
 from heronpy.loadtest.run import facts, run_once  # noqa: E402
 from heronpy.loadtest.vocabulary import expected_counts, word_list  # noqa: E402
 
-PEERS = Path(__file__).with_name("peers")
 DISTINCT, LENGTH = 5000, 10_000
+POLL_S = 0.05
 #: The large count is this many times the small one.
 SPREAD = 5
-TIMEOUT_S = 600
-POLL_S = 0.05
-INSTALL_S = 1800
-
-
-class Unavailable(Exception):
-    """A contender that cannot take part; the text is the reason."""
 
 
 @dataclass(slots=True)
@@ -113,34 +106,14 @@ def heronpy(name: str, label: str, containers: int, mode: str, words: int) -> Co
 
 def measured(command: Sequence[str]) -> tuple[float, float]:
     """Run a program to its end; CPU seconds of its whole tree, wall seconds."""
-    with tempfile.TemporaryFile() as log:
-        began = time.monotonic()
-        environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd=tempfile.gettempdir()
-        )
-        tree = Tree(psutil.Process(child.pid))
-        cpu = 0.0
-        while child.poll() is None:
-            tree.refresh()
-            cpu = max(cpu, sum(tree.cpu().values()))
-            if time.monotonic() - began > TIMEOUT_S:
-                for process in [*tree.root.children(recursive=True), tree.root]:
-                    process.kill()
-                child.wait()
-                raise Unavailable(f"was not done after {TIMEOUT_S} s")
-            time.sleep(POLL_S)
-        wall = time.monotonic() - began
-        if child.returncode:
-            log.seek(0)
-            lines = [line for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-            telling = [line for line in lines if "Caused by" in line or "Error:" in line] or lines
-            raise Unavailable(f"failed: {_shortened(telling[-1]) if telling else f'exit code {child.returncode}'}")
+    cpu = 0.0
+
+    def look(tree: Tree) -> None:
+        nonlocal cpu
+        cpu = max(cpu, sum(tree.cpu().values()))
+
+    wall = watched(command, look, POLL_S)
     return cpu, wall
-
-
-def _shortened(text: str) -> str:
-    return text.strip().replace(str(ROOT), ".").replace(str(Path.home()), "~")[:200]
 
 
 class Peers:
@@ -153,26 +126,11 @@ class Peers:
         self.words_file.write_text(json.dumps(words), encoding="utf-8")
         self.scratch = scratch
 
-    def python(self, package: str, version: str) -> str:
-        """The interpreter of a peer, installed when it is not; Unavailable with pip's reason."""
-        folder = self.cache / f"{package}-{version}-py{sys.version_info.major}{sys.version_info.minor}"
-        python = folder / "bin" / "python"
-        if not (folder / "installed").is_file():
-            print(f"installing {package} {version} ...", file=sys.stderr)
-            venv.create(folder, with_pip=True, clear=True)
-            command = [str(python), "-m", "pip", "install", "--quiet", f"{package}=={version}"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S)
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if "ERROR" in line] or ["pip failed"]
-                raise Unavailable(f"cannot be installed: {_shortened(lines[-1].removeprefix('ERROR: '))}")
-            (folder / "installed").touch()
-        return str(python)
-
     def contender(
         self, name: str, label: str, program: str, words: int, package: str = "", version: str = "", *extra: str
     ) -> Contender:
         def run(count: int) -> tuple[float, float]:
-            python = self.python(package, version) if package else sys.executable
+            python = python_of(self.cache, package, version) if package else sys.executable
             passes = max(1, count // len(self.words))
             with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
                 result = Path(folder) / "result.json"
@@ -295,6 +253,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="how often each contender runs (3)")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the usual number of words (1)")
+    parser.add_argument(
+        "--rates",
+        nargs="?",
+        const=peer_rates.DEFAULT_RATES,
+        metavar="N,N,...",
+        help=f"compare at these tuples per second instead ({peer_rates.DEFAULT_RATES})",
+    )
+    parser.add_argument("--seconds", type=float, default=6.0, help="with --rates: how long to measure each (6)")
     parser.add_argument("--only", default="", help="comma-separated: names, or their first part (pipe,heronpy,bytewax)")
     parser.add_argument("--cache", type=Path, help="folder of the peers' virtual environments (~/.cache/heronpy/peers)")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
@@ -304,40 +270,68 @@ def main() -> int:
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     cache = (options.cache or home / "heronpy" / "peers").absolute()
     make_folders(cache)
+    if options.rates is not None:
+        return compare_rates(parser, options, cache)
     with tempfile.TemporaryDirectory(prefix="peers-") as scratch:
-        found = contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch)))
-        wanted = [part for part in options.only.split(",") if part]
-        unknown = [part for part in wanted if not any(_is(c, part) for c in found)]
-        if unknown:
-            parser.error(f"there is no contender '{unknown[0]}'; there are {', '.join(c.name for c in found)}")
-        found = [c for c in found if not wanted or any(_is(c, part) for part in wanted)]
+        found = _chosen(parser, options.only, contenders(Peers(cache, word_list(DISTINCT, LENGTH), Path(scratch))))
         verdict = calibration.verdict(compete(found, options.rounds, options.scale), [])
-    table = markdown(found, verdict, options.rounds)
-    print(table)
-    for path in filter(None, (options.markdown, options.plot, options.json)):
-        make_output(path.parent)
-    if options.markdown:
-        options.markdown.write_text(table, encoding="utf-8")
+    rows = [
+        {
+            "name": c.name,
+            "label": c.label,
+            "version": c.version,
+            "cpu_s_per_million": c.cpu,
+            "words_per_s": c.rate,
+            "reason": c.reason,
+        }
+        for c in found
+    ]
+    content = {"schema": 1, "kind": "peers", **facts(), "calibration": verdict, "contenders": rows}
+    _write(options, markdown(found, verdict, options.rounds), content)
     if options.plot:
+        make_output(options.plot.parent)
         options.plot.write_text(plot(found), encoding="utf-8")
-    if options.json:
-        rows = [
-            {
-                "name": c.name,
-                "label": c.label,
-                "version": c.version,
-                "cpu_s_per_million": c.cpu,
-                "words_per_s": c.rate,
-                "reason": c.reason,
-            }
-            for c in found
-        ]
-        content = {"schema": 1, "kind": "peers", **facts(), "calibration": verdict, "contenders": rows}
-        options.json.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return 0
 
 
-def _is(contender: Contender, name: str) -> bool:
+def compare_rates(parser: argparse.ArgumentParser, options: argparse.Namespace, cache: Path) -> int:
+    """`--rates`."""
+    try:
+        asked = steps.rates_of(options.rates)
+    except HeronError as error:
+        parser.error(str(error))
+    if not all(asked):
+        parser.error("--rates needs rates above 0; without --rates everybody runs as fast as it can")
+    if options.seconds < 2:
+        parser.error("--seconds must be at least 2")
+    if options.plot:
+        parser.error("--plot is for the word count; leave --rates or --plot away")
+    found = _chosen(parser, options.only, peer_rates.contenders(cache))
+    verdict = peer_rates.compete(found, asked, options.seconds, options.rounds)
+    table = peer_rates.markdown(found, asked, verdict, options.rounds, options.seconds)
+    _write(options, table, peer_rates.as_json(found, verdict, options.seconds))
+    return 0
+
+
+def _write(options: argparse.Namespace, table: str, content: dict[str, Any]) -> None:
+    """Print the table, and write what is to be written."""
+    print(table)
+    for path, text in ((options.markdown, table), (options.json, json.dumps(content, indent=1))):
+        if path:
+            make_output(path.parent)
+            path.write_text(text, encoding="utf-8")
+
+
+def _chosen(parser: argparse.ArgumentParser, only: str, found: list[Any]) -> list[Any]:
+    """Those that --only names, or all."""
+    wanted = [part for part in only.split(",") if part]
+    unknown = [part for part in wanted if not any(_is(c, part) for c in found)]
+    if unknown:
+        parser.error(f"there is no contender '{unknown[0]}'; there are {', '.join(c.name for c in found)}")
+    return [c for c in found if not wanted or any(_is(c, part) for part in wanted)]
+
+
+def _is(contender: Contender | peer_rates.RateContender, name: str) -> bool:
     return contender.name == name or contender.name.partition("-")[0] == name
 
 

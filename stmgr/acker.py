@@ -66,7 +66,7 @@ class Acker:
         return failed
 
     def _make_room(self, first: int, end: int) -> Runs:
-        """Let the ring hold the roots first .. end-1 beside the live ones; returns roots to fail."""
+        """Make room in the ring for the roots first .. end-1 next to the live ones; returns roots to fail."""
         if not self.live_roots:
             self._low, self._next = first, first
         failed: Runs = NO_RUNS

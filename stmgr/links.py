@@ -180,6 +180,7 @@ class Link:
         "task",
         "total_bytes",
         "total_consumed",
+        "total_frames",
         "total_tuples",
         "transmit",
         "unanswered",
@@ -197,7 +198,7 @@ class Link:
         self.held: dict[int, deque[Waiting]] = {}
         self.queued_bytes = self.queued_tuples = 0
         #: Over all incarnations of the link.
-        self.total_tuples = self.total_bytes = self.total_consumed = 0
+        self.total_tuples = self.total_bytes = self.total_consumed = self.total_frames = 0
         self.open = False
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
@@ -304,6 +305,7 @@ class Link:
         self.sent_bytes += len(data)
         self.sent_tuples += waiting.tuples
         self.sent_frames += 1
+        self.total_frames += 1
         self.total_tuples += waiting.tuples
         self.total_bytes += len(data)
         waiting.creditor = None

@@ -83,6 +83,8 @@ def metrics(
     add("__tuples_in_flight", switch.in_flight(), kind=GAUGE)
     add("__bytes_to_workers", counts["bytes_to_workers"] + sum(link.total_bytes for link in workers))
     add("__bytes_to_stmgrs", sum(p.link.total_bytes for p in switch.peers.values()))
+    add("__frames_to_workers", counts["frames_to_workers"] + sum(link.total_frames for link in workers))
+    add("__frames_to_stmgrs", sum(p.link.total_frames for p in switch.peers.values()))
     add("__ack_tuples_from_workers", counts["ack_tuples"])
     add("__fail_tuples_from_workers", counts["fail_tuples"])
     add("__ack_tuples_to_stmgrs_lost", counts["ack_tuples_lost"])

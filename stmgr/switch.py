@@ -362,6 +362,7 @@ class Switch:
         self.counts["tuples_to_workers"] += task.link.total_tuples
         self.counts["tuples_consumed"] += task.link.total_consumed
         self.counts["bytes_to_workers"] += task.link.total_bytes
+        self.counts["frames_to_workers"] += task.link.total_frames
         if peer is None:
             self._lose(task.link.waiting(), "task removed")
         else:

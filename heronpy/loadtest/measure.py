@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from heronpy.loadtest.frames import Frames
 from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.processes import SPARK, Memory
+from heronpy.loadtest.system_calls import Counted
 from heronpy.loadtest.watch import CpuLook, StatusLook
 
 #: Shorter windows are not steady.
@@ -119,8 +121,32 @@ def figures(window: Window, reports: Reports, data_path: set[str]) -> dict[str, 
         "cpu_cores": total / max(window.seconds, 1e-9),
         "others_cores": max(0.0, (busy - driver - total) / max(window.seconds, 1e-9)),
         "driver_cores": driver / max(window.seconds, 1e-9),
+        "switches_per_tuple": switches_per_tuple(window, tuples),
         "cpu": {role: {"seconds": cpu, "per_million": cpu / millions} for role, cpu in roles.items()},
     }
+
+
+def switches_per_tuple(window: Window, tuples: float) -> float | None:
+    """Voluntary context switches of all processes per tuple; None when they were not counted."""
+    first, last = window.first.switches, window.last.switches
+    return None if first is None or last is None else max(0, last - first) / max(tuples, 1.0)
+
+
+def frames(seen: Frames | None, reports: Reports) -> dict[str, float] | None:
+    """Tuples per frame, and frames of every kind per tuple at the sinks, of the whole run; None without metrics."""
+    if seen is None or not seen.sent or not reports.total:
+        return None
+    return {"tuples_per_frame": seen.tuples_per_frame(), "frames_per_tuple": seen.every_kind / reports.total}
+
+
+def calls(counted: Counted | None, rate: float) -> dict[str, Any] | None:
+    """System calls of all processes per tuple at this rate, or the reason why they were not counted."""
+    if counted is None:
+        return None
+    per_s = counted.per_s
+    if per_s is None:
+        return {"per_tuple": None, "reason": counted.reason}
+    return {"per_tuple": per_s / max(rate, 1e-9), "reason": ""}
 
 
 def latency(reports: Reports) -> dict[str, Any]:

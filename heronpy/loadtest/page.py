@@ -6,9 +6,9 @@ from dataclasses import replace
 from html import escape
 from typing import Any
 
-from heronpy.loadtest import plots
+from heronpy.loadtest import plots, steps
 from heronpy.loadtest.plots import Lines
-from heronpy.loadtest.results import BY_NAME, compare, shown
+from heronpy.loadtest.results import compare, label_of, shown
 
 _CSS = """
 :root { --ink: #16181d; --muted: #6b7280; --line: #e5e7eb; --paper: #ffffff; --card: #f8f9fb; --warn: #d97706;
@@ -81,7 +81,7 @@ def render(result: dict[str, Any], before: dict[str, Any] | None = None) -> str:
         f" calibration loop {calibration['loop_s_per_million']:.4f} CPU-s per million</p>"
     )
     runs = [run for run in result["runs"] if "series" in run]
-    body = _checks(result) + _figures(result, before)
+    body = _steps(result) + _checks(result) + _figures(result, before)
     if runs:
         body += f"<div class='plots'>{_plots(runs[-1], result['unit'])}</div>{_roles(runs[-1])}"
         body += _histograms(runs[-1])
@@ -163,7 +163,7 @@ def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:
     columns += ["before", "ratio"] if earlier else []
     rows = []
     for name, row in result["summary"].items():
-        cells = [BY_NAME[name].label, shown(name, row["median"])]
+        cells = [label_of(name), shown(name, row["median"])]
         if several:
             cells += [shown(name, row["min"]), shown(name, row["max"])]
         if earlier:
@@ -172,6 +172,16 @@ def _figures(result: dict[str, Any], before: dict[str, Any] | None) -> str:
             cells += [shown(name, change.before) if change is not None else "-", ratio]
         rows.append(cells)
     return f"<section style='margin-top:16px'><h2>Figures</h2>{_table(columns, rows)}</section>"
+
+
+def _steps(result: dict[str, Any]) -> str:
+    """The table of `rates`; nothing for other results."""
+    if "steps" not in result["runs"][-1]:
+        return ""
+    notes = "".join(f"<p class='muted'>{escape(note)}</p>" for note in steps.notes_of(result))
+    return (
+        f"<section style='margin-bottom:16px'><h2>Cost by rate</h2>{_table(*steps.table_of(result))}{notes}</section>"
+    )
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from heronpy.loadtest.wakeups import voluntary_by_thread
+
 SCHEDULER, FORK_SERVERS, EXECUTORS = "scheduler", "fork servers", "executors"
 TMASTER, STMGRS, SPARK, OTHER = "topology master", "stream managers", "spark gateway", "other"
 _TITLES = (
@@ -55,6 +57,8 @@ class Seen:
     role: str
     data_path: bool
     cpu_s: float = 0.0
+    #: Voluntary context switches of each thread; those of ended threads stay.
+    switches: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class Tree:
     seen: dict[int, Seen] = field(default_factory=dict)
     #: CPU of processes that ended, by role.
     gone: dict[str, float] = field(default_factory=dict)
+    #: Voluntary context switches of processes that ended.
+    gone_switches: int = 0
 
     def refresh(self) -> None:
         """Find new processes."""
@@ -108,6 +114,7 @@ class Tree:
         old = self.seen.pop(pid, None)
         if old is not None:
             self.gone[old.role] = self.gone.get(old.role, 0.0) + old.cpu_s
+            self.gone_switches += sum(old.switches.values())
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far, by role."""
@@ -125,6 +132,12 @@ class Tree:
     def cpu_by_process(self) -> dict[str, float]:
         """CPU seconds by process, as of the last call of `cpu`."""
         return {one.name: one.cpu_s for one in self.seen.values()}
+
+    def switches(self) -> int:
+        """Voluntary context switches so far, of all threads."""
+        for pid, one in self.seen.items():
+            one.switches.update(voluntary_by_thread(pid))
+        return self.gone_switches + sum(sum(one.switches.values()) for one in self.seen.values())
 
     def memory(self, full: bool = True) -> dict[str, Memory]:
         """Memory by role; without `full` only resident sizes, which are cheaper to read."""

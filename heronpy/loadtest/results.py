@@ -86,6 +86,48 @@ FIGURES = (
     Figure("rate_effectively_once", "tuples/s effectively once, against acks off", "x", "more"),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}
+#: Of each step of `rates`; a step's figure is named `MODE/RATE/FIGURE`.
+STEP_FIGURES = {
+    figure.name: figure
+    for figure in (
+        BY_NAME["rate"],
+        BY_NAME["cpu_cores"],
+        Figure("tuples_per_frame", "tuples per frame", "", "more"),
+        Figure("frames_per_tuple", "frames of every kind per tuple", "", "less"),
+        Figure("switches_per_tuple", "voluntary context switches per tuple", "", "less"),
+        Figure("calls_per_tuple", "system calls per tuple", "", "less"),
+        BY_NAME["latency_p50_ms"],
+        BY_NAME["latency_p99_ms"],
+        BY_NAME["latency_p99.9_ms"],
+    )
+}
+
+
+def step_name(mode: str, rate: float, name: str) -> str:
+    """The name of a step's figure in the summary; rate 0 is as fast as possible."""
+    return f"{mode}/{rate:g}/{name}" if rate else f"{mode}/max/{name}"
+
+
+def figure_of(name: str) -> Figure | None:
+    """The figure of a name in a summary; None for one that this heronpy does not know."""
+    mode, _, rest = name.partition("/")
+    rate, _, figure = rest.partition("/")
+    known = STEP_FIGURES.get(figure) if rest else None
+    if known is None:
+        return BY_NAME.get(name)
+    at = f"{float(rate):,.0f}/s" if rate != "max" else "as fast as it can"
+    return Figure(name, f"{mode} {at}: {known.label}", known.unit, known.better)
+
+
+def _known(name: str) -> Figure:
+    found = figure_of(name)
+    assert found is not None, name
+    return found
+
+
+def label_of(name: str) -> str:
+    """What a figure of a summary is called."""
+    return _known(name).label
 
 
 def values_of(run: dict[str, Any], loop_s_per_million: float) -> dict[str, float]:
@@ -115,7 +157,7 @@ def summary_of(runs: Sequence[dict[str, Any]], loop_s_per_million: float) -> dic
             "min": min(row[name] for row in rows),
             "max": max(row[name] for row in rows),
         }
-        for name in BY_NAME
+        for name in (*BY_NAME, *(name for name in rows[0] if name not in BY_NAME))
         if all(name in row for row in rows)
     }
 
@@ -168,9 +210,10 @@ def compare(now: dict[str, Any], before: dict[str, Any]) -> list[Change]:
     changes = []
     for name, row in now["summary"].items():
         old = before["summary"].get(name)
-        if old is not None and name in BY_NAME:
+        figure = figure_of(name)
+        if old is not None and figure is not None:
             overlap = row["min"] <= old["max"] and old["min"] <= row["max"]
-            changes.append(Change(BY_NAME[name], old["median"], row["median"], overlap and len(now["runs"]) > 1))
+            changes.append(Change(figure, old["median"], row["median"], overlap and len(now["runs"]) > 1))
     return changes
 
 
@@ -186,7 +229,7 @@ def different_options(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 def shown(name: str, value: float) -> str:
     """A figure, formatted."""
-    unit = BY_NAME[name].unit
+    unit = _known(name).unit
     if unit == "bytes":
         return f"{value / 2**20:,.1f} MB"
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 1 else 3

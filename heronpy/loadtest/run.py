@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from heronpy.loadtest import calibration, measure
+from heronpy.loadtest import calibration, measure, system_calls
 from heronpy.loadtest.checks import checks
 from heronpy.loadtest.cluster import Cluster, submitted
 from heronpy.loadtest.profiles import Load, program_of
@@ -25,6 +25,9 @@ from heronpy.loadtest.watch import Watch, host_facts, watch
 PATIENCE_S = 60.0
 #: The slowest assumed rate of a run bounded by a number of tuples.
 SLOWEST_RATE = 20_000.0
+#: The end of a run during which system calls are counted, and for how long: `heron` needs up to ACTIVATE_S before
+#: the spouts emit, and perf is to be done before the last tuple.
+TAIL_S, COUNT_S, ACTIVATE_S = 2.0, 1.0, 0.4
 
 Say = Callable[[str], None]
 
@@ -65,8 +68,11 @@ def facts() -> dict[str, Any]:
     }
 
 
-def run_once(where: Cluster, load: Load, number: int) -> dict[str, Any]:
-    """One run: submit, release the spouts, watch until it has finished, measure, check."""
+def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False) -> dict[str, Any]:
+    """One run: submit, release the spouts, watch until it has finished, measure, check.
+
+    With `count_calls` the system calls of a second near the end are counted; no other figure is of the last TAIL_S.
+    """
     out = where.scratch / f"{load.name}-{number}"
     name = f"load-{load.name}-{number}"
     began = time.monotonic()
@@ -74,11 +80,22 @@ def run_once(where: Cluster, load: Load, number: int) -> dict[str, Any]:
         submit_s = time.monotonic() - began
         seen = watch(topology)
         seen.look_memory()
-        seen.look_cpu()
-        topology.activate()
-        seen.until_finished(deadline_of(load))
+        counter = system_calls.Counter(list(seen.tree.seen), count_after(load), COUNT_S) if count_calls else None
+        try:
+            seen.look_cpu()
+            topology.activate()
+            seen.until_finished(deadline_of(load))
+            counted = counter.result() if counter is not None else None
+        finally:
+            if counter is not None:
+                counter.close()
         reports = measure.Reports(topology.reports())
-        return document(load, reports, seen, submit_s, out)
+        return document(load, reports, seen, submit_s, out, counted)
+
+
+def count_after(load: Load) -> float:
+    """When to count system calls: seconds from a moment shortly before the first emit."""
+    return max(0.0, load.duration_s - TAIL_S + ACTIVATE_S)
 
 
 def deadline_of(load: Load) -> float:
@@ -87,22 +104,34 @@ def deadline_of(load: Load) -> float:
     return emitting + float(load.parameters.get("fast_s", 0.0)) + max(PATIENCE_S, 2.0 * load.message_timeout_s)
 
 
-def document(load: Load, reports: measure.Reports, seen: Watch, submit_s: float, out: Path) -> dict[str, Any]:
+def document(
+    load: Load,
+    reports: measure.Reports,
+    seen: Watch,
+    submit_s: float,
+    out: Path,
+    counted: system_calls.Counted | None = None,
+) -> dict[str, Any]:
     """The part of the result document about one run."""
     start, end = reports.start(), reports.end()
+    if counted is not None:
+        end = min(end, start + load.duration_s - TAIL_S)
     if load.topology == "slow_bolt":
         sink = reports.sinks[0]
         start, end = sink["first_at"], sink["fast_at"]
     window = measure.window_of(seen.cpu, start, end, load.warmup_s)
     growth = measure.growth_of(seen.memory, start, end, load.warmup_s)
     memory = measure.memory_by_role(seen.memory)
+    figures = measure.figures(window, reports, seen.tree.data_path_roles())
     return {
         "checks": [check.as_json() for check in checks(load, reports, seen, growth, out)],
         "submit_s": submit_s,
         "tuples": reports.total,
         "sent": reports.sent,
         "replayed": reports.replayed,
-        "figures": measure.figures(window, reports, seen.tree.data_path_roles()),
+        "figures": figures,
+        "frames": measure.frames(seen.frames, reports),
+        "system_calls": measure.calls(counted, figures["rate"]),
         "latency": measure.latency(reports),
         "memory": memory,
         "uss_bytes": sum(role["uss"] for role in memory.values()),

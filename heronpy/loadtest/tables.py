@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heronpy.loadtest.results import BY_NAME, Change, compare, different_options, shown
+from heronpy.loadtest import steps
+from heronpy.loadtest.results import Change, compare, different_options, label_of, shown
 
 _STYLES = {"better": "green", "worse": "red", "same": "dim"}
 
@@ -18,7 +19,10 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
     """Everything about one result document."""
     console.print(Text(f"{result['profile']}: {result['about']}", style="bold"))
     console.print(_line(result), style="dim", markup=False, highlight=False)
-    console.print(_figures(result))
+    if "steps" in result["runs"][-1]:
+        print_steps(console, result)
+    else:
+        console.print(_figures(result))
     if "figures" in result["runs"][-1]:
         console.print(_roles(result))
     for check in [check for run in result["runs"] for check in run["checks"]]:
@@ -34,6 +38,18 @@ def print_result(console: Console, result: dict[str, Any], before: dict[str, Any
     )
     if before is not None:
         print_comparison(console, result, before)
+
+
+def print_steps(console: Console, result: dict[str, Any]) -> None:
+    """The table of `rates`: a row per mode and rate; drawn tight, so that it fits 100 columns."""
+    columns, rows = steps.table_of(result)
+    grid = _grid((columns[0], "left"), *((name, "right") for name in columns[1:]))
+    grid.padding = (0, 0, 0, 0)
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console.print(grid)
+    for note in steps.notes_of(result):
+        console.print(Text(f"  {note}", style="dim"))
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -63,7 +79,7 @@ def _figures(result: dict[str, Any]) -> Table:
     columns = [("figure", "left"), ("median" if several else "value", "right")]
     grid = _grid(*columns, *([("smallest", "right"), ("largest", "right")] if several else []))
     for name, row in result["summary"].items():
-        cells = [BY_NAME[name].label, shown(name, row["median"])]
+        cells = [label_of(name), shown(name, row["median"])]
         if several:
             cells += [shown(name, row["min"]), shown(name, row["max"])]
         grid.add_row(*map(Text, cells))

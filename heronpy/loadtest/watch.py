@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 import psutil
 
 from heronpy.loadtest.cluster import LoadTestError, Topology
+from heronpy.loadtest.frames import NAMES, Frames, frames_of
 from heronpy.loadtest.processes import Memory, Tree, machine_busy_s
 from heronpy.proto import control_pb2
 
 CPU_EVERY_S = 0.25
 STATUS_EVERY_S = 0.5
 MEMORY_EVERY_S = 1.0
-#: With more processes than this, full memory samples are too expensive to repeat.
+#: With more processes than this, full memory samples and the context switches are too expensive to repeat.
 PROCESSES_MANY = 40
+CLAMPED = "__time_spent_back_pressure_aggr"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class CpuLook:
     by_process: dict[str, float]
     machine_s: float
     driver_s: float
+    switches: int | None = None
+    """Voluntary context switches so far; None with too many processes to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,14 @@ class Watch:
     memory: list[tuple[float, dict[str, Memory]]] = field(default_factory=list)
     last_status: control_pb2.StatusReply | None = None
     clamped_s: float = 0.0
+    frames: Frames | None = None
 
     def look_cpu(self) -> None:
         own = psutil.Process().cpu_times()
         at, by_role = time.monotonic(), self.tree.cpu()
-        self.cpu.append(CpuLook(at, by_role, self.tree.cpu_by_process(), machine_busy_s(), own.user + own.system))
+        busy, driver = machine_busy_s(), own.user + own.system
+        switches = self.tree.switches() if len(self.tree.seen) <= PROCESSES_MANY else None
+        self.cpu.append(CpuLook(at, by_role, self.tree.cpu_by_process(), busy, driver, switches))
 
     def look_memory(self) -> None:
         full = len(self.tree.seen) <= PROCESSES_MANY
@@ -127,7 +134,7 @@ class Watch:
                     raise LoadTestError(self._late(status, deadline_s))
             time.sleep(max(0.0, min(next_cpu, next_status) - time.monotonic()))
         self.look_cpu()
-        self._read_clamped()
+        self._read_metrics()
 
     def _over(self, status: control_pb2.StatusReply) -> bool:
         name = self.topology.name
@@ -148,14 +155,15 @@ class Watch:
         text = f"'{self.topology.name}' has not finished after {deadline_s:.0f} s: {states}"
         return f"{text}\n{self.topology.exceptions()}".rstrip()
 
-    def _read_clamped(self) -> None:
-        """Total time that spouts were held back, from the stream managers' own clocks."""
+    def _read_metrics(self) -> None:
+        """Total time that spouts were held back, from the stream managers' own clocks; all frames of the tasks."""
         try:
-            reply = self.topology.metrics(["__time_spent_back_pressure_aggr"])
+            reply = self.topology.metrics([CLAMPED, *NAMES])
         except LoadTestError:
             return
-        values = [sample.value for report in reply.reports for sample in report.samples]
+        values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
         self.clamped_s = max(values, default=0.0) / 1000
+        self.frames = frames_of(reply)
 
 
 def _name(culprit: control_pb2.Culprit) -> str:

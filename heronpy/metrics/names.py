@@ -26,7 +26,7 @@ class Metric:
     kind: Kind
     #: "" for plain counts.
     unit: str
-    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", or "".
+    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component", or "".
     label: str
     help: str
 
@@ -51,6 +51,15 @@ _INSTANCE = (
     Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
     Metric("__gateway-sent-packets-count", _C, "", "", "Frames sent to the stream manager."),
     Metric("__gateway-sent-packets-size", _C, "bytes", "", "Bytes sent to the stream manager."),
+    Metric("__gateway-sent-tuples-count", _C, "", "", "Tuples in the frames sent to the stream manager."),
+    Metric("__gateway-sent-packets-per-sec", _G, "", "", "Frames with tuples sent per second, since the last report."),
+    Metric("__gateway-sent-tuples-per-packet", _G, "", "", "Tuples per frame sent, since the last report."),
+    Metric("__gateway-consumed-packets-count", _C, "", "", "Frames with tuples received and processed."),
+    Metric("__gateway-consumed-tuples-count", _C, "", "", "Tuples in the frames received and processed."),
+    Metric("__gateway-consumed-packets-per-sec", _G, "", "", "Frames processed per second, since the last report."),
+    Metric("__gateway-consumed-tuples-per-packet", _G, "", "", "Tuples per frame processed, since the last report."),
+    Metric("__gateway-sent-messages-count", _C, "", "", "Frames of every kind sent: tuples, acks, credit."),
+    Metric("__gateway-received-messages-count", _C, "", "", "Frames of every kind received: tuples, acks, credit."),
     Metric("__gateway-in-stream-queue-size", _G, "", "", "Tuples in the incoming queue."),
     Metric("__gateway-out-stream-queue-size", _G, "", "", "Tuples in the outgoing queue."),
     Metric("__gateway-in-stream-queue-expected-capacity", _G, "", "", "Current capacity of the incoming queue."),
@@ -96,6 +105,8 @@ _STMGR = (
     Metric("__tuples_to_stmgrs", _C, "", "", "Tuples sent to other stream managers."),
     Metric("__bytes_to_workers", _C, "bytes", "", "Bytes sent to local tasks."),
     Metric("__bytes_to_stmgrs", _C, "bytes", "", "Bytes sent to other stream managers."),
+    Metric("__frames_to_workers", _C, "", "", "Frames with tuples sent to local tasks."),
+    Metric("__frames_to_stmgrs", _C, "", "", "Frames with tuples sent to other stream managers."),
     Metric("__ack_tuples_from_workers", _C, "", "", "Acks received for the spouts of this container."),
     Metric("__fail_tuples_from_workers", _C, "", "", "Fails received for the spouts of this container."),
     Metric("__ack_tuples_to_stmgrs_lost", _C, "", "", "Acks whose stream manager was lost; their tuples time out."),
@@ -146,9 +157,21 @@ _DAEMON = (
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
+_SPARK = (
+    Metric("spark-batches-committed", _C, "", "component", "Micro-batches of a Spark sink that were committed."),
+    Metric("spark-rows-committed", _C, "", "component", "Rows of the committed micro-batches."),
+    Metric("spark-batches-failed", _C, "", "component", "Micro-batches that were given up."),
+    Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
+    Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
+    Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
+    Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
+    Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
+    Metric("spark-messages-refused", _C, "", "", "Messages to the Spark gateway that no sink could have sent."),
+    Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
+)
 
 #: Every metric of heronpy, by name.
-METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON)}
+METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_SPARK)}
 
 
 def find(name: str) -> tuple[Metric, str] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import select
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -196,6 +197,10 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
+        # What the last next_tuple said about the next one; of a descriptor, until something else happens here.
+        self._call_at: float | None = None
+        self._call_on: int | None = None
+        self._is_busy = False
         config = self.config
         self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
 
@@ -214,16 +219,55 @@ class SpoutTask(SimTask):
                 self.call("deactivate", self.user.deactivate)
 
     def is_runnable(self, now: float) -> bool:
-        return now >= self.wake_at and bool(self.outcomes or self._may_emit())
+        if now < self.wake_at:
+            return False
+        return bool(self.outcomes) or (self._may_emit() and self._is_due(now))
 
     def wake_time(self, now: float) -> float | None:
-        waits = self.wake_at > now and (self.outcomes or self._may_emit())
-        return self.wake_at if waits else None
+        if self.outcomes:
+            when = self.wake_at
+        elif not self._may_emit() or (self._call_at is None and self._waits_for_fd()):
+            return None
+        else:
+            when = max(self.wake_at, self._call_at or 0.0)
+        return when if when > now else None
 
     def is_silent(self) -> bool:
         """Whether it can do nothing until something else happens."""
-        is_idle = self._idle_calls >= _IDLE_CALLS
+        is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
+
+    def idles(self) -> bool:
+        """Whether its last calls emitted nothing."""
+        return self._idle_calls >= _IDLE_CALLS
+
+    def count_call(self, has_worked: bool) -> None:
+        """A call of user code has ended."""
+        self._idle_calls = 0 if has_worked else self._idle_calls + 1
+
+    def is_busy(self) -> bool:
+        """Whether something that has ended is still to be reported to the user's spout."""
+        return bool(self.outcomes)
+
+    def waits_for_outside(self) -> bool:
+        """Whether only an event outside the simulation lets it go on."""
+        return not self.outcomes and self._may_emit() and self._waits_for_fd()
+
+    def poll(self) -> None:
+        """Poll for external events; here `is_runnable` does."""
+
+    def _is_due(self, now: float) -> bool:
+        """Whether the time for next_tuple has come, or its descriptor can be read."""
+        if self._call_on is None:
+            return self._call_at is None or now >= self._call_at
+        return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
+
+    def _waits_for_fd(self) -> bool:
+        if self._call_on is None:
+            return False
+        poller = select.poll()
+        poller.register(self._call_on, select.POLLIN)
+        return not poller.poll(0)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
         """A tracked tuple ended; the user's spout is told in a later step."""
@@ -231,29 +275,36 @@ class SpoutTask(SimTask):
 
     def step(self) -> None:
         if self.outcomes:
+            # It may have something to emit now, such as a replay.
+            if self._call_on is not None:
+                self._call_at = self._call_on = None
             self._report(*self.outcomes.popleft())
             return
         emitted, slept_until = self.emit_calls, self.wake_at
+        self._call_at, self._call_on, self._is_busy = None, None, False
         self.call("next_tuple", self.user.next_tuple)
         self.world.records.count(self.task_id, "__next-tuple-count")
-        if self.emit_calls != emitted:
-            self._idle_calls = 0
-            return
+        has_worked = self.emit_calls != emitted or self._is_busy
         pause = min(_IDLE_MAX_S, _IDLE_MIN_S * 2 ** min(self._idle_calls, 16))
-        self._idle_calls += 1
-        if self.wake_at <= max(slept_until, self.world.clock.now):
+        self.count_call(has_worked)
+        has_said = self._call_at is not None or self._call_on is not None
+        if not has_worked and not has_said and self.wake_at <= max(slept_until, self.world.clock.now):
             self.wake_at = self.world.clock.now + pause
 
     def _may_emit(self) -> bool:
+        return not self.is_exhausted and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether tuples of this task may be sent now."""
         world = self.world
-        if self.is_exhausted or not self.is_active or world.is_congested:
+        if not self.is_active or world.is_congested:
             return False
         return not world.is_acking or world.tracker.pending(self.task_id) < self._max_pending
 
     def _report(self, tup_id: Any, outcome: Outcome, opened_at: float) -> None:
         self._idle_calls = 0
         records, context = self.world.records, self.context
-        records.spout_end(self.component, self.task_id, tup_id, outcome.value)
+        records.spout_end(self.component, self.task_id, tup_id, outcome)
         latency_ns = (self.world.clock.now - opened_at) * _NS
         if outcome is Outcome.ACKED:
             self.call("ack", self.user.ack, tup_id)
@@ -296,6 +347,18 @@ class SpoutTask(SimTask):
     def end_of_input(self) -> None:
         """The user's spout has reached the end of its input."""
         self.is_exhausted = True
+
+    def wait(self, seconds: float) -> None:
+        """No next_tuple before this much virtual time has passed."""
+        self._call_at = self.world.clock.task_now() + seconds
+
+    def wait_readable(self, fd: int) -> None:
+        """No next_tuple before this descriptor, a real one, can be read, unless something else happens here."""
+        self._call_on = fd
+
+    def busy(self) -> None:
+        """The next next_tuple is at once."""
+        self._is_busy = True
 
 
 class BoltTask(SimTask):

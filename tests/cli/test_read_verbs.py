@@ -116,7 +116,9 @@ def test_metrics_are_few_unless_all_are_wanted(heron: Heron, wordy: FakeTopology
         report = reply.reports.add(process=f"container_1_count_{task}", component="count", task_id=task)
         for name, value in (("__execute-count", 1000.0 * task), ("__py-user-cpu-time-secs", 1.5),
                             ("__py-sys-cpu-time-secs", 0.5), ("__py-physical-memory-byte", 10 << 20),
-                            ("__gateway-in-stream-queue-size", 7), ("__fail-count", 0)):  # fmt: skip
+                            ("__gateway-in-stream-queue-size", 7), ("__fail-count", 0),
+                            ("__gateway-sent-packets-per-sec", 0), ("__gateway-consumed-packets-per-sec", 100 * task),
+                            ("__gateway-consumed-tuples-per-packet", task)):  # fmt: skip
             report.samples.add(name=name, type=control_pb2.Sample.GAUGE, value=value)
         latency = report.samples.add(name="__execute-latency", type=control_pb2.Sample.HISTOGRAM, sum=2e6, count=2)
         latency.buckets.add(le=1e6, count=1)
@@ -125,7 +127,7 @@ def test_metrics_are_few_unless_all_are_wanted(heron: Heron, wordy: FakeTopology
     wordy.answers["get_metrics"] = reply
     short = heron("metrics", "local", "wordy").out
     [row] = [line.split() for line in short.splitlines() if line.strip().startswith("count ")]
-    assert row == ["count", "-", "5,000", "-", "0", "1ms", "5ms", "14", "4.0s", "20MB"]
+    assert row == ["count", "-", "5,000", "-", "0", "1ms", "5ms", "14", "4.0s", "20MB", "500", "2.6"]
     assert "stmgr" not in short and "'--all' shows every metric" in short
     assert "container_1_count_3" in heron("metrics", "local", "wordy", "--by-instance").out
     everything = heron("metrics", "local", "wordy", "--all").out
@@ -334,7 +336,29 @@ def test_effectively_once_what_was_replayed_counts_once() -> None:
     assert "may be counted twice" not in summary.totals_text(status)
 
 
-def test_a_narrow_table_fits_80_columns() -> None:
+def test_a_component_shows_the_frames_that_it_receives_a_spout_those_that_it_sends(wordy: FakeTopology) -> None:
+    from heronpy.cli.render import summary
+
+    before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
+    status.plan.topology.spouts.add().comp.name = "word"
+    status.plan.topology.bolts.add().comp.name = "count"
+    for reply, at, part in ((before, 100.0, 0), (status, 102.0, 1)):
+        reply.tasks.add(task_id=1, component="word", counted_at=at, sent_frames=7 + 200 * part,
+                        sent_tuples=9 + 1000 * part)  # fmt: skip
+        for task in (2, 3):
+            reply.tasks.add(task_id=task, component="count", counted_at=at, consumed_frames=100 * part,
+                            consumed_tuples=500 * part, sent_frames=3 * part)  # fmt: skip
+        reply.tasks.add(task_id=4, component="count", epoch=part, counted_at=at, consumed_frames=10 - part)
+    word, count = summary.components(status, before, 2.0)
+    assert (word.frames_per_s, word.tuples_per_frame) == (100.0, 5.0)
+    assert (count.frames_per_s, count.tuples_per_frame) == (100.0, 5.0), "a restarted task has no rate"
+    assert count.as_json()["tuples_per_frame"] == 5.0 and "frame_tuples_per_s" not in count.as_json()
+    [idle, _] = summary.components(status)
+    assert (idle.frames_per_s, idle.tuples_per_frame) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(("width", "frames"), [(80, False), (100, True)])
+def test_a_narrow_table_fits(width: int, frames: bool) -> None:
     from rich.console import Console
 
     from heronpy.cli.look.top import component_table, short
@@ -342,9 +366,11 @@ def test_a_narrow_table_fits_80_columns() -> None:
 
     counts = (0, 950, 999.6, 12_345, 99_960, 1_862_719, 10**14)
     assert [short(count) for count in counts] == ["0", "950", "1.00k", "12.3k", "100k", "1.86M", "100T"]
-    row = ComponentRow("a_component", False, 10, 10, *[12_345_678] * 4, 2e6, 2e6, 99_999, 1, 99_999, 5, 0.0, True)
-    screen = Console(width=80, file=open("/dev/null", "w"))
-    lines = screen.render_lines(component_table([row], narrow=True))
+    row = ComponentRow("a_component", False, 10, 10, *[12_345_678] * 4, 2e6, 2e6, 99_999, 1, 99_999, 5, 0.0, True,
+                       99_999.0, 12_345_678.0)  # fmt: skip
+    screen = Console(width=width, file=open("/dev/null", "w"))
+    lines = screen.render_lines(component_table([row], narrow=True, frames=frames))
+    assert any("t/frm" in part.text for line in lines for part in line) == frames
     assert len([line for line in lines if "".join(part.text for part in line).strip()]) == 3
 
 

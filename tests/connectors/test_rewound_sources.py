@@ -14,7 +14,7 @@ from tests.support.command import Heron
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 PROGRAM = Path(__file__).parent / "programs" / "rewound_sources.py"
-ROWS = 12_000
+ROWS = 30_000
 #: Little on its way, so that the sources are at work for long and barriers are not behind all of it.
 SETTINGS = {
     "heron.checkpoint.interval_s": "0.3",

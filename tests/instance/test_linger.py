@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from instance.linger import BURST, Linger
 
 LONGEST_S = 0.0015

@@ -203,3 +203,20 @@ def test_waiting_returns_at_once_when_there_is_something(h: Harness) -> None:
     h.sockets[-1].inbox.clear()
     h.link.wait(5.0)
     assert time.monotonic() - began < 4
+
+
+def test_traffic_is_counted_over_all_incarnations(h: Harness) -> None:
+    link = h.link
+    h.come(Frame(kind=CREDIT, granted_bytes=10_000), 1)
+    h.come(Frame(kind=DATA, count=3, payload=b"x"), 2)
+    h.receive()
+    link.send(data(5), 5)
+    link.consumed(20, 3)
+    link.open(10, 1000, 100)
+    h.come(Frame(kind=CREDIT, granted_bytes=10_000), 1, epoch=10)
+    h.receive()
+    link.send(data(2), 2)
+    assert (link.sent_frames, link.total_sent_tuples) == (2, 7)
+    assert (link.total_consumed_frames, link.total_consumed_tuples) == (1, 3)
+    assert link.all_frames_received == 3
+    assert link.all_frames_sent == sum(len(sock.sent) for sock in h.sockets)

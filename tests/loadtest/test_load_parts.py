@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+import time
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import ConfigError
-from heronpy.loadtest import measure, profiles, results
+from heronpy.loadtest import checks, measure, profiles, results
 from heronpy.loadtest.calibration import Calibration, verdict
 from heronpy.loadtest.processes import Memory, role_of
-from heronpy.loadtest.topologies.parts import Pace
+from heronpy.loadtest.topologies import passthrough
+from heronpy.loadtest.topologies.parts import Pace, Report
+from heronpy.loadtest.topologies.passthrough import PacedSpout
 from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
 from heronpy.loadtest.watch import CpuLook, StatusLook
 
@@ -78,6 +83,72 @@ def test_wrong_options_are_refused_in_a_sentence(parameters: list[str], changes:
         profiles.changed(profiles.load("word_count"), changes, parameters)
     with pytest.raises(ConfigError, match=r"no load profile 'word_cont' \(did you mean 'word_count'"):
         profiles.load("word_cont")
+
+
+class FakePaced(PacedSpout):
+    """The paced spout without a topology."""
+
+    def __init__(self, rate: float, left: int, tracked: bool = False) -> None:
+        self.pace = Pace(rate)
+        self.left, self.limited, self.tracked = left, True, tracked
+        self.payload, self.due, self.first, self.started_ns = b"", {}, 0, 0
+        self.duration_s = 60.0
+        self.again = []
+        self.emitted: list[tuple[int, int]] = []
+        self.report = SimpleNamespace(mark=lambda count, now=0.0: None)  # type: ignore[assignment]
+
+    def emit(self, tup: Any, tup_id: Any = None, *args: Any, **kwargs: Any) -> None:
+        self.emitted.append((tup[0], tup[1]))
+
+    def finish_when_acked(self, **facts: Any) -> None:
+        """The end is not part of this."""
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+
+@given(st.integers(1, 2_000_000), st.lists(st.integers(0, 50_000_000), min_size=1, max_size=20))
+def test_a_paced_spout_has_emitted_all_that_is_due_however_rarely_it_is_called(rate: int, pauses: list[int]) -> None:
+    now, limit = 10 * SECOND, 1200
+    spout = FakePaced(rate, limit)
+    dues = [now + pauses[0] + Pace(rate).due_ns(number) for number in range(limit)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "monotonic_ns", lambda: now)
+        for pause in pauses:
+            now += pause
+            for _ in range(limit // passthrough.DUE_MAX + 1):
+                before = len(spout.emitted)
+                spout.next_tuple()
+                assert len(spout.emitted) - before <= passthrough.DUE_MAX + 1, "acks and barriers get their turn"
+            assert spout.sent == len(spout.emitted) == bisect_right(dues, now)
+    assert spout.emitted == list(enumerate(dues[: spout.sent]))
+
+
+def test_the_last_arrival_is_known_though_ticks_are_held_at_the_end(tmp_path: Path) -> None:
+    context = SimpleNamespace(
+        get_component_id=lambda: "sink", get_task_id=lambda: 1, get_component_tasks=lambda name: [1]
+    )
+    report = Report({"load_test": {"out": str(tmp_path)}}, context, "sink")
+    for at, count in ((1.0, 10), (1.1, 20), (1.2, 25)):
+        report.mark(count, at)
+    report.arrived(25, 1.15)
+    report.write(25)
+    [path] = tmp_path.glob("*.json")
+    reports = measure.Reports([json.loads(path.read_text())])
+    assert reports.last_arrival() == 1.15
+    assert reports.counted_at(1.1) == 20 and reports.counted_at(1.15) == 25
+
+
+def test_the_rate_is_judged_by_when_the_last_tuple_came() -> None:
+    load = profiles.changed(profiles.load("passthrough"), {"rate": 5000.0}, [])
+
+    def held(last: float) -> bool:
+        rows = [report("spout", 5000, 10, 14), report("sink", 5000, 10, 14)]
+        rows[1]["timeline"] = [(10, 0), (13.9, 19_500), (last, 20_000), (16.5, 20_000)]
+        return checks.rate_held(load, measure.Reports(rows)).ok
+
+    assert held(14.01) and held(14.1), "a second or two until the topology has finished are not the rate's"
+    assert not held(14.2)
 
 
 def look(at: float, **cpu: float) -> CpuLook:

@@ -16,6 +16,7 @@ from heronpy.cli.main import main
 from heronpy.loadtest import calibration, control_plane, page, profiles, results, startup
 from heronpy.loadtest.calibration import Calibration
 from heronpy.loadtest.cluster import Cluster, LoadTestError, cluster, submitted
+from heronpy.loadtest.rates import run_rates
 from heronpy.loadtest.run import run_once, run_profile
 from heronpy.proto import control_pb2
 from tests.support.waiting import wait_for
@@ -115,6 +116,25 @@ def test_document_page_and_comparison(where: Cluster, tmp_path: Path) -> None:
     assert "http" not in html.replace("http://www.w3.org", "") and "1.000" in html
 
 
+@pytest.mark.slow
+def test_rates_measure_each_step_on_real_processes(where: Cluster) -> None:
+    said: list[str] = []
+    result = run_rates(where, (500.0, 0.0), ("ATLEAST_ONCE",), 1.0, QUICK, 1, said.append)
+    wrong = [check for check in result["runs"][0]["checks"] if not check["ok"] and not check["name"].endswith("rate")]
+    assert not wrong and len(said) == 2
+    paced, fast = result["runs"][0]["steps"]
+    assert paced["asked"] == 500.0 and fast["rate"] > paced["rate"] > 0
+    for step in (paced, fast):
+        assert step["cpu_cores"] > 0 and step["latency_p50_ms"] > 0 and step["switches_per_tuple"] > 0
+    # A tuple passes two links of tasks; its ack comes back over both.
+    assert 1 <= paced["tuples_per_frame"] < fast["tuples_per_frame"] and fast["frames_per_tuple"] < 1
+    assert 2 / paced["tuples_per_frame"] <= paced["frames_per_tuple"] < 10
+    for step in (paced, fast):
+        assert (step["calls_per_tuple"] is None) == bool(step["calls_reason"])
+    assert f"{results.step_name('ATLEAST_ONCE', 500.0, 'cpu_cores')}" in result["summary"]
+    assert "Cost by rate" in page.render(json.loads(json.dumps(result)))
+
+
 def test_command_writes_and_compares(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                      capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
     monkeypatch.setattr(calibration, "calibrate", lambda rounds=1: Calibration(0.04, 0.04, 0.04))
@@ -145,6 +165,7 @@ def test_mistakes_are_sentences(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         (["word_count", "--duration", "1", "--tuples", "5"], "give --duration or --tuples, not both"),
         (["word_count", "--against", str(tmp_path / "x.json")], "x.json cannot be read"),
         (["word_count", "--set", "counter=3"], "has no parameter 'counter' (did you mean 'counters'?)"),
+        (["rates", "--rates", "100,quick"], "'quick' is not a rate"),
     ):
         assert main(["load-test", *words]) == 2
         assert sentence in capsys.readouterr().err

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.common.errors import ConfigError, DeadlineError, StateError
+from heronpy.common.errors import ConfigError, DeadlineError, NoNodeError, StateError
 from heronpy.statemgr import open_state
 from heronpy.statemgr.localfs import LocalStateManager
 
@@ -49,6 +49,18 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(DEADLINE_S)
     if process.stdout:
         process.stdout.close()
+
+
+def test_deleting_what_a_dead_owner_left_removes_its_file(tmp_path: Path) -> None:
+    """A takedown deletes all nodes of a name that may never be used again."""
+    state = LocalStateManager(tmp_path / "state")
+    code = "state.create('tmasters/a', b'x', ephemeral=True); print('ready', flush=True)\n"
+    process = start(code + "signal.pause()", tmp_path / "state")
+    kill(process)
+    with pytest.raises(NoNodeError):
+        state.delete("tmasters/a")
+    assert not list((tmp_path / "state/tmasters").iterdir())
+    state.close()
 
 
 @pytest.mark.parametrize("inotify", [True, False])
@@ -228,7 +240,7 @@ def test_a_removed_root_is_made_anew(state: LocalStateManager, tmp_path: Path) -
 
 
 def test_open_state_names_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Unknown state manager type 'locall'.*mean 'local'"):
+    with pytest.raises(ConfigError, match=r"unknown state manager type 'locall'.*mean 'local'"):
         open_state("locall", str(tmp_path))
     with pytest.raises(ConfigError, match=r"heron\.statemgr\.root"):
         open_state("local", "")

@@ -10,12 +10,14 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look.metrics_short import COLUMNS, figures
 from heronpy.cli.look.silent_tasks import add_zeros
-from heronpy.cli.output import clean, print_json, print_table, say
+from heronpy.cli.output import clean, console, print_json, print_table, say, table
 from heronpy.common.units import format_bytes, format_duration, parse_duration_s
 from heronpy.metrics.names import find
 from heronpy.proto import control_pb2
 
 QUANTILES = (0.5, 0.99)
+#: Columns that the short table needs; on a narrower terminal it is drawn tight.
+WIDE = 140
 
 
 def show_metrics(
@@ -64,6 +66,7 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
     rows = []
     for row in figures(reply.reports, by_instance):
         latency = _merged(row.latency())
+        frames, tuples = row.frames()
         rows.append(
             (
                 row.owner,
@@ -73,11 +76,16 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
                 _whole(row.queue),
                 None if row.cpu_s is None else f"{row.cpu_s:,.1f}s",
                 None if row.memory_bytes is None else format_bytes(int(row.memory_bytes)),
+                None if frames is None else f"{frames:,.0f}",
+                None if tuples is None else f"{tuples:,.1f}",
             )
         )
     if rows:
         columns = ("instance" if by_instance else "component", *COLUMNS)
-        print_table(columns, rows, f"Metrics of '{clean(topology)}'{over}", right=COLUMNS)
+        screen, short = console(), table(columns, rows, f"Metrics of '{clean(topology)}'{over}", right=COLUMNS)
+        if screen.width < WIDE:
+            short.padding = (0, 0, 0, 0)
+        screen.print(short)
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)

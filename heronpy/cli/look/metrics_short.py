@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 
 from heronpy.proto import control_pb2
 
-COLUMNS = ("emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory")
+COLUMNS = (
+    "emitted", "executed", "acked", "failed", "latency", "99 %", "in queue", "cpu", "memory",
+    "frames/s", "tuples/frame",
+)  # fmt: skip
 
 _COUNTED = {
     "__emit-count": "emitted",
@@ -36,6 +39,9 @@ class Figures:
     queue: float | None = None
     cpu_s: float | None = None
     memory_bytes: float | None = None
+    #: Frames received per second, and the tuples in them; the same of those sent.
+    received: tuple[float, float] | None = None
+    sent: tuple[float, float] | None = None
     latencies: dict[str, list[control_pb2.Sample]] = field(default_factory=dict)
 
     def add(self, sample: control_pb2.Sample) -> None:
@@ -45,6 +51,26 @@ class Figures:
             setattr(self, name, (getattr(self, name) or 0.0) + sample.value)
         elif sample.name in _LATENCIES and sample.count:
             self.latencies.setdefault(sample.name, []).append(sample)
+
+    def add_frames(self, samples: Iterable[control_pb2.Sample]) -> None:
+        """Add the frames of one task, given all of its samples: both numbers of a direction, or none."""
+        gauges = {sample.name: sample.value for sample in samples}
+        for direction, word in (("received", "consumed"), ("sent", "sent")):
+            frames = gauges.get(f"__gateway-{word}-packets-per-sec")
+            if frames is not None:
+                tuples = frames * gauges.get(f"__gateway-{word}-tuples-per-packet", 0.0)
+                before = getattr(self, direction) or (0.0, 0.0)
+                setattr(self, direction, (before[0] + frames, before[1] + tuples))
+
+    def frames(self) -> tuple[float | None, float | None]:
+        """Frames per second, and tuples per frame: of those received, or of those sent where none are received.
+
+        None where nothing was reported, or no frame passes.
+        """
+        passed = self.received if self.received is not None and self.received[0] else self.sent
+        if passed is None:
+            return None, None
+        return passed[0], passed[1] / passed[0] if passed[0] else None
 
     def latency(self) -> list[control_pb2.Sample]:
         """The distributions that serve as this component's latency; may be empty."""
@@ -60,4 +86,5 @@ def figures(reports: Iterable[control_pb2.MetricsReport], by_instance: bool) -> 
             row = rows.setdefault(owner, Figures(owner))
             for sample in report.samples:
                 row.add(sample)
+            row.add_frames(report.samples)
     return [rows[owner] for owner in sorted(rows)]

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 LIVE_INTERVAL_S = 0.5
 END_LOOK_S = 0.2
 RATE_OVER_S = 2.5
-#: Columns that the full table needs.
-WIDE = 150
+#: Columns that the full table needs, and that a narrow one needs for the frames.
+WIDE = 176
+FRAMES_FIT = 100
 #: A topology master may be restarted; longer silence ends the watch.
 SILENCE_MAX_S = 30.0
 
@@ -120,12 +121,16 @@ COLUMNS = (
     ("failed", "fail"),
     ("emit/s", "emit/s"),
     ("exec/s", "exec/s"),
+    ("frames/s", "frm/s"),
+    ("tuples/frame", "t/frm"),
     ("in queue", "in"),
     ("out queue", "out"),
     ("pending", "pend"),
     ("backpressure", "slow"),
 )
 """Headers of wide and of narrow tables; "" leaves the column out of narrow ones."""
+#: Columns that only fit from FRAMES_FIT on.
+FRAMES = ("frames/s", "tuples/frame")
 
 
 def short(count: float) -> str:
@@ -138,8 +143,16 @@ def short(count: float) -> str:
     return f"{count:.{digits}f}{unit}"
 
 
-def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
-    """The table of components; a narrow one fits 80 columns."""
+def _part(count: float, narrow: bool) -> str:
+    """A ratio that is often close to 1, so with a digit after the point."""
+    return f"{count:.1f}" if count < 99.95 else short(count) if narrow else f"{count:,.0f}"
+
+
+def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool = True) -> Table:
+    """The table of components; a narrow one fits 100 columns, without the frames 80.
+
+    `frames/s` are the frames with tuples that a spout sends or a bolt receives.
+    """
     number = short if narrow else "{:,.0f}".format
     cells = []
     for row in rows:
@@ -155,6 +168,8 @@ def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
                 number(row.failed),
                 number(row.emitted_per_s),
                 number(row.executed_per_s) if bolt else None,
+                number(row.frames_per_s),
+                _part(row.tuples_per_frame, narrow) if row.frames_per_s else None,
                 number(row.in_queue_tuples) if bolt else None,
                 number(row.out_queue_tuples),
                 number(row.pending) if spout else None,
@@ -164,20 +179,20 @@ def component_table(rows: list[ComponentRow], narrow: bool = False) -> Table:
     if not narrow:
         columns = [wide for wide, _ in COLUMNS]
         return table(columns, cells, right=columns[2:-1])
-    kept = [index for index, (_, name) in enumerate(COLUMNS) if name]
+    kept = [index for index, (wide, name) in enumerate(COLUMNS) if name and (frames or wide not in FRAMES)]
     columns = [COLUMNS[index][1] for index in kept]
     tight = table(columns, [[line[index] for index in kept] for line in cells], right=columns[1:-1])
     tight.padding = (0, 0, 0, 0)
     return tight
 
 
-def _screen(
-    status: control_pb2.StatusReply, rows: list[ComponentRow], narrow: bool, checkpoints: Sequence[str]
-) -> Group:
+def _screen(status: control_pb2.StatusReply, rows: list[ComponentRow], width: int, checkpoints: Sequence[str]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(Text(header(status, checkpoints), style="bold"), component_table(rows, narrow))
+    return Group(
+        Text(header(status, checkpoints), style="bold"), component_table(rows, width < WIDE, width >= FRAMES_FIT)
+    )
 
 
 def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
@@ -187,7 +202,7 @@ def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[C
     with Live(console=screen, auto_refresh=False) as live:
         for status, rows in looks:
             checkpoints = stateful.current_lines(session, status)
-            live.update(_screen(status, rows, screen.width < WIDE, checkpoints), refresh=True)
+            live.update(_screen(status, rows, screen.width, checkpoints), refresh=True)
 
 
 def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
+from heronpy.cli.cluster.target import Target
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.common.folders import make_output
@@ -18,8 +19,10 @@ from heronpy.loadtest.cluster import cluster
 from heronpy.loadtest.control_plane import run_control_plane
 from heronpy.loadtest.costs import run_costs
 from heronpy.loadtest.profiles import Load
+from heronpy.loadtest.rates import run_rates
 from heronpy.loadtest.run import run_profile
 from heronpy.loadtest.startup import run_startup
+from heronpy.loadtest.steps import rates_of
 
 
 def list_profiles() -> None:
@@ -33,41 +36,68 @@ def list_profiles() -> None:
     rows.append(("checkpoint", about, None, None, None, None))
     rows.append(("control-plane", "packing and topology master of 10,000 tasks, simulated", None, 1000, None, None))
     rows.append(("costs", "what metrics, logging, encryption and guarantees cost, as ratios", "all", 2, None, "8 s"))
+    rows.append(
+        ("rates", "what a tuple costs at every rate: cores, frames, wake-ups, latency", "several", 1, None, None)
+    )
     rows.append(("startup", "submit, restart and kill; what idle tasks cost", "ATMOST_ONCE", 1, None, None))
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """Submit, restart, kill and idle tasks."""
     return _measure(lambda where: run_startup(where, tasks, containers, repeat, say), against, out, target)
 
 
 def checkpoint(
-    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Any
+    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Target
 ) -> int:
     """Checkpoints of one task's large state."""
     return _measure(lambda where: run_checkpoint_state(keys, value_bytes, store, repeat, say), against, out, target)
 
 
-def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """A topology too large for one machine, simulated."""
     return _measure(lambda where: run_control_plane(containers, tasks, repeat, say), against, out, target)
 
 
-def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """What metrics, logging, encryption and guarantees cost."""
     return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
 
 
+def rates(
+    asked: str,
+    modes: tuple[str, ...],
+    step_s: float,
+    parameters: tuple[str, ...],
+    repeat: int,
+    against: Path | None,
+    out: Path,
+    target: Any,
+) -> int:
+    """What a tuple costs at every rate."""
+    wanted = rates_of(asked)
+    chosen = tuple(dict.fromkeys(modes))
+    return _measure(
+        lambda where: run_rates(where, wanted, chosen, step_s, parameters, repeat, say), against, out, target
+    )
+
+
 def profile(
-    load: Load, parameters: tuple[str, ...], repeat: int, against: Path | None, out: Path, target: Any, **changes: Any
+    load: Load,
+    parameters: tuple[str, ...],
+    repeat: int,
+    against: Path | None,
+    out: Path,
+    target: Target,
+    **changes: Any,
 ) -> int:
     """A profile with the changes of the command line."""
     wanted = profiles.changed(load, changes, list(parameters))
     return _measure(lambda where: run_profile(where, wanted, repeat, say), against, out, target)
 
 
-def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Any) -> int:
+def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Target) -> int:
     """Run, print, write; 1 when a check failed."""
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.cli.output import clean, clean_block, counted, listed, picked
-from heronpy.common.units import format_bytes, format_duration
+from heronpy.cli.output import clean, clean_block, picked
+from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 
@@ -96,9 +96,18 @@ class ComponentRow:
     pending: int = 0
     loop_age_s: float = 0.0
     backpressure: bool = False
+    #: Frames with tuples that a spout sends or a bolt receives, and the tuples in them.
+    frames_per_s: float = 0.0
+    frame_tuples_per_s: float = 0.0
+
+    @property
+    def tuples_per_frame(self) -> float:
+        """0 while no frame passes."""
+        return self.frame_tuples_per_s / self.frames_per_s if self.frames_per_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        return {field: getattr(self, field) for field in self.__slots__}
+        found = {field: getattr(self, field) for field in self.__slots__ if field != "frame_tuples_per_s"}
+        return {**found, "tuples_per_frame": self.tuples_per_frame}
 
 
 def components(
@@ -127,10 +136,27 @@ def components(
         if old is not None and elapsed_s > 0:
             row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
             row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
+            _add_frames(row, task, old)
     for culprit in status.culprits:
         if culprit.component in rows:
             rows[culprit.component].backpressure = True
     return list(rows.values())
+
+
+def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb2.TaskStatus) -> None:
+    """Add a task's frames per second between its two reports, each of which says when it counted.
+
+    They count from 0 in each process, so across a restart there is no rate.
+    """
+    seconds = task.counted_at - old.counted_at
+    if seconds <= 0 or task.epoch != old.epoch:
+        return
+    if row.is_spout:
+        frames, tuples = task.sent_frames - old.sent_frames, task.sent_tuples - old.sent_tuples
+    else:
+        frames, tuples = task.consumed_frames - old.consumed_frames, task.consumed_tuples - old.consumed_tuples
+    row.frames_per_s += max(frames, 0) / seconds
+    row.frame_tuples_per_s += max(tuples, 0) / seconds
 
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:

@@ -10,9 +10,11 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.flags.arguments import cluster_flag
+from heronpy.common.nearest import suggestion
 from heronpy.loadtest import profiles
 
 DEFAULT_OUT = "out/load-test"
+DEFAULT_RATES = "100,1000,5000,20000,100000,max"
 
 
 def _output_flags(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +48,7 @@ class Profiles(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None:
-            hint = exits.nearest(args[0], self.list_commands(ctx), "; run 'heron load-test list' to see all")
+            hint = suggestion(args[0], self.list_commands(ctx), "; run 'heron load-test list' to see all")
             raise exits.Failure(f"there is no load profile '{args[0]}'{hint}", exits.USAGE)
         return super().resolve_command(ctx, args)
 
@@ -60,6 +62,7 @@ def load_test_command() -> None:
     heron load-test word_count --mode ATLEAST_ONCE --containers 2 --repeat 5
     heron load-test passthrough --rate 1000 --against out/load-test/passthrough-earlier.json
     heron load-test startup --tasks 200
+    heron load-test rates
 
     A load test runs in its own cluster (a temporary HERON_HOME), which is removed afterwards.
     """
@@ -119,6 +122,48 @@ def costs_command(**flags: Any) -> int:
     from heronpy.cli.measure.load_test import costs
 
     return costs(**flags)
+
+
+@load_test_command.command("rates")
+@click.option(
+    "--rates",
+    "asked",
+    default=DEFAULT_RATES,
+    show_default=True,
+    metavar="N,N,...",
+    help="Tuples per second to ask of the spout, one after the other; max is as fast as it can.",
+)
+@click.option(
+    "--mode",
+    "modes",
+    type=click.Choice(profiles.MODES),
+    multiple=True,
+    default=profiles.MODES[:2],
+    show_default=True,
+    help="Guarantee; repeatable.",
+)
+@click.option(
+    "--seconds",
+    "step_s",
+    type=click.FloatRange(min=1),
+    default=4.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds to measure at each rate.",
+)
+@click.option(
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter of 'passthrough' or a setting such as heron.instance.spout_idle_min_us; repeatable.",
+)
+@_output_flags
+def rates_command(**flags: Any) -> int:
+    """Measure what a tuple costs at every rate: cores, frames, context switches, system calls, latency."""
+    from heronpy.cli.measure.load_test import rates
+
+    return rates(**flags)  # fmt: skip
 
 
 def _profile_command(load: profiles.Load) -> click.Command:

@@ -105,6 +105,12 @@ class Report:
             self._next_mark = now + MARK_S
             self.timeline.append((now, count))
 
+    def arrived(self, count: int, at: float) -> None:
+        """The last of so many tuples came at this time; later marks have the same count."""
+        while self.timeline and self.timeline[-1][0] >= at:
+            self.timeline.pop()
+        self.timeline.append((at, count))
+
     def write(self, tuples: int, **facts: Any) -> None:
         """Write the report; `tuples` is the final count."""
         self.timeline.append((time.monotonic(), tuples))

@@ -23,7 +23,7 @@ class Pace(Bolt):
 
     def initialize(self, config, context):
         self.fast, self.seen = config["fast"], 0
-        self.pause_s = 0.001
+        self.pause_s = 0.003
 
     def process(self, tup):
         if self.pause_s:
@@ -36,7 +36,7 @@ class Pace(Bolt):
 
 def lines_of_numbers():
     """A generator function: what it yields is the same each time, so it can be rewound."""
-    for number in range(12_000):
+    for number in range(30_000):
         yield f"{number:0200d}"
 
 
