@@ -19,6 +19,8 @@ $(BIN)/python:
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "installing heronpy with Spark and the demo's data; the first time this takes about a minute"
 	@$(PIP) install -e '.[demo]'
+	@if command -v java >/dev/null; then echo "recording Spark's classes, so that it starts faster"; \
+	  $(BIN)/python -m heronpy.spark.archive || echo "Spark starts without them"; fi
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.demo pyproject.toml

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from heronpy.api.component.component_spec import HeronComponentSpec as HeronComponentSpec
     from heronpy.api.custom_grouping import ICustomGrouping as ICustomGrouping
     from heronpy.api.serializer import IHeronSerializer as IHeronSerializer
+    from heronpy.api.spout.async_spout import AsyncSpout as AsyncSpout
     from heronpy.api.spout.spout import Spout as Spout
     from heronpy.api.state.keyed_state import KeyedState as KeyedState
     from heronpy.api.state.state import HashMapState as HashMapState
@@ -57,6 +58,7 @@ _HOMES = {
     "HeronComponentSpec": "heronpy.api.component.component_spec",
     "ICustomGrouping": "heronpy.api.custom_grouping",
     "IHeronSerializer": "heronpy.api.serializer",
+    "AsyncSpout": "heronpy.api.spout.async_spout",
     "Spout": "heronpy.api.spout.spout",
     "HashMapState": "heronpy.api.state.state",
     "KeyedState": "heronpy.api.state.keyed_state",

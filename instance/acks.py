@@ -1,31 +1,39 @@
 """Acks and fails of a bolt task, sent to the acker in the stream manager of each root's spout.
 
 The usual case, a bolt that acks all tuples of a frame in order and anchored nothing to them, is
-recognised by identity and costs one message without arrays. Any other goes as packed roots with XOR
-values: own edge of the tuple XOR the edges of all tuples anchored to it.
+recognised by identity and costs one message without arrays. Acks in any other order are grouped by frame in one
+sort, and go together in few messages (ack_messages.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from heronpy.wire.frames import ACK, FAIL, Array64, Frame, Kind, pack64
+from heronpy.wire.frames import ACK, FAIL, Frame, Kind
 
-from .tuples import HeronTuple, InFrame
+from .ack_messages import AckMessages
+from .tuples import HeronTuple, InFrame, Places
 
+#: Bits of a tuple's place in its frame, which has no more than COUNT_MAX tuples.
+PLACE_BITS = 22
+_PLACE_MASK = (1 << PLACE_BITS) - 1
+_ONLY_TUPLES = {HeronTuple}
 _frame_of = attrgetter("frame")
+
+#: What user code gives to `ack` and `fail`.
+OneOrMany = HeronTuple | Iterable[HeronTuple]
 
 
 class BoltAcks:
     """Collects acks and fails; `flush` sends them. The first word on a tuple counts.
 
-    `acked.append` is what the bolt's `ack` is bound to, so an ack costs one list append. In a topology
-    without acking they are only counted.
+    `ack` is what user code calls, one function with everything bound, because it is called for each tuple. In a
+    topology without acking the words are only counted.
     """
 
     def __init__(
@@ -35,23 +43,39 @@ class BoltAcks:
         settle: Callable[[], None],
         acking: bool,
         count: Callable[[str, str, float], None],
+        frame_max_bytes: int,
     ) -> None:
         self._task_id = task_id
         self._send = send
         self._settle = settle
         self.acking = acking
         self._metric = count
+        self._frame_max_bytes = frame_max_bytes
         self.acked: list[HeronTuple] = []
         self._failed: list[HeronTuple] = []
         #: How many acks had been collected at the time of each fail.
         self._failed_at: list[int] = []
         self.ack_count = 0
         self.fail_count = 0
+        self.ack = self._make_ack()
 
-    def fail(self, tup: HeronTuple) -> None:
-        """Record a fail."""
-        self._failed.append(tup)
-        self._failed_at.append(len(self.acked))
+    def _make_ack(self) -> Callable[[OneOrMany], None]:
+        append, extend = self.acked.append, self.acked.extend
+
+        def ack(tup: OneOrMany) -> None:
+            """Record the ack of a tuple, or of several at once."""
+            if type(tup) is HeronTuple:
+                append(tup)
+            else:
+                extend(several(tup, "ack"))
+
+        return ack
+
+    def fail(self, tup: OneOrMany) -> None:
+        """Record the fail of a tuple, or of several at once."""
+        failed = several(tup, "fail")
+        self._failed += failed
+        self._failed_at += [len(self.acked)] * len(failed)
 
     def withdraw(self, tup: HeronTuple) -> None:
         """Forget the fails of a tuple that were not sent yet."""
@@ -85,7 +109,6 @@ class BoltAcks:
             and len(current) == frame.count
             and acked == current
             and frame.tracked
-            and not frame.touched
             and frame.done is None
         ):
             self._ack_whole(frame)
@@ -110,8 +133,9 @@ class BoltAcks:
             return
         frame = InFrame("", "", envelope.source_task, envelope.count, 0.0)
         frame.track(envelope)
-        frame.unpack()
-        self._send_roots(frame, np.arange(envelope.skip, frame.count), kind)
+        messages = AckMessages(kind, self._task_id, self._frame_max_bytes)
+        messages.add(frame, np.arange(envelope.skip, frame.count))
+        self._send_all(messages)
 
     def _ack_whole(self, frame: InFrame) -> None:
         if frame.whole_done:
@@ -120,37 +144,64 @@ class BoltAcks:
         self._count(ACK, frame, frame.count)
         envelope = frame.envelope
         assert envelope is not None
-        if not envelope.root_tasks:
+        if envelope.root_counts and not envelope.roots:
+            return  # anchored to tuples that derive from no spout tuple
+        if not envelope.root_tasks and not frame.touched:
             ack = Frame()
             ack.CopyFrom(envelope)
             ack.kind, ack.source_task, ack.dest_task = ACK, self._task_id, envelope.root_task
             self._send(ack.SerializeToString())
             return
-        frame.unpack()
-        self._send_roots(frame, np.arange(frame.count), ACK)
+        messages = AckMessages(ACK, self._task_id, self._frame_max_bytes)
+        messages.add(frame, np.arange(frame.count))
+        self._send_all(messages)
 
     def _finish(self, tuples: list[HeronTuple], kind: Kind) -> None:
-        for frame, run in groupby(tuples, key=_frame_of):
-            indices = np.fromiter((t.index for t in run), dtype=np.int64)
-            if not frame.tracked:
-                self._count(kind, frame, len(indices))
-                continue
-            if frame.whole_done:
-                continue
-            frame.unpack()
-            indices = _first_of_each(indices[~frame.done[indices]])
-            if len(indices):
-                frame.done[indices] = True
-                self._count(kind, frame, len(indices))
-                self._send_roots(frame, indices, kind)
+        """Ack or fail tuples of any frames in any order; those that were before count no more."""
+        messages = AckMessages(kind, self._task_id, self._frame_max_bytes)
+        for frame, places in self._by_frame(tuples, kind):
+            places = frame.take(places)
+            if len(places):
+                self._count(kind, frame, len(places))
+                messages.add(frame, places)
+        self._send_all(messages)
+
+    def _send_all(self, messages: AckMessages) -> None:
+        for message in messages.packed():
+            self._send(message)
+
+    def _by_frame(self, tuples: list[HeronTuple], kind: Kind) -> Iterator[tuple[InFrame, Places]]:
+        """The tracked tuples by frame, each once, ascending; the others are counted."""
+        frames = set(map(_frame_of, tuples))
+        if not all([frame.tracked for frame in frames]):
+            for frame, count in Counter(map(_frame_of, tuples)).items():
+                if not frame.tracked:
+                    self._count(kind, frame, count)
+            tuples = [tup for tup in tuples if tup.frame.tracked]
+            if not tuples:
+                return
+        # Frame and place are one number, so that one sort groups them.
+        keys = np.array([tup.frame.number << PLACE_BITS | tup.index for tup in tuples], dtype=np.int64)
+        keys.sort()
+        repeated = keys[1:] == keys[:-1]
+        if repeated.any():
+            keys = keys[np.concatenate(([True], ~repeated))]
+        numbers = keys >> PLACE_BITS
+        keys &= _PLACE_MASK
+        ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(keys)]
+        by_number = {frame.number: frame for frame in frames}
+        low = 0
+        for end in ends:
+            yield by_number[int(numbers[low])], keys[low:end]
+            low = end
 
     def _only_count(self, kind: Kind, tuples: list[HeronTuple]) -> None:
         if tuples[0].frame is tuples[-1].frame:
             # Frames are processed one at a time, so the tuples in between are of the same frame.
             self._count(kind, tuples[0].frame, len(tuples))
             return
-        for frame, run in groupby(tuples, key=_frame_of):
-            self._count(kind, frame, sum(1 for _ in run))
+        for frame, count in Counter(map(_frame_of, tuples)).items():
+            self._count(kind, frame, count)
 
     def _count(self, kind: Kind, frame: InFrame, count: int) -> None:
         if kind == ACK:
@@ -160,25 +211,15 @@ class BoltAcks:
             self.fail_count += count
             self._metric("__fail-count", f"{frame.component}/{frame.stream}", count)
 
-    def _send_roots(self, frame: InFrame, indices: Any, kind: Kind) -> None:
-        places = indices
-        if frame.root_counts is not None:
-            places = np.concatenate([np.arange(*frame.span(i)) for i in indices] or [np.empty(0, dtype=np.int64)])
-        roots, tasks = frame.roots[places], frame.root_tasks[places]
-        values: Array64 = frame.values_[places]  # type: ignore[index]
-        for task in np.unique(tasks).tolist():
-            mine = tasks == task
-            message = Frame(
-                kind=kind,
-                source_task=self._task_id,
-                dest_task=task,
-                count=int(mine.sum()),
-                roots=pack64(roots[mine]),
-                values=pack64(values[mine]) if kind == ACK else b"",
-            )
-            self._send(message.SerializeToString())
 
-
-def _first_of_each(indices: Any) -> Any:
-    """Distinct indices in ascending order; a repeated ack in one call list counts once."""
-    return np.unique(indices) if len(indices) > 1 else indices
+def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
+    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them; anything else is a TypeError."""
+    if type(tup) is HeronTuple:
+        return [tup]
+    tuples = list(tup) if isinstance(tup, Iterable) else [tup]
+    if tuples and set(map(type, tuples)) != _ONLY_TUPLES:
+        wrong = next(one for one in tuples if type(one) is not HeronTuple)
+        raise TypeError(
+            f"{what}() takes a tuple that process() was given, or a list of such tuples, not {wrong!r:.100}"
+        )
+    return tuples

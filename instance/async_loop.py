@@ -22,7 +22,7 @@ from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
 from .link import drain
 from .readiness import ASK_S
-from .task import StopRequested, UserError
+from .task import CALM_CREDIT_S, IDLE_CREDIT_S, StopRequested, UserError
 from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
@@ -89,7 +89,9 @@ class AsyncBoltTask(BoltTask):
                 self._start(None, HeronTuple([], InFrame(TICK_COMPONENT, TICK_STREAM, 0, 1, now), 0))
         self._take_tuples(now)
         self.flush_acks()
-        self.emitter.flush()
+        if now >= self._linger.due and self.emitter.dirty():
+            self._linger.sent(now)
+            self.emitter.flush()
         wanted = self.finish_requested and not self._finished and not self.opener.strangers
         if wanted and self._idle() and not self._cut_due():
             await self._finish_async()
@@ -185,6 +187,7 @@ class AsyncBoltTask(BoltTask):
 
     def _tuple_done(self, tup: HeronTuple) -> None:
         number, link = tup.frame.number, self.link
+        self._worked_at = time.monotonic()
         entry = self._open[number]
         self.in_queue.done(entry, 1)
         if not entry.left:
@@ -221,9 +224,16 @@ class AsyncBoltTask(BoltTask):
             await asyncio.sleep(0)
             return
         deadline = IDLE_WAIT_S if self._idle() else HOUSEKEEPING_S
+        if self.emitter.dirty():
+            deadline = min(deadline, max(0.0, self._linger.due - now))
         if self._idle():
             if self.link.unreported():
-                self.link.grant()
+                credit_at = min(self._worked_at + IDLE_CREDIT_S, self._granted_at + CALM_CREDIT_S)
+                if now >= credit_at:
+                    self._granted_at = now
+                    self.link.grant()
+                else:
+                    deadline = min(deadline, credit_at - now)
             self.publish_progress(now, resting=True)
         if self._tick_s is not None:
             deadline = min(deadline, max(0.0, self._next_tick - now))

@@ -53,7 +53,7 @@ class BoltCheckpoints(Checkpoints):
         """The frames that were in flight to this task when the checkpoint was taken go first."""
         frames = super().restore()
         for data in frames:
-            self.queue.put(Frame.FromString(data), len(data), owes=False)
+            self.queue.restore(Frame.FromString(data), len(data))
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:
@@ -61,7 +61,7 @@ class BoltCheckpoints(Checkpoints):
         if frame.attempt != self.attempt:
             if frame.kind in (DATA, BARRIER):
                 tuples = frame.count - frame.skip
-                self.queue.credit(size, tuples)
+                self.queue.refuse(size, tuples)
                 self.ports.metrics.count("__stateful_stale_tuples", "", tuples)
         elif frame.kind == BARRIER:
             self._put(frame, size)
@@ -74,16 +74,14 @@ class BoltCheckpoints(Checkpoints):
     def _put(self, frame: frame_pb2.Frame, size: int) -> None:
         """Queue a frame; while recording its credit goes back at once."""
         recorder = self.recorder
-        self.queue.put(frame, size, owes=recorder is None)
+        self.queue.put(frame, size, settled=recorder is not None)
         if recorder is None:
             return
-        tuples = frame.count - frame.skip
-        self.queue.credit(size, tuples)
         if not recorder.arrived(size):
             self.recorder = None
             self.decline(recorder.checkpoint, self._too_much("save as in flight"))
         elif frame.kind == DATA and recorder.wants(frame.source_task):
-            recorder.data(frame.SerializeToString(), tuples)
+            recorder.data(frame.SerializeToString(), frame.count - frame.skip)
 
     def _arrived(self, barrier: frame_pb2.Frame) -> None:
         checkpoint, source = barrier.checkpoint, barrier.source_task
@@ -177,7 +175,7 @@ class BoltCheckpoints(Checkpoints):
         self.queue.put_first(self.aligner.abort(cut.checkpoint))
 
     def _record(self, checkpoint: int) -> None:
-        """Everything here that lies before its source's barrier belongs to the checkpoint, too."""
+        """Everything here that lies before its source's barrier also belongs to the checkpoint."""
         queue = self.queue
         # What an older alignment held back came before everything in the queue.
         queue.put_first(self.aligner.abort(checkpoint))

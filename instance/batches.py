@@ -9,7 +9,7 @@ of edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,7 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
 
+from .anchors import anchored
 from .outlets import Mark, Outlet, OutStream
 from .pending import PendingRoots
 from .tuples import HeronTuple, InFrame
@@ -281,8 +282,7 @@ class Batches:
         outlet.settled = len(marks)
         fresh = marks[first:] if first else marks
         if not _one_root_each(fresh):
-            for mark, edge in zip(fresh, edges, strict=True):
-                _settle_one(mark, edge)
+            _settle_many(fresh, edges)
             return
         place = 0
         for frame, run in groupby(fresh, key=_frame_of):
@@ -295,13 +295,9 @@ class Batches:
         if _one_root_each(marks):
             roots, tasks = _single_roots(marks)
         else:
-            pairs = [
-                sorted({pair for anchor in _anchors(mark) for pair in anchor.frame.roots_at(anchor.index)})
-                for mark in marks
-            ]
-            frame.root_counts = pack32([len(p) for p in pairs])
-            tasks = np.array([task for p in pairs for task, _ in p], dtype=np.uint32)
-            roots = np.array([root for p in pairs for _, root in p], dtype=np.uint64)
+            found = anchored(marks)
+            frame.root_counts = pack32(found.counts(len(marks)).astype(np.uint32))
+            roots, tasks = found.roots, found.tasks
         frame.roots = pack64(roots)
         if len(tasks) and (tasks == tasks[0]).all():
             frame.root_task = int(tasks[0])
@@ -319,32 +315,21 @@ def _one_root_each(marks: list[Mark]) -> bool:
     return set(map(type, marks)) == _JUST_TUPLES and not any(f.many_roots for f in set(map(_frame_of, marks)))
 
 
-def _anchors(mark: Mark) -> Sequence[HeronTuple]:
-    if mark is None:
-        return ()
-    return (mark,) if type(mark) is HeronTuple else mark
-
-
 def _touch(frame: InFrame) -> Any:
     frame.unpack()
     frame.touched = True
     return frame
 
 
-def _settle_one(mark: Mark, edge: Any) -> None:
-    """XOR the edge of one tuple into its anchors: for each root into exactly one of them.
+def _settle_many(marks: list[Mark], edges: Array64) -> None:
+    """XOR the edge of each tuple into its anchors: for each root into exactly one of them.
 
     The tuple's own ack will XOR its edge once into every root, so the acks of its anchors must do so
     once, too; anchors that share a root would cancel each other out.
     """
-    taken: set[tuple[int, int]] = set()
-    for anchor in _anchors(mark):
-        frame = _touch(anchor.frame)
-        low, _ = frame.span(anchor.index)
-        for place, pair in enumerate(frame.roots_at(anchor.index), low):
-            if pair not in taken:
-                taken.add(pair)
-                frame.values_[place] ^= edge
+    found = anchored(marks)
+    for frame, rows in found.by_frame():
+        np.bitwise_xor.at(_touch(frame).values_, found.places[rows], edges[found.owners[rows]])
 
 
 def _single_roots(marks: list[HeronTuple]) -> tuple[Array64, Any]:

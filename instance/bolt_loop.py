@@ -17,7 +17,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
-from .acks import BoltAcks
+from .acks import BoltAcks, OneOrMany, several
 from .barriers import BoltCheckpoints
 from .emitter import mark_of
 from .execute_watch import ExecuteWatch
@@ -83,7 +83,14 @@ class BoltTask(Task):
         return self.checkpoints
 
     def prepare_delegate(self) -> None:
-        self.acks = BoltAcks(self.task_id, self.link.send_control, self.emitter.settle, self.acking, self.metrics.count)
+        self.acks = BoltAcks(
+            self.task_id,
+            self.link.send_control,
+            self.emitter.settle,
+            self.acking,
+            self.metrics.count,
+            self._frame_max_bytes,
+        )
         self.opener = FrameOpener(
             self.acks,
             self.in_queue,
@@ -97,7 +104,7 @@ class BoltTask(Task):
         )
         delegate = self.user.delegate
         delegate.emit = self._emit_any
-        delegate.ack = self.acks.acked.append
+        delegate.ack = self.acks.ack
         delegate.fail = self._fail
         delegate.end_of_input = self._no_end_of_input
 
@@ -157,14 +164,18 @@ class BoltTask(Task):
             context.invoke_hook_emit(tup, stream, tasks)
         return tasks if need_task_ids else None
 
-    def _hooked_ack(self, tup: HeronTuple) -> None:
-        self.acks.acked.append(tup)
-        self.user.context.invoke_hook_bolt_ack(tup, (time.monotonic() - tup.creation_time) * 1e9)
+    def _hooked_ack(self, tup: OneOrMany) -> None:
+        for one in several(tup, "ack"):
+            self.acks.ack(one)
+            self.user.context.invoke_hook_bolt_ack(one, (time.monotonic() - one.creation_time) * 1e9)
 
-    def _fail(self, tup: HeronTuple) -> None:
-        self.acks.fail(tup)
-        if self.user.context.has_hooks:
-            self.user.context.invoke_hook_bolt_fail(tup, (time.monotonic() - tup.creation_time) * 1e9)
+    def _fail(self, tup: OneOrMany) -> None:
+        if not self.user.context.has_hooks:
+            self.acks.fail(tup)
+            return
+        for one in several(tup, "fail"):
+            self.acks.fail(one)
+            self.user.context.invoke_hook_bolt_fail(one, (time.monotonic() - one.creation_time) * 1e9)
 
     def flush_acks(self, current: list[HeronTuple] | None = None) -> None:
         """Send the acks and fails; `current` is the frame just processed, if it is complete."""
@@ -187,7 +198,7 @@ class BoltTask(Task):
         elif frame.kind == DATA:
             self.in_queue.put(frame, size)
         elif frame.kind == BARRIER:
-            self.in_queue.credit(size, 0)
+            self.in_queue.refuse(size, 0)
 
     def _misfit(self, frame: frame_pb2.Frame, size: int) -> None:
         """Refuse a frame whose arrays must not be read; only its credit is returned."""
@@ -196,7 +207,7 @@ class BoltTask(Task):
             tuples = max(0, min(frame.count, COUNT_MAX) - frame.skip)
             log.error("refused a frame of task %d: its counts and arrays do not fit each other", frame.source_task)
             self.opener.count_malformed(tuples)
-            self.in_queue.credit(size, tuples)
+            self.in_queue.refuse(size, tuples)
 
     def arm_tick(self, now: float) -> None:
         """The next tick: in step with the ones before, or, when some were missed, an interval from now."""

@@ -2,7 +2,7 @@
 
 Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
 `work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
-is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing goes on
+is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing continues
 beside the task (snapshots.py). This class keeps the frames of one attempt apart from all others.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
@@ -27,6 +27,7 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import BARRIER, Frame
 
 from .attempt import region_of
+from .messages import CheckpointMessage, SnapshotWritten
 from .metrics import TaskMetrics
 from .snapshots import Job, SnapshotFailed, SnapshotWriter
 
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from heronpy.ckpt.snapshot import TaskState
 
 log = logging.getLogger("heron.instance")
-
-#: Messages of the topology master that are for this module.
-KINDS = frozenset(("trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted", "snapshot_written"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ class CutPorts:
     send_control: Callable[[bytes], None]
     #: A message for the stream manager; one for the loop of the task, from any thread; a status now.
     tell: Callable[[Any], None]
-    deliver: Callable[[str, Any], None]
+    deliver: Callable[[SnapshotWritten], None]
     notify: Callable[[], None]
     #: Make the loop stop at the next tuple boundary.
     interrupt: Callable[[], None]
@@ -104,7 +102,7 @@ class Checkpoints:
         self.committed = 0
         #: The task had finished in the checkpoint that it was restored from, and no tuple came since.
         self.finished_before = False
-        self._notes: deque[tuple[str, Any]] = deque()
+        self._notes: deque[CheckpointMessage] = deque()
         self._cut_here: set[int] = set()
         self._sent: dict[int, int] = {}
         self._early: list[tuple[bytes, int]] = []
@@ -199,9 +197,9 @@ class Checkpoints:
     def check(self, now: float) -> None:
         """Called periodically, also while user code waits in an emit."""
 
-    def note(self, kind: str, body: Any) -> None:
+    def note(self, message: CheckpointMessage) -> None:
         """A message arrived, maybe while user code waits in an emit: `work` will act on it."""
-        self._notes.append((kind, body))
+        self._notes.append(message)
         self.pending = True
 
     def ask(self, cut: Cut) -> None:
@@ -215,22 +213,22 @@ class Checkpoints:
         """An unaligned cut waits: code that waits for room in the out-queue may go on to the end of its tuple."""
         return self.pending and (
             (self.due is not None and self.due.unaligned)
-            or any(kind == "trigger_checkpoint" and body.unaligned for kind, body in self._notes)
+            or any(isinstance(note, control_pb2.TriggerCheckpoint) and note.unaligned for note in self._notes)
         )
 
     def work(self, between: bool = True) -> None:
         """Act on the notes and make the cut that is due. `between`: no tuple is in progress."""
         while self._notes:
-            kind, body = self._notes.popleft()
-            if kind == "trigger_checkpoint":
-                self._triggered(body)
-            elif kind == "checkpoint_complete":
-                self._completed(body.checkpoint)
-            elif kind == "checkpoint_aborted":
-                log.info("checkpoint %d was aborted: %s", body.checkpoint, body.reason)
-                self.aborted(body.checkpoint)
-            elif kind == "snapshot_written":
-                self._persisted(*body)
+            match self._notes.popleft():
+                case control_pb2.TriggerCheckpoint() as order:
+                    self._triggered(order)
+                case control_pb2.CheckpointComplete(checkpoint=checkpoint):
+                    self._completed(checkpoint)
+                case control_pb2.CheckpointAborted(checkpoint=checkpoint, reason=reason):
+                    log.info("checkpoint %d was aborted: %s", checkpoint, reason)
+                    self.aborted(checkpoint)
+                case SnapshotWritten(checkpoint, snapshot):
+                    self._persisted(checkpoint, snapshot)
         if self.due is not None and between:
             cut, self.due = self.due, None
             self._make(cut)
@@ -320,7 +318,7 @@ class Checkpoints:
             answer = self._answer(checkpoint, error=problem)
         else:
             answer = self._answer(checkpoint, snapshot=snapshot)
-        self.ports.deliver("snapshot_written", (checkpoint, snapshot))
+        self.ports.deliver(SnapshotWritten(checkpoint, snapshot))
         self.ports.tell(answer)
 
     def _persisted(self, checkpoint: int, snapshot: TaskSnapshot | None) -> None:
@@ -362,5 +360,5 @@ class Checkpoints:
         return 0
 
     def close(self) -> None:
-        """The process ends: end its writers, too."""
+        """End the writers, because the process ends."""
         self.writer.cancel(1 << 62)

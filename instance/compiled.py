@@ -72,7 +72,7 @@ def compile_emit(
     `env` binds the names that the generated code uses.
     """
     mark_value = "None"
-    # An untracked spout's `slow` takes the id, too: it is acked at once, on any path.
+    # An untracked spout's `slow` also takes the id: it is acked at once, on any path.
     if kind == "spout":
         mark_value = "tup_id"
     elif tracked:

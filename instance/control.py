@@ -25,6 +25,7 @@ from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2
 
 from .link import drain
+from .messages import FINAL, Message, Refused
 
 log = logging.getLogger("heron.control")
 
@@ -74,7 +75,7 @@ class ControlThread(threading.Thread):
         self.calm = False
         #: The counters that the last status carried.
         self.sent: tuple[int, ...] = ()
-        self.inbox: deque[tuple[str, Any]] = deque(maxlen=INBOX_MAX)
+        self.inbox: deque[Message] = deque(maxlen=INBOX_MAX)
         #: Not empty: the loop is to stop at the next tuple boundary and serve its inbox, which may be empty.
         self.interrupted: deque[bool] = deque(maxlen=1)
         self.wake_fd, self._wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -143,7 +144,7 @@ class ControlThread(threading.Thread):
         except Exception:
             # Without heartbeats this task would look dead: let its successor take over.
             log.exception("the control thread failed")
-            self.deliver("stop_task", control_pb2.StopTask(reason="its control thread failed"))
+            self.deliver(control_pb2.StopTask(reason="its control thread failed"))
         dealer.disable_monitor()
         monitor.close(linger=0)
         push.close(linger=1000)
@@ -234,30 +235,43 @@ class ControlThread(threading.Thread):
             envelope = parse(parts[-1])
             if envelope is None:
                 continue
-            field, body = body_of(envelope)
-            if envelope.refusal in (control_pb2.REFUSAL_FENCED, control_pb2.REFUSAL_INVALID):
+            if envelope.refusal in FINAL:
                 log.error("stream manager refused this task: %s", envelope.error)
-                self.deliver("refused", envelope.error)
+                self.deliver(Refused(envelope.refusal, envelope.error))
             elif envelope.refusal:
                 log.warning("stream manager cannot take this task yet: %s", envelope.error)
-            elif field == "register_again":
+            else:
+                self._take(body_of(envelope)[1], envelope.request_id)
+
+    def _take(self, body: Any, request: int) -> None:
+        """A message of the stream manager, or its answer to the registration of this number."""
+        match body:
+            case control_pb2.RegisterAgain():
                 # The stream manager does not know this task: it was restarted.
                 self._registered = False
                 self._register_due = 0.0
-            elif field == "register_instance_reply":
-                if envelope.request_id == self._request:
+            case control_pb2.RegisterInstanceReply():
+                if request == self._request:
                     self._registered = True
                     if body.HasField("plan"):
                         self._on_plan(body.plan)
-                    self.deliver("registered", body)
-            elif field:
-                if field == "new_plan":
-                    self._on_plan(body.plan)
-                self.deliver(field, body)
+                    self.deliver(body)
+            case control_pb2.NewPlan():
+                self._on_plan(body.plan)
+                self.deliver(body)
+            case (
+                control_pb2.FinishTask()
+                | control_pb2.HoldTicks()
+                | control_pb2.StopTask()
+                | control_pb2.TriggerCheckpoint()
+                | control_pb2.CheckpointComplete()
+                | control_pb2.CheckpointAborted()
+            ):
+                self.deliver(body)
 
-    def deliver(self, kind: str, body: Any) -> None:
+    def deliver(self, message: Message) -> None:
         """Put a message into the inbox and wake the loop; also called by signal handlers."""
-        self.inbox.append((kind, body))
+        self.inbox.append(message)
         self.interrupt()
         _poke(self._wake_out)
 

@@ -1,7 +1,7 @@
 """Where a task's given-up tuples go: file, metric, and the component's own stream.
 
 A component that declares an output stream `dead_letters` with the fields payload, traceback, task and
-tries gets each of them there, too, anchored to the tuple. Invariant: writing a letter never fails a task;
+tries also sends each of them there, anchored to the tuple. Invariant: writing a letter never fails a task;
 what could not be written is logged and counted.
 """
 
@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from heronpy.common.errors import TopologyError
+from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.launch import LaunchSpec
 from heronpy.storage.dead_letters import TRACEBACK_MAX_CHARS, DeadLetterFile, encode_payload
 from heronpy.wire.codec import Undecodable
 
+from .metrics import TaskMetrics
+from .outlets import OutStream
 from .tuples import HeronTuple
 
 log = logging.getLogger("heron.instance")
@@ -23,11 +28,43 @@ STREAM = "dead_letters"
 FIELDS = ("payload", "traceback", "task", "tries")
 
 
-class DeadLetters:
-    """The dead letters of one bolt task."""
+class Given(Protocol):
+    """Where the tuples that are given up are counted."""
 
-    def __init__(self, task: Any) -> None:
+    dead_letters: int
+    lost: int
+
+
+class Streams(Protocol):
+    """What a task sends, by stream."""
+
+    @property
+    def streams(self) -> Mapping[str, OutStream]: ...
+
+
+class Owner(Protocol):
+    """The task whose letters these are."""
+
+    task_id: int
+    component: str
+    instance_id: str
+    launch: LaunchSpec
+    settings: InstanceSettings
+    metrics: TaskMetrics
+
+    @property
+    def progress(self) -> Given: ...
+
+    @property
+    def emitter(self) -> Streams: ...
+
+
+class DeadLetters:
+    """The dead letters of one bolt task; `emit` is that of its user code."""
+
+    def __init__(self, task: Owner, emit: Callable[..., Any]) -> None:
         self._task = task
+        self._emit_tuple = emit
         launch = task.launch
         self._file = DeadLetterFile(launch.working_dir, task.instance_id, task.settings.dead_letters_max_bytes)
         out = task.emitter.streams.get(STREAM)
@@ -86,7 +123,7 @@ class DeadLetters:
         text = why[-TRACEBACK_MAX_CHARS:]
         for payload in (_shown(tup), ["too large, or of a type that cannot be sent"]):
             try:
-                task.user.delegate.emit([payload, text, task.task_id, tries], STREAM, [tup])
+                self._emit_tuple([payload, text, task.task_id, tries], STREAM, [tup])
             except Exception as error:
                 log.warning("a dead letter cannot be emitted: %s", error)
             else:

@@ -1,7 +1,7 @@
 """What a task reads before it starts: the topology, and its component in the packing plan.
 
 Both come from the state manager. While that is down, the container's copies are used, so a task
-that dies during an outage can restart. A copy is written atomically, beside the sockets of the topology.
+that dies during an outage can restart. A copy is written atomically, next to the sockets of the topology.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Emitter:
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
                 dests = chooser.tasks if isinstance(chooser, Shuffle) else chooser.tasks[:1]
-                # Different senders begin at different tasks, so that few tuples spread evenly, too.
+                # Different senders begin at different tasks, so that even few tuples spread evenly.
                 stream.share(list(dests), turn=self.task_id)
             stream.left = self._refill(stream)
 

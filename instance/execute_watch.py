@@ -4,7 +4,7 @@ A thread periodically reads from the stack of the task's thread which tuple it i
 themselves cost nothing. A tuple that is seen in progress twice, with the timeout in between, has used
 up its time: it is charged, its stack is reported as an exception, and this thread ends the process,
 because the task's own thread hangs. User code that holds the interpreter lock
-stops this thread, too; that is what heron.instance.hang_timeout_s is for.
+also stops this thread; that is what heron.instance.hang_timeout_s is for.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import threading
 import time
 import traceback
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import zmq
 
 from heronpy.common import exit_codes
+from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.units import format_duration
 
-from .reports import exception_report
+from .control import ControlThread
+from .reports import Reported, exception_report
 from .tuples import HeronTuple
 
 if TYPE_CHECKING:
@@ -36,10 +38,17 @@ LOOKS_PER_TIMEOUT = 4
 LAST_WORDS_S = 0.5
 
 
+class Owner(Reported, Protocol):
+    """The task that is watched."""
+
+    settings: InstanceSettings
+    control: ControlThread
+
+
 class ExecuteWatch(threading.Thread):
     """`codes` are the runtime's functions whose local `tup` is the tuple that user code processes."""
 
-    def __init__(self, task: Any, poison: PoisonGuard, codes: frozenset[CodeType]) -> None:
+    def __init__(self, task: Owner, poison: PoisonGuard, codes: frozenset[CodeType]) -> None:
         super().__init__(name="execute-watch", daemon=True)
         self._task = task
         self._poison = poison

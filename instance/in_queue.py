@@ -57,10 +57,10 @@ class Entry:
 
 
 class InQueue:
-    """See the module. `credit(size, tuples)` returns the credit of one frame."""
+    """See the module. `credit(size, tuples)` returns the credit of one frame; only this class calls it."""
 
     def __init__(self, credit: Callable[[int, int], None], counts: Counts) -> None:
-        self.credit = credit
+        self._credit = credit
         self.counts = counts
         #: Frames in the order in which they will be opened; always the same object.
         self.waiting: deque[Entry] = deque()
@@ -72,12 +72,24 @@ class InQueue:
 
     # ---- in -----------------------------------------------------------------------------------
 
-    def put(self, frame: frame_pb2.Frame, size: int, owes: bool = True) -> None:
-        """A frame came; one that owes nothing was not sent by the link, or its credit was returned already."""
-        entry = Entry(frame, size, owes)
+    def put(self, frame: frame_pb2.Frame, size: int, settled: bool = False) -> None:
+        """A frame came over the link; the credit of a `settled` one is returned at once."""
+        self._put(Entry(frame, size, not settled))
+        if settled:
+            self._credit(size, frame.count - frame.skip)
+
+    def restore(self, frame: frame_pb2.Frame, size: int) -> None:
+        """A frame that a checkpoint held; no link sent it, so it has no credit."""
+        self._put(Entry(frame, size, False))
+
+    def refuse(self, size: int, tuples: int) -> None:
+        """A frame came over the link and is not taken in: its credit is returned at once."""
+        self._credit(size, tuples)
+
+    def _put(self, entry: Entry) -> None:
         self.waiting.append(entry)
         self.counts.in_tuples += entry.tuples
-        self.counts.in_bytes += size
+        self.counts.in_bytes += entry.size
 
     def put_first(self, frames: Iterable[Sized]) -> None:
         """Frames that were put aside come before everything that waits."""
@@ -134,13 +146,13 @@ class InQueue:
         """Return the credit of the oldest frame, and of the done ones that waited for it."""
         order, entry = self.order, self.order.popleft()
         entry.owes = False
-        self.credit(entry.size, entry.tuples)
+        self._credit(entry.size, entry.tuples)
         while order and order[0].left <= 0:
             entry = order.popleft()
             entry.owes = False
             self._held_tuples -= entry.tuples
             self._held_bytes -= entry.size
-            self.credit(entry.size, entry.tuples)
+            self._credit(entry.size, entry.tuples)
 
     # ---- credit before its time ---------------------------------------------------------------
 
@@ -152,7 +164,7 @@ class InQueue:
 
     def settle_all(self) -> None:
         """Return the credit of all that is here."""
-        self._forgive(self.credit)
+        self._forgive(self._credit)
 
     def lose_link(self) -> None:
         """The link ended: the frames were delivered and stay; the credit of all of them is void."""

@@ -19,24 +19,13 @@ _WAIT_S = 1.0
 
 def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:
     """Wait until registered and given a plan that holds this task; None when asked to stop."""
-    plan: plan_pb2.PhysicalPlan | None = None
     while not task.stopping:
         select.select([task.control.wake_fd], [], [], _WAIT_S)
-        task.control.drain_wake()
         task.progress.turned_at = time.monotonic()
-        while task.control.inbox:
-            kind, body = task.control.inbox.popleft()
-            if kind == "registered":
-                task.registered(body)
-                if body.HasField("plan"):
-                    plan = body.plan
-            elif kind == "new_plan":
-                plan = body.plan
-            elif kind in ("stop_task", "refused"):
-                task.error = body if kind == "refused" else ""
-                task.stopping = True
+        task.serve_inbox()
+        plan = task.offered
         # The plan may come before the answer to the registration, and without a link nothing can be sent.
-        if plan is not None and task.link.epoch and may_join(plan, task.task_id, task.component):
+        if not task.stopping and plan is not None and task.link.epoch and may_join(plan, task.task_id, task.component):
             return plan
     return None
 

@@ -26,6 +26,7 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topol
 
 from . import forking
 from .async_loop import AsyncBoltTask
+from .async_spout import AsyncSpoutTask
 from .bolt_loop import BoltTask
 from .checkpoints import Checkpoints
 from .definition import own_component
@@ -85,7 +86,7 @@ def _run_task(task: Task) -> int:
         log.info("stopped before the plan came%s", f": {task.error}" if task.error else "")
         task.control.stop(1.0)
         task.link.close()
-        return exit_codes.FENCED if task.error else exit_codes.OK
+        return task.refused.exit_code if task.refused is not None else exit_codes.OK
     code = int(exit_codes.OK)
     try:
         try:
@@ -113,9 +114,9 @@ def _run_task(task: Task) -> int:
             release_reserve()
         task.report_exception(error.__cause__ or error, startup=False)
         code = exit_code_of(error.__cause__ or error)
-    if task.error:
-        log.error("refused: %s", task.error)
-        code = exit_codes.FENCED
+    if task.refused is not None:
+        log.error("refused: %s", task.refused.why)
+        code = task.refused.exit_code
     task.user.close()
     task.leave()
     log.info("task ends with %s", exit_codes.describe(code))
@@ -161,7 +162,6 @@ def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseExceptio
     task.error = text
     task.state = control_pb2.TASK_FAILED
     task.control.notify()
-    code = int(exit_codes.OK)
     # There is no emitter to count yet, so this waits by itself.
     task.progress.resting = True
     while not task.stopping:
@@ -169,14 +169,10 @@ def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseExceptio
         task.link.receive(_ignore)
         if not task.control.inbox:
             task.link.wait(WAIT_S)
-        while task.control.inbox:
-            kind, _ = task.control.inbox.popleft()
-            task.stopping = task.stopping or kind in ("stop_task", "refused")
-            if kind == "refused":
-                code = int(exit_codes.FENCED)
+        task.serve_inbox()
     task.control.stop(1.0)
     task.link.close()
-    return code
+    return task.refused.exit_code if task.refused is not None else exit_codes.OK
 
 
 def _ignore(frame: frame_pb2.Frame, size: int) -> None:
@@ -198,15 +194,16 @@ def _task_class(
     part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
 ) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
-    spout = isinstance(part, topology_pb2.Spout)
+    plain: type[Task] = BoltTask
+    concurrent: type[Task] = AsyncBoltTask
+    if isinstance(part, topology_pb2.Spout):
+        plain, concurrent = SpoutTask, AsyncSpoutTask
     try:
         prepare(launch)
-        cls = None if spout else load_class(part.comp.class_name, launch)
+        cls = load_class(part.comp.class_name, launch)
     except Exception as error:
-        return (SpoutTask if spout else BoltTask), error
-    if spout:
-        return SpoutTask, None
-    return (AsyncBoltTask if getattr(cls, "is_async", False) else BoltTask), None
+        return plain, error
+    return (concurrent if getattr(cls, "is_async", False) else plain), None
 
 
 def _install_signals(task: Task) -> list[int]:
@@ -218,7 +215,7 @@ def _install_signals(task: Task) -> list[int]:
 
     def stop(signum: int, frame: Any) -> None:
         signalled.append(signum)
-        task.control.deliver("stop_task", control_pb2.StopTask(reason=signal.Signals(signum).name))
+        task.control.deliver(control_pb2.StopTask(reason=signal.Signals(signum).name))
 
     task.control.wake_at_signals()
     signal.signal(signal.SIGTERM, stop)

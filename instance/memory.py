@@ -1,7 +1,7 @@
 """The address space of a task: its limit, and a reserve for its last report (F25).
 
 Under `heron.instance.memory_limit_bytes` an allocation that does not fit raises MemoryError. Reporting it
-takes memory, too, so a block is reserved and freed at that moment.
+itself takes memory, so a block is reserved and freed at that moment.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Output streams of a task and their buffers.
 
 An outlet is a *flat* list of values for one destination; the receiver regroups them by the width of the
-stream. Streams of one component that share a consumer share their outlets, too, because tuples from one
+stream. Streams of one component that share a consumer also share their outlets, because tuples from one
 task to one task keep the order of their emits: such an outlet also keeps the stream of each tuple.
 
 Invariants of an outlet: `flat` holds `width` values per tuple, or the width of each tuple's own stream

@@ -1,7 +1,8 @@
 """The tuples that a spout task has emitted with an id and that are neither acked nor failed.
 
 Roots are consecutive numbers; a batch of them is one entry, so the usual completion of a whole
-batch is one dict lookup. Timeouts are by batch. Pure: `now` is given.
+batch is one dict lookup. Scattered roots are taken batch by batch, all that a message names of one at once.
+Timeouts are by batch. Pure: `now` is given.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from heronpy.wire.runs import Runs, expand, read_runs
+
+#: Runs of at least this many roots on average are taken one by one, shorter ones batch by batch.
+RUN_LONG = 64
 #: Marks an id that was taken out of its batch.
 GONE = object()
 
@@ -48,6 +56,15 @@ class PendingRoots:
         self.total += len(ids)
         return base
 
+    def complete_runs(self, runs: Runs) -> Iterator[tuple[list[Any], Batch]]:
+        """Take runs of roots; yields (ids, batch) for those that were pending, each batch a few times at most."""
+        first, length = read_runs(runs)
+        if len(first) > 1 and int(length.sum()) < RUN_LONG * len(first):
+            yield from self._complete_roots(expand(first, length))
+            return
+        for root, count in zip(first.tolist(), length.tolist(), strict=True):
+            yield from self.complete(root, count)
+
     def complete(self, first: int, length: int) -> Iterator[tuple[list[Any], Batch]]:
         """Take `length` roots from `first` on; yields (ids, batch) for those that were pending."""
         batch = self._batches.get(first)
@@ -59,24 +76,53 @@ class PendingRoots:
             return
         # Roots that are not pending are skipped, however many a message names.
         end = min(first + length, self.next_root)
-        first = max(first, self._bases[0] if self._bases else end)
         while first < end:
             batch = self._find(first)
             if batch is None:
-                first += 1
+                first = self._base_after(first)
                 continue
             start = first - batch.base
             stop = min(end - batch.base, len(batch.ids))
             ids = [i for i in batch.ids[start:stop] if i is not GONE]
             batch.ids[start:stop] = [GONE] * (stop - start)
-            batch.left -= len(ids)
-            self.total -= len(ids)
-            if not batch.left:
-                del self._batches[batch.base]
-                self._trim()
+            self._taken(batch, len(ids))
             if ids:
                 yield ids, batch
             first = batch.base + stop
+
+    def _complete_roots(self, roots: NDArray[np.uint64]) -> Iterator[tuple[list[Any], Batch]]:
+        """Take single roots, in any order."""
+        if not (roots[1:] > roots[:-1]).all():
+            roots = np.unique(roots)
+        place = 0
+        while place < len(roots):
+            root = int(roots[place])
+            batch = self._find(root)
+            after = self._base_after(root) if batch is None else batch.base + len(batch.ids)
+            end = int(np.searchsorted(roots, np.uint64(after)))
+            if batch is not None:
+                places = (roots[place:end] - np.uint64(batch.base)).tolist()
+                ids = batch.ids
+                taken = [one for one in map(ids.__getitem__, places) if one is not GONE]
+                for number in places:
+                    ids[number] = GONE
+                self._taken(batch, len(taken))
+                if taken:
+                    yield taken, batch
+            place = end
+
+    def _taken(self, batch: Batch, count: int) -> None:
+        """So many roots of a batch are not pending any more."""
+        batch.left -= count
+        self.total -= count
+        if not batch.left:
+            del self._batches[batch.base]
+            self._trim()
+
+    def _base_after(self, root: int) -> int:
+        """The first root of the batch that follows a root of no batch; beyond the last root when none does."""
+        place = bisect_right(self._bases, root)
+        return self._bases[place] if place < len(self._bases) else max(self.next_root, root + 1)
 
     def _find(self, root: int) -> Batch | None:
         place = bisect_right(self._bases, root) - 1

@@ -20,15 +20,18 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from heronpy.api.user_code import user_traceback
 
+from . import dead_letters
+from .acks import BoltAcks
 from .dead_letters import DeadLetters
 from .memory import release_reserve
 from .poison_charges import Charge, may_blame
 from .poison_journal import Journal, Mark, key_of
 from .tuples import DamagedValues, HeronTuple
+from .user_code import UserCode
 
 log = logging.getLogger("heron.instance")
 
@@ -37,10 +40,28 @@ CAREFUL_TUPLES = 50_000
 CAREFUL_S = 60.0
 
 
+class Sender(dead_letters.Streams, Protocol):
+    """What a task sends, by stream and all at once."""
+
+    def flush(self) -> None: ...
+
+
+class Owner(dead_letters.Owner, Protocol):
+    """The bolt task that is guarded."""
+
+    epoch: int
+    acking: bool
+    acks: BoltAcks
+    user: UserCode
+
+    @property
+    def emitter(self) -> Sender: ...
+
+
 class PoisonGuard:
     """How a bolt task handles tuples that make it fail; belongs to the task's thread."""
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Owner) -> None:
         self._task = task
         self.tries_max: int = task.settings.poison_tries
         self._mode = "ATMOST_ONCE"
@@ -62,7 +83,7 @@ class PoisonGuard:
             return
         task = self._task
         self._mode = task.user.reliability
-        self._letters = DeadLetters(task)
+        self._letters = DeadLetters(task, lambda *args: task.user.delegate.emit(*args))
         place = Path(task.launch.sockets_dir)
         self._journal = Journal(place / f"instance-{task.task_id}.poison", self.tries_max)
         self._mark = Mark(place / f"instance-{task.task_id}.mark")

@@ -1,7 +1,7 @@
 """What a task remembers over its restarts about tuples that made it fail (F19).
 
 The journal is a small file in the folder of the topology's sockets, so it ends with the topology; the
-mark is a page of memory in a file beside it, which survives the death of the process at the cost of a
+mark is a page of memory in a file next to it, which survives the death of the process at the cost of a
 memory write. Invariants: a damaged file counts as empty; nothing here ever stops a task.
 """
 
@@ -39,14 +39,14 @@ def key_of(component: str, tup: HeronTuple) -> str:
 
 
 class Journal:
-    """The charges of one task, and what its next process must know besides."""
+    """The charges of one task, and what else its next process must know."""
 
     def __init__(self, path: Path, tries_max: int) -> None:
         self._path = path
         self.charges = Charges(tries_max)
         #: The incarnation that knew why it ended.
         self.spoken = 0
-        #: A tuple is looked for that ended a process; that goes on over ends of another kind.
+        #: Whether the task looks for a tuple that ended its process; it keeps looking after ends of another kind.
         self.careful = False
 
     def load(self) -> None:

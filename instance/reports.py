@@ -46,7 +46,7 @@ class Progress:
     def counts(self) -> tuple[float, int, int, int, int]:
         """The counters of one moment, with that moment: now while the task rests, else when it last counted."""
         now, counted = time.time(), self.counted
-        # It counts before it rests, and again before it rests the next time: the same tuple means one rest.
+        # The task replaces `counted` before each rest: the same tuple means that it is still the same rest.
         rests = self.resting and counted[0] <= now
         return (now, *counted[1:]) if rests and self.counted is counted else counted
 
@@ -119,7 +119,7 @@ def status_of(task: Reported) -> control_pb2.TaskStatus:
 
 
 def lost_tuples(task: Reported) -> int:
-    """Tuples given up for good; where they are acked, or gone back for, the link's losses are sent again."""
+    """Tuples that are lost. With acks or checkpoints, spouts send the link's losses again, so these do not count."""
     sent_again = task.acking or task.checkpoints is not None
     return task.progress.lost + (0 if sent_again else max(0, task.link.lost_tuples))
 
@@ -176,7 +176,7 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
 
 
 def exception_report(
-    task: Reported, kind: str, message: str, traceback: str, startup: bool = False
+    task: Reported, kind: str, message: str, traceback: str, startup: bool = False, out_of_memory: bool = False
 ) -> control_pb2.ExceptionReport:
     """The report of an exception to the executor; `kind` is its type."""
     now = time.time()
@@ -193,4 +193,5 @@ def exception_report(
         last_at=now,
         count=1,
         startup=startup,
+        out_of_memory=out_of_memory,
     )

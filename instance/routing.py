@@ -36,7 +36,7 @@ def choosers_for(
 ) -> dict[str, list[Any]]:
     """One chooser per consumer of each output stream of `component`.
 
-    Shuffles of different senders start at different tasks, so that few tuples spread evenly, too.
+    Shuffles of different senders start at different tasks, so that even few tuples spread evenly.
     With `key_groups` (EFFECTIVELY_ONCE) fields groupings follow the key groups of keyed state.
     """
     tasks: dict[str, list[int]] = {}

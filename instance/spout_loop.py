@@ -18,10 +18,11 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
-from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame
+from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
 from .linger import Linger
 from .pending import Batch, PendingRoots
+from .pending_limit import FULL, OPEN, room
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
@@ -62,6 +63,8 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
+        #: When a spout that has reached its limit of pending tuples goes on; see pending_limit.py.
+        self._resume_at = OPEN
         #: What next_tuple said last: not to be called before this moment (0: nothing said), or before this
         #: descriptor can be read, and that it has done something.
         self._call_at = 0.0
@@ -150,7 +153,7 @@ class SpoutTask(Task):
 
     def take_frame(self, frame: frame_pb2.Frame, size: int) -> None:
         if frame.kind == COMPLETE:
-            if len(frame.first) == len(frame.length):
+            if fits(frame):
                 self._completed.append(frame)
             else:
                 self.metrics.count("__malformed-frames", "", 1)
@@ -192,12 +195,11 @@ class SpoutTask(Task):
             self._fail_ids(ids, batch, now, "__fail-latency")
         completed, self._completed = self._completed, []
         for frame in completed:
-            for first, length in zip(frame.first, frame.length, strict=True):
-                for ids, batch in self.pending.complete(first, length):
-                    if frame.failed:
-                        self._fail_ids(ids, batch, now, "__fail-latency")
-                    else:
-                        self._ack_ids(ids, batch.stream, (now - batch.emitted_at) * 1e9)
+            for ids, batch in self.pending.complete_runs((frame.run_first, frame.run_length)):
+                if frame.failed:
+                    self._fail_ids(ids, batch, now, "__fail-latency")
+                else:
+                    self._ack_ids(ids, batch.stream, (now - batch.emitted_at) * 1e9)
 
     def _ack_ids(self, ids: list[Any], stream: int, latency_ns: float) -> None:
         self.progress.acked += len(ids)
@@ -339,9 +341,13 @@ class SpoutTask(Task):
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
         if not self.active or self.held or self.clamped or self.exhausted or self.link.blocked():
+            if self._resume_at != FULL:
+                self._resume_at = OPEN
             return 0
         if self.max_pending:
-            return max(0, min(chunk, self.max_pending - self.pending.total - self.emitter.buffered()))
+            batches, pending = self.emitter.batches, self.pending.total + self.emitter.buffered()
+            free, self._resume_at = room(self.max_pending, pending, batches.limit, self._resume_at, batches.now)
+            return min(chunk, free)
         return chunk
 
     def _call_user(self, calls: int) -> int:
@@ -384,7 +390,10 @@ class SpoutTask(Task):
         if self.exhausted:
             self._show_state()
         self.publish_progress(now, resting=True)
-        self.sleep(self._until_timer(BLOCKED_WAIT_S, now))
+        pause = BLOCKED_WAIT_S
+        if self._resume_at:
+            pause = min(pause, max(0.0, self._resume_at - now))
+        self.sleep(self._until_timer(pause, now))
 
     def _until_timer(self, pause_s: float, now: float) -> float:
         """The pause, cut at the next look at what is pending."""

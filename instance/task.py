@@ -25,11 +25,13 @@ from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
 
 from .attempt import Attempt, region_of
-from .checkpoints import KINDS, Checkpoints, CutPorts
+from .checkpoints import Checkpoints, CutPorts
 from .control import ControlThread
 from .emitter import Emitter
+from .inbox import act
 from .link import DataLink
 from .memory import explain
+from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
@@ -95,7 +97,12 @@ class Task:
         self.component = ""
         self.instance_id = ""
         self.state = control_pb2.TASK_STARTING
+        #: Why it cannot work, for people; shown with its status.
         self.error = ""
+        #: Set when the stream manager does not take this task.
+        self.refused: Refused | None = None
+        #: The newest plan that came before it joined one.
+        self.offered: plan_pb2.PhysicalPlan | None = None
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.plan_version = 0
         self.active = True
@@ -330,23 +337,7 @@ class Task:
         self.control.drain_wake()
         inbox = self.control.inbox
         while inbox:
-            kind, body = inbox.popleft()
-            if kind == "registered":
-                self.registered(body)
-            elif kind == "new_plan" and self.plan is not None:
-                self.take_plan(body.plan)
-            elif kind in KINDS and self.checkpoints is not None:
-                self.checkpoints.note(kind, body)
-            elif kind == "finish_task":
-                self.finish_requested = True
-            elif kind == "hold_ticks":
-                self.hold_ticks()
-            elif kind == "stop_task":
-                log.info("asked to stop: %s", body.reason)
-                self.stopping = True
-            elif kind == "refused":
-                self.stopping = True
-                self.error = body
+            act(self, inbox.popleft())
 
     def hold_ticks(self) -> None:
         """All input has ended: `finish` replaces further ticks."""
@@ -355,8 +346,6 @@ class Task:
         if self.link.epoch:
             self.on_link_lost()
         self.link.open(reply.link_epoch, self.settings.in_queue_bytes_max, self.in_capacity.current, reply.stmgr_epoch)
-        if reply.HasField("plan") and self.plan is not None:
-            self.take_plan(reply.plan)
 
     def on_link_lost(self) -> None:
         """The stream manager is a new one: what it had is gone (tuples are replayed by timeout)."""
@@ -456,7 +445,9 @@ class Task:
         if isinstance(error, UserCodeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         log.error("%s", text.rstrip())
-        self.control.publish(exception_report(self, type(error).__name__, explain(error), text, startup))
+        out_of_memory = isinstance(error, MemoryError)
+        kind, message = type(error).__name__, explain(error)
+        self.control.publish(exception_report(self, kind, message, text, startup, out_of_memory))
 
     def leave(self) -> None:
         """Flush, send LEAVE to the stream manager and close; never raises.

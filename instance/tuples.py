@@ -12,12 +12,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from heronpy.proto import frame_pb2
 from heronpy.wire.codec import Undecodable
 from heronpy.wire.frames import Array32, Array64, root_tasks_of, roots_of, values_of
+from heronpy.wire.runs import spread
 
 _numbers = count(1)
+#: Numbers of tuples in their frame, counted from 0.
+Places = NDArray[np.int64]
 
 
 class InFrame:
@@ -25,7 +29,7 @@ class InFrame:
 
     Invariants: `values_` has one entry per root of each tuple: the XOR of the tuple's own edge and of
     the edges of tuples anchored to it that were settled so far and count for this root; a tuple whose
-    `done` bit is set was acked or failed for good.
+    `done` bit is set, and any tuple when `whole_done` is, was acked or failed for good.
     """
 
     __slots__ = (
@@ -60,7 +64,7 @@ class InFrame:
         self.count = size
         self.created = created
         self.tracked = False
-        #: All tuples were acked in one call; later acks of them are duplicates.
+        #: All tuples were acked or failed at once; later acks of them are duplicates.
         self.whole_done = False
         #: A tuple of this frame has been anchored to.
         self.touched = False
@@ -68,7 +72,7 @@ class InFrame:
         #: Some tuple has more than one root, or none.
         self.many_roots = False
         self.values_: Array64 | None = None
-        self.done: Any = None
+        self.done: NDArray[np.bool_] | None = None
 
     def track(self, envelope: frame_pb2.Frame) -> None:
         """Take over a tracked frame for its roots and edges; its payload is dropped."""
@@ -78,7 +82,7 @@ class InFrame:
         self.tracked = True
 
     def unpack(self) -> None:
-        """Make the arrays that partial acks and anchors need."""
+        """Make the arrays that anchors need, and partial acks of a frame that is not `plain`."""
         if self.values_ is not None or self.envelope is None:
             return
         envelope = self.envelope
@@ -90,7 +94,39 @@ class InFrame:
             self.offsets = np.concatenate(([0], np.cumsum(self.root_counts, dtype=np.int64)))
         else:
             self.root_counts = None
-        self.done = np.zeros(self.count, dtype=bool)
+
+    def plain(self) -> bool:
+        """Whether its roots are consecutive ones of one spout task, and no tuple has an edge of its own."""
+        envelope = self.envelope
+        return (
+            envelope is not None
+            and not self.touched
+            and not envelope.derived_edges
+            and not envelope.roots
+            and not envelope.root_counts
+            and not envelope.root_tasks
+            and not envelope.values
+        )
+
+    def take(self, places: Places) -> Places:
+        """Those of some distinct places whose tuples were not acked or failed before; now they are."""
+        if self.whole_done:
+            return places[:0]
+        if self.done is None:
+            if len(places) == self.count:
+                self.whole_done = True
+                return places
+            self.done = np.zeros(self.count, dtype=bool)
+        else:
+            places = places[~self.done[places]]
+        self.done[places] = True
+        return places
+
+    def root_places(self, places: Places) -> Places:
+        """Where the roots of these tuples lie in the arrays of an unpacked frame."""
+        if self.root_counts is None:
+            return places
+        return spread(self.offsets[places], self.root_counts[places].astype(np.int64))
 
     def roots_at(self, index: int) -> list[tuple[int, int]]:
         """The (spout task, root) pairs of tuple `index`."""

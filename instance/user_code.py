@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.api.api_constants import (
     TOPOLOGY_AUTO_TASK_HOOKS,
@@ -25,9 +25,14 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.api.user_code import load_class, load_hooks
 from heronpy.common.logs import level_of
 from heronpy.plan.component_config import tick_interval_s
+from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
 
+from .metrics import UserMetrics
 from .routing import GroupingKey, component_of
+
+if TYPE_CHECKING:
+    from heronpy.ckpt.snapshot import TaskState
 
 log = logging.getLogger("heron.instance")
 
@@ -59,10 +64,33 @@ class Delegate:
         self.logger.log(level_of(level), "%s", message)
 
 
+class Saved(Protocol):
+    """A task's part in EFFECTIVELY_ONCE, as user code meets it."""
+
+    @property
+    def state(self) -> TaskState: ...
+
+    def check_component(self, component: Any) -> None: ...
+
+    def pre_restore(self, component: Any) -> None: ...
+
+
+class Owner(Protocol):
+    """The task that runs the user's object."""
+
+    task_id: int
+    component: str
+    launch: LaunchSpec
+    user_metrics: UserMetrics
+
+    @property
+    def checkpoints(self) -> Saved | None: ...
+
+
 class UserCode:
     """The user's object of one task with its configuration and context."""
 
-    def __init__(self, task: Any, plan: plan_pb2.PhysicalPlan) -> None:
+    def __init__(self, task: Owner, plan: plan_pb2.PhysicalPlan) -> None:
         self._task = task
         self._part = components_of(plan.topology)[task.component]
         self.config: dict[str, Any] = {
@@ -112,7 +140,7 @@ class UserCode:
                 key = (bolt.comp.name, self._task.component, source.stream.id)
                 self.custom_groupings[key] = grouping
 
-    def know_state(self, attempt: int, state: Any) -> None:
+    def know_state(self, attempt: int, state: TaskState) -> None:
         """In EFFECTIVELY_ONCE, before any user code runs: the attempt, and keyed state that is saved."""
         self.context._attempt = attempt
         self.context.keyed_states = state.keyed

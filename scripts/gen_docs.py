@@ -67,7 +67,13 @@ EFFECTS = {
 }
 
 #: Where processes take metric names from; the other places only read them.
-REPORTERS = ("stmgr/*.py", "instance/*.py", "heronpy/executor/*.py", "heronpy/metrics/prometheus.py")
+REPORTERS = (
+    "stmgr/*.py",
+    "instance/*.py",
+    "heronpy/executor/*.py",
+    "heronpy/metrics/prometheus.py",
+    "heronpy/spark/*.py",
+)
 #: Names that the source puts together.
 COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__replica/__\w+")
 
@@ -246,10 +252,10 @@ def _topology_keys() -> Iterator[str]:
 def metrics_page() -> str:
     """The metrics of the runtime."""
     sources = "".join(path.read_text(encoding="utf-8") for glob in REPORTERS for path in sorted(ROOT.glob(glob)))
-    literals = set(re.findall(r'"(__(?:process/|executor/)?[\w-]+)["/]', sources))
+    literals = set(re.findall(r'"((?:__(?:process/|executor/)?|spark-)[\w-]+)["/]', sources))
     reported = [m for m in METRICS.values() if m.name in literals or COMPOSED.fullmatch(m.name)]
     silent = [m for m in METRICS.values() if m not in reported]
-    groups: dict[str, list[Metric]] = {"Tasks": [], "Stream managers": [], "Every process": []}
+    groups: dict[str, list[Metric]] = {"Tasks": [], "Stream managers": [], "Every process": [], "Spark": []}
     for metric in reported:
         groups[_group(metric.name)].append(metric)
     parts = [
@@ -270,6 +276,8 @@ def metrics_page() -> str:
 
 
 def _group(name: str) -> str:
+    if name.startswith("spark-"):
+        return "Spark"
     if name.startswith(("__process/", "__executor/")):
         return "Every process"
     tasks = list(METRICS)[: list(METRICS).index("__tuples_to_workers")]

@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import Array64, ranges_of, roots_of, values_of
+from heronpy.wire.frames import Array64, edges_of, roots_of, values_of
+from heronpy.wire.runs import NO_RUNS, Runs, distinct, expand, joined, one_run, read_runs, runs_of
 
 RING_MIN = 1 << 12
 #: 9 bytes a slot: 144 MB at most per spout task. Beyond it the oldest trees are failed.
 RING_MAX = 1 << 24
-
-Ranges = tuple[list[int], list[int]]
-NOTHING: Ranges = ([], [])
+#: Runs of at least this many roots are taken one by one, shorter ones root by root, this many at once.
+RUN_LONG, RUNS_AT_ONCE = 256, 1024
 
 
 class Acker:
@@ -48,7 +48,7 @@ class Acker:
 
     # ---- registering --------------------------------------------------------------------------
 
-    def register(self, frame: frame_pb2.Frame) -> Ranges:
+    def register(self, frame: frame_pb2.Frame) -> Runs:
         """Take the roots of a frame from the spout; returns roots to fail because the ring is full."""
         base, count = frame.root_base, frame.count
         failed = self._make_room(base, base + count)
@@ -65,11 +65,11 @@ class Acker:
         self.live_roots += count
         return failed
 
-    def _make_room(self, first: int, end: int) -> Ranges:
-        """Let the ring hold the roots first .. end-1 beside the live ones; returns roots to fail."""
+    def _make_room(self, first: int, end: int) -> Runs:
+        """Make room in the ring for the roots first .. end-1 next to the live ones; returns roots to fail."""
         if not self.live_roots:
             self._low, self._next = first, first
-        failed: Ranges = NOTHING
+        failed: Runs = NO_RUNS
         low, after = min(self._low, first), max(self._next, end)
         if after - low > len(self._value):
             self._advance()
@@ -92,16 +92,16 @@ class Acker:
             live = self._live[roots & np.uint64(self._mask)]
             self._low = int(roots[int(np.argmax(live))])
 
-    def _too_old(self, base: int, count: int, failed: Ranges) -> Ranges:
+    def _too_old(self, base: int, count: int, failed: Runs) -> Runs:
         """Roots so far behind the newest that the ring has no room for them: they fail."""
         self.overflowed_roots += count
-        return failed[0] + [base], failed[1] + [count]
+        return joined([failed, one_run(base, count)])
 
     def _roots_from_low(self) -> Array64:
         end = min(self._next, self._low + len(self._value))
         return np.arange(self._low, max(end, self._low), dtype=np.uint64)
 
-    def _drop_below(self, root: int) -> Ranges:
+    def _drop_below(self, root: int) -> Runs:
         roots = self._roots_from_low()
         roots = roots[roots < np.uint64(root)]
         gone = roots[self._live[roots & np.uint64(self._mask)]]
@@ -109,7 +109,7 @@ class Acker:
         self._clear(gone)
         self._low = max(self._low, root)
         self._next = max(self._next, self._low)
-        return ranges_of(gone)
+        return runs_of(gone)
 
     def _grow(self) -> None:
         """Double the ring; every root keeps its number and moves to its slot in the larger ring."""
@@ -124,13 +124,20 @@ class Acker:
 
     # ---- acknowledging ------------------------------------------------------------------------
 
-    def ack(self, frame: frame_pb2.Frame) -> Ranges:
+    def ack(self, frame: frame_pb2.Frame) -> Runs:
         """XOR an ACK in; returns the roots that are complete now."""
-        if not frame.roots and not frame.values and not frame.derived_edges:
-            return self._ack_slice(frame.root_base, frame.count, frame.edge)
-        return self._ack_many(roots_of(frame), values_of(frame))
+        if frame.run_first:
+            return self._ack_runs(frame)
+        if frame.roots or frame.root_counts:
+            return self._ack_many(roots_of(frame), values_of(frame))
+        if frame.values:
+            return self._ack_slice(frame.root_base, frame.count, values_of(frame))
+        if frame.derived_edges:
+            return self._ack_slice(frame.root_base, frame.count, edges_of(frame))
+        return self._ack_slice(frame.root_base, frame.count, np.uint64(frame.edge))
 
-    def _ack_slice(self, base: int, count: int, edge: int) -> Ranges:
+    def _ack_slice(self, base: int, count: int, values: np.uint64 | Array64) -> Runs:
+        """Consecutive roots, with one value for all or one for each."""
         start = base & self._mask
         if base < self._low or base + count > self._next or start + count > len(self._value):
             # No more than what can be live: the count is a claim of the sender's.
@@ -138,42 +145,65 @@ class Acker:
             known = max(0, end - first)
             self.unknown_roots += count - known
             roots = np.arange(first, first + known, dtype=np.uint64)
-            return self._ack_many(roots, np.full(known, edge, dtype=np.uint64))
+            mine = values[first - base :][:known] if isinstance(values, np.ndarray) else np.full(known, values)
+            return self._ack_many(roots, mine)
         live = self._live[start : start + count]
         value = self._value[start : start + count]
         if live.all():
-            value ^= np.uint64(edge)
+            value ^= values
             if not value.any():
                 live[:] = False
                 self.live_roots -= count
-                return [base], [count]
+                return one_run(base, count)
             done = np.flatnonzero(value == 0)
         else:
-            self.unknown_roots += count - int(live.sum())
-            value[live] ^= np.uint64(edge)
+            self.unknown_roots += count - int(np.count_nonzero(live))
+            np.bitwise_xor(value, values, out=value, where=live)
             done = np.flatnonzero((value == 0) & live)
         if not len(done):
-            return NOTHING
+            return NO_RUNS
         live[done] = False
         self.live_roots -= len(done)
-        return ranges_of(done.astype(np.uint64) + np.uint64(base))
+        return runs_of(done.astype(np.uint64) + np.uint64(base))
 
-    def _ack_many(self, roots: Array64, values: Array64) -> Ranges:
+    def _ack_runs(self, frame: frame_pb2.Frame) -> Runs:
+        """Many runs of roots with one value each; they may overlap, as any acks may."""
+        first, length = read_runs((frame.run_first, frame.run_length))
+        edges = np.frombuffer(frame.run_edge, dtype="<u8")
+        long = length >= RUN_LONG
+        done = [
+            self._ack_slice(base, count, edge)
+            for base, count, edge in zip(first[long].tolist(), length[long].tolist(), edges[long], strict=True)
+        ]
+        if not long.all():
+            first, length, edges = first[~long], length[~long], edges[~long]
+            for low in range(0, len(first), RUNS_AT_ONCE):
+                part = slice(low, low + RUNS_AT_ONCE)
+                roots = expand(first[part], length[part])
+                done.append(self._ack_many(roots, np.repeat(edges[part], length[part])))
+        return joined(done)
+
+    def _ack_many(self, roots: Array64, values: Array64) -> Runs:
+        if len(roots) != len(values):
+            raise ValueError(f"{len(roots)} roots with {len(values)} values")
         keep = self._known(roots)
         if not keep.all():
             roots, values = roots[keep], values[keep]
         if not len(roots):
-            return NOTHING
-        slots = roots & np.uint64(self._mask)
-        np.bitwise_xor.at(self._value, slots, values)
-        done = np.unique(roots[self._value[slots] == 0])
+            return NO_RUNS
+        roots, values = distinct(roots, values)
+        # Signed, because NumPy converts other indices; ascending roots are distinct, so no XOR is lost.
+        slots = (roots & np.uint64(self._mask)).view(np.int64)
+        after = self._value[slots] ^ values
+        self._value[slots] = after
+        done = roots[after == 0]
         self._clear(done)
-        return ranges_of(done)
+        return runs_of(done)
 
     def _known(self, roots: Array64) -> NDArray[np.bool_]:
         inside = (roots >= np.uint64(self._low)) & (roots < np.uint64(self._next))
-        known: NDArray[np.bool_] = inside & self._live[roots & np.uint64(self._mask)]
-        self.unknown_roots += len(roots) - int(known.sum())
+        known: NDArray[np.bool_] = inside & self._live[(roots & np.uint64(self._mask)).view(np.int64)]
+        self.unknown_roots += len(roots) - int(np.count_nonzero(known))
         return known
 
     def _clear(self, roots: Array64) -> None:
@@ -182,9 +212,9 @@ class Acker:
         self._live[slots] = False
         self.live_roots -= len(roots)
 
-    def fail(self, frame: frame_pb2.Frame) -> Ranges:
+    def fail(self, frame: frame_pb2.Frame) -> Runs:
         """Give up the roots of a FAIL, FORGET or undelivered DATA frame; returns those that were live."""
         roots = np.unique(roots_of(frame))
         roots = roots[self._known(roots)]
         self._clear(roots)
-        return ranges_of(roots)
+        return runs_of(roots)

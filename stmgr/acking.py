@@ -9,24 +9,35 @@ from collections import Counter
 
 from heronpy.proto import frame_pb2
 from heronpy.wire.frames import ACK, COMPLETE, FAIL, REGISTER, Frame, fits, pack64, root_tasks_of, roots_of
+from heronpy.wire.runs import Runs, count_of, part_of
 
-from .acker import Acker, Ranges
+from .acker import Acker
 from .neighbours import LocalTask, Peer
 
 #: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
+#: What a COMPLETE holds beside its runs, which take 12 bytes each, at most.
+HEAD_BYTES, RUN_BYTES = 256, 12
+#: Runs in one COMPLETE, at most.
+RUNS_MAX = 1 << 15
 
 
 class Acking:
     """Finds the acker of each message; shares the switch's tasks, peers, places and counters."""
 
     def __init__(
-        self, tasks: dict[int, LocalTask], peers: dict[str, Peer], remote: dict[int, str], counts: Counter[str]
+        self,
+        tasks: dict[int, LocalTask],
+        peers: dict[str, Peer],
+        remote: dict[int, str],
+        counts: Counter[str],
+        frame_max_bytes: int,
     ) -> None:
         self._tasks = tasks
         self._peers = peers
         self._remote = remote
         self._counts = counts
+        self._runs_max = min(RUNS_MAX, max(1, (frame_max_bytes - HEAD_BYTES) // RUN_BYTES))
         #: Of the spouts of this container.
         self.ackers: dict[int, Acker] = {}
 
@@ -85,7 +96,8 @@ class Acking:
             fail = Frame(kind=FAIL, dest_task=task, count=len(mine), roots=pack64(mine))
             self._take(fail, fail.SerializeToString())
 
-    def _completed(self, spout: int, ranges: Ranges, failed: bool) -> None:
-        if ranges[0]:
-            message = Frame(kind=COMPLETE, dest_task=spout, first=ranges[0], length=ranges[1], failed=failed)
+    def _completed(self, spout: int, runs: Runs, failed: bool) -> None:
+        for low in range(0, count_of(runs), self._runs_max):
+            first, length = part_of(runs, low, low + self._runs_max)
+            message = Frame(kind=COMPLETE, dest_task=spout, run_first=first, run_length=length, failed=failed)
             self._tasks[spout].link.send_control(message.SerializeToString())

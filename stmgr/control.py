@@ -327,7 +327,7 @@ class Control:
                 component=record.component,
                 instance_id=record.instance_id,
                 stmgr_id=self.name,
-                peer=episode.link if episode.link.startswith("stmgr-") else "",
+                peer=episode.link if episode.link in self.peers else "",
                 queued_bytes=episode.queued_bytes,
                 since_s=now - episode.since,
             )

@@ -287,7 +287,7 @@ class Stmgr:
         if field == "new_plan":
             self.feed(events.PlanReceived(body.plan))
         elif field in ("finish_tasks", "hold_ticks", "trigger_checkpoint", "checkpoint_complete", "checkpoint_aborted"):
-            if field.startswith("checkpoint"):
+            if isinstance(body, control_pb2.CheckpointComplete | control_pb2.CheckpointAborted):
                 self.checkpoint_reports.forget(body.checkpoint)
             self.feed(events.TasksOrdered(body))
 

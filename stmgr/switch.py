@@ -57,7 +57,7 @@ class Switch:
         self.discarded: Counter[str] = Counter()
         #: Of those, the ones that are not replayed by a tuple tree.
         self.lost_tuples = 0
-        self.acking = Acking(self.tasks, self.peers, self.remote, self.counts)
+        self.acking = Acking(self.tasks, self.peers, self.remote, self.counts, settings.frame_max_bytes)
         #: Of the spouts of this container.
         self.ackers = self.acking.ackers
         self.attempts = Attempts()

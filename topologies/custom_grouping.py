@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,8 +53,8 @@ class OrderSpout(Spout):
         self.random = random.Random(context.get_task_id())
 
     def next_tuple(self) -> None:
-        time.sleep(0.05)
         self.emit([self.random.choice(CUSTOMERS), self.random.randint(1, 500)])
+        self.wait(0.05)
 
 
 class OrderBolt(Bolt):

@@ -9,7 +9,6 @@ grouping could know that; the dispatcher does.
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
@@ -30,9 +29,9 @@ class JobSpout(Spout):
         self.job = 0
 
     def next_tuple(self) -> None:
-        time.sleep(0.05)
         self.job += 1
         self.emit([self.job, self.job * 7 % 5 + 1])
+        self.wait(0.05)
 
 
 class DispatchBolt(Bolt):

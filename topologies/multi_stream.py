@@ -9,7 +9,6 @@ own with other fields, so that each consumer subscribes only to what it can hand
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
@@ -31,7 +30,7 @@ class SensorSpout(Spout):
         self.count = 0
 
     def next_tuple(self) -> None:
-        time.sleep(0.1)
+        self.wait(0.1)
         self.count += 1
         sensor = f"s{self.count % 3}"
         if self.count % 5 == 0:

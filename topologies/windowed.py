@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from typing import Any
 
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
@@ -30,9 +29,9 @@ class TemperatureSpout(Spout):
         self.count = 0
 
     def next_tuple(self) -> None:
-        time.sleep(0.1)
         self.count += 1
         self.emit([20.0 + 5.0 * math.sin(self.count / 50.0)])
+        self.wait(0.1)
 
 
 class AverageBolt(SlidingWindowBolt):

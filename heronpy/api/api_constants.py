@@ -7,6 +7,8 @@ topology's `config` or in a component's, which wins.
 
 from __future__ import annotations
 
+from heronpy.common import topology_keys
+
 
 class TopologyReliabilityMode:
     """What the topology guarantees about each tuple."""
@@ -18,16 +20,16 @@ class TopologyReliabilityMode:
 
 TOPOLOGY_WORKER_CHILDOPTS = "topology.worker.childopts"
 TOPOLOGY_COMPONENT_JVMOPTS = "topology.component.jvmopts"
-TOPOLOGY_TICK_TUPLE_FREQ_SECS = "topology.tick.tuple.freq.secs"
-TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS = "topology.enable.message.timeouts"
+TOPOLOGY_TICK_TUPLE_FREQ_SECS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_SECS
+TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS = topology_keys.TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS
 TOPOLOGY_DEBUG = "topology.debug"
-TOPOLOGY_STMGRS = "topology.stmgrs"
-TOPOLOGY_MESSAGE_TIMEOUT_SECS = "topology.message.timeout.secs"
-TOPOLOGY_COMPONENT_PARALLELISM = "topology.component.parallelism"
-TOPOLOGY_MAX_SPOUT_PENDING = "topology.max.spout.pending"
+TOPOLOGY_STMGRS = topology_keys.TOPOLOGY_STMGRS
+TOPOLOGY_MESSAGE_TIMEOUT_SECS = topology_keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS
+TOPOLOGY_COMPONENT_PARALLELISM = topology_keys.TOPOLOGY_COMPONENT_PARALLELISM
+TOPOLOGY_MAX_SPOUT_PENDING = topology_keys.TOPOLOGY_MAX_SPOUT_PENDING
 TOPOLOGY_AUTO_TASK_HOOKS = "topology.auto.task.hooks"
-TOPOLOGY_SERIALIZER_CLASSNAME = "topology.serializer.classname"
-TOPOLOGY_RELIABILITY_MODE = "topology.reliability.mode"
+TOPOLOGY_SERIALIZER_CLASSNAME = topology_keys.TOPOLOGY_SERIALIZER_CLASSNAME
+TOPOLOGY_RELIABILITY_MODE = topology_keys.TOPOLOGY_RELIABILITY_MODE
 TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
 TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"
 
@@ -43,7 +45,7 @@ TOPOLOGY_CONTAINER_RAM_PADDING = "topology.container.ram.padding"
 TOPOLOGY_COMPONENT_CPUMAP = "topology.component.cpumap"
 TOPOLOGY_COMPONENT_RAMMAP = "topology.component.rammap"
 TOPOLOGY_COMPONENT_DISKMAP = "topology.component.diskmap"
-TOPOLOGY_NAME = "topology.name"
+TOPOLOGY_NAME = topology_keys.TOPOLOGY_NAME
 TOPOLOGY_TEAM_NAME = "topology.team.name"
 TOPOLOGY_TEAM_EMAIL = "topology.team.email"
 TOPOLOGY_CAP_TICKET = "topology.cap.ticket"
@@ -52,4 +54,4 @@ TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
 TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
 
 # Ours: ticks faster than once a second.
-TOPOLOGY_TICK_TUPLE_FREQ_MS = "topology.tick.tuple.freq.ms"
+TOPOLOGY_TICK_TUPLE_FREQ_MS = topology_keys.TOPOLOGY_TICK_TUPLE_FREQ_MS

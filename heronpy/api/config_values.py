@@ -23,11 +23,11 @@ def sanitize_config(config: Any, owner: str) -> dict[str, Any]:
     `owner` names whose configuration it is in the TypeError for anything but a dict with str keys.
     """
     if not isinstance(config, dict):
-        raise TypeError(f"Configuration of {owner} must be a dict, given {type(config).__name__}: {config!r}")
+        raise TypeError(f"configuration of {owner} must be a dict, given {type(config).__name__}: {config!r}")
     sanitized: dict[str, Any] = {}
     for key, value in config.items():
         if not isinstance(key, str):
-            raise TypeError(f"Configuration keys of {owner} must be strings, given {type(key).__name__}: {key!r}")
+            raise TypeError(f"configuration keys of {owner} must be strings, given {type(key).__name__}: {key!r}")
         sanitized[key] = _as_string(value)
     return sanitized
 
@@ -59,9 +59,9 @@ def encode_config(config: dict[str, Any], owner: str = "the topology") -> topolo
             kv.serialized_value = default_serializer.serialize(value)
         except Exception as error:
             raise TypeError(
-                f"Configuration value of {key!r} of {owner} cannot be serialized "
+                f"configuration value of {key!r} of {owner} cannot be serialized "
                 f"({type(error).__name__}: {error}); give plain data or a function "
-                "that makes it."
+                "that makes it"
             ) from error
         kv.type = _PICKLED
     return message
@@ -93,14 +93,14 @@ def decode_config(message: topology_pb2.Config, *, unpickle: bool = True) -> dic
             config[kv.key] = auto_type(kv.value)
         elif kv.type != _PICKLED:
             raise ConfigError(
-                f"Configuration value of {kv.key!r} is of a kind that Python cannot read; give it as a string."
+                f"configuration value of {kv.key!r} is of a kind that Python cannot read; give it as a string"
             )
         elif unpickle:
             try:
                 config[kv.key] = default_serializer.deserialize(kv.serialized_value)
             except Exception as error:
                 raise ConfigError(
-                    f"Configuration value of {kv.key!r} cannot be unpickled "
+                    f"configuration value of {kv.key!r} cannot be unpickled "
                     f"({type(error).__name__}: {error}); is the module that defines "
                     "it part of the package?"
                 ) from error

@@ -21,14 +21,14 @@ class Stream:
         if fields is None:
             fields = []
         if not isinstance(fields, (list, tuple)):
-            raise TypeError(f"Stream fields must be a list, tuple or None, given: {fields!r}")
+            raise TypeError(f"stream fields must be a list, tuple or None, given: {fields!r}")
         for field in fields:
             if not isinstance(field, str):
-                raise TypeError(f"All field names must be strings, given: {field!r}")
+                raise TypeError(f"all field names must be strings, given: {field!r}")
         if not isinstance(name, str):
-            raise TypeError(f"Stream name must be a string, given: {name!r}")
+            raise TypeError(f"stream name must be a string, given: {name!r}")
         if not name:
-            raise ValueError("Stream name must not be empty")
+            raise ValueError("stream name must not be empty")
         if not isinstance(direct, bool):
             raise TypeError(f"'direct' must be either True or False, given: {direct!r}")
         self.fields = list(fields)
@@ -102,10 +102,10 @@ class Grouping:
         names: list[str] = []
         for name in fields[0] if len(fields) == 1 and isinstance(fields[0], (list, tuple)) else fields:
             if not isinstance(name, str):
-                raise TypeError(f"Fields grouping takes field names, given: {name!r}")
+                raise TypeError(f"fields grouping takes field names, given: {name!r}")
             names.append(name)
         if not names:
-            raise ValueError("Fields grouping needs at least one field name")
+            raise ValueError("fields grouping needs at least one field name")
         return FieldGrouping(topology_pb2.Grouping.Value("FIELDS"), names)
 
     @classmethod
@@ -113,7 +113,7 @@ class Grouping:
         """An `ICustomGrouping` instance, or the path of such a class, chooses the tasks."""
         if not isinstance(customgrouper, (ICustomGrouping, str)):
             raise TypeError(
-                f"Argument to custom() must be an ICustomGrouping instance or a class path, given: {customgrouper!r}"
+                f"argument to custom() must be an ICustomGrouping instance or a class path, given: {customgrouper!r}"
             )
         return cls.custom_serialized(default_serializer.serialize(customgrouper), is_java=False)
 
@@ -122,12 +122,11 @@ class Grouping:
         """Like `custom`, for a grouping already serialized by `default_serializer`."""
         if not isinstance(serialized, bytes):
             raise TypeError(
-                f"Argument to custom_serialized() must be a serialized Python grouping as bytes, given: {serialized!r}"
+                f"argument to custom_serialized() must be a serialized Python grouping as bytes, given: {serialized!r}"
             )
         if is_java:
             raise NotImplementedError(
-                "Custom groupings written in Java cannot run here; "
-                "give a Python one to custom(), or pass is_java=False."
+                "custom groupings written in Java cannot run here; give a Python one to custom(), or pass is_java=False"
             )
         return CustomGrouping(topology_pb2.Grouping.Value("CUSTOM"), serialized)
 
@@ -135,6 +134,6 @@ class Grouping:
     def custom_object(cls, java_class_name: str, arg_list: Any) -> NoReturn:
         """Refuses: a Java class cannot run here."""
         raise NotImplementedError(
-            f"Custom grouping {java_class_name} is a Java class and cannot run here; "
-            "write it in Python and give it to Grouping.custom()."
+            f"custom grouping {java_class_name} is a Java class and cannot run here; "
+            "write it in Python and give it to Grouping.custom()"
         )

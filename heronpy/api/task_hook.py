@@ -1,4 +1,4 @@
-"""Task hooks under the name of Apache heronpy's module; they are defined beside the context that calls them."""
+"""Task hooks under the name of Apache heronpy's module; they are defined next to the context that calls them."""
 
 from __future__ import annotations
 

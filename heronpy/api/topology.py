@@ -49,7 +49,7 @@ def heron_options() -> dict[str, str]:
     for part in raw.replace("%%%%", " ").split(","):
         key, separator, value = part.partition("=")
         if not separator:
-            raise ValueError(f"Invalid {_OPTIONS_VARIABLE} part {part!r}; it must be key=value.")
+            raise ValueError(f"invalid {_OPTIONS_VARIABLE} part {part!r}; it must be key=value")
         options[key] = value
     return options
 
@@ -59,11 +59,11 @@ def validate_components(specs: list[HeronComponentSpec]) -> None:
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:
-            raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
+            raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
         spec.validate()
         by_name[str(spec.name)] = spec
     if not any(spec.is_spout for spec in specs):
-        raise ValueError("A Topology requires at least one Spout")
+        raise ValueError("a Topology requires at least one Spout")
     for spec in specs:
         for source, grouping in spec.input_streams().items():
             _check_input(spec, source, grouping, by_name)
@@ -75,23 +75,23 @@ def _check_input(
     producer = by_name.get(source.component_id)
     if producer is None:
         raise ValueError(
-            f"Bolt {spec.name} takes input from {source.component_id!r}, which is not "
-            f"a component of this topology; it has {', '.join(sorted(by_name))}."
+            f"bolt {spec.name} takes input from {source.component_id!r}, which is not "
+            f"a component of this topology; it has {', '.join(sorted(by_name))}"
         )
     streams = producer.output_streams()
     stream = streams.get(source.stream_id)
     if stream is None:
         raise ValueError(
-            f"Bolt {spec.name} takes input from stream {source.stream_id!r} of "
+            f"bolt {spec.name} takes input from stream {source.stream_id!r} of "
             f"{producer.name}, which declares {', '.join(sorted(streams)) or 'none'}; "
-            "add the stream to its outputs."
+            "add the stream to its outputs"
         )
     if isinstance(grouping, FieldGrouping):
         for field in grouping.fields:
             if field not in stream.fields:
                 raise ValueError(
-                    f"Bolt {spec.name} groups {source} by field {field!r}, but the "
-                    f"fields of that stream are {', '.join(stream.fields) or 'none'}."
+                    f"bolt {spec.name} groups {source} by field {field!r}, but the "
+                    f"fields of that stream are {', '.join(stream.fields) or 'none'}"
                 )
     if (grouping == Grouping.DIRECT) != stream.direct:
         _refuse_direct(spec, source, stream)
@@ -99,11 +99,11 @@ def _check_input(
 
 def _refuse_direct(spec: HeronComponentSpec, source: GlobalStreamId, stream: Stream) -> NoReturn:
     if stream.direct:
-        raise ValueError(f"Bolt {spec.name} must take the direct stream {source} with Grouping.DIRECT.")
+        raise ValueError(f"bolt {spec.name} must take the direct stream {source} with Grouping.DIRECT")
     raise ValueError(
-        f"Bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
+        f"bolt {spec.name} takes {source} with Grouping.DIRECT, but the stream is not "
         f"direct; declare it as Stream({stream.fields!r}, {stream.stream_id!r}, "
-        "direct=True)."
+        "direct=True)"
     )
 
 
@@ -134,9 +134,9 @@ def write_definition(topology: topology_pb2.Topology, directory: str) -> str:
     for component in components_of(topology).values():
         if "<locals>" in component.comp.class_name:
             raise ValueError(
-                f"Class {component.comp.class_name} of component "
+                f"class {component.comp.class_name} of component "
                 f"{component.comp.name} is defined inside a function, where no task "
-                "can find it; move it to the top level of its module."
+                "can find it; move it to the top level of its module"
             )
     path = os.path.join(directory, f"{topology.name}.defn")
     with open(path, "wb") as file:
@@ -148,7 +148,7 @@ def _definition_directory(options: dict[str, str], name: str) -> str:
     directory = options.get(_TMP_DIRECTORY)
     if directory is None:
         raise RuntimeError(
-            f"Topology {name} can only be submitted by the heron command: run `heron submit local <file>.py - {name}`."
+            f"topology {name} can only be submitted by the heron command: run `heron submit local <file>.py - {name}`"
         )
     return directory
 
@@ -189,13 +189,13 @@ class TopologyType(type):
                 continue
             if attribute == "config":
                 raise TypeError(
-                    "The attribute 'config' of a topology is its configuration and "
-                    "must be a dict, not a component; rename the component."
+                    "the attribute 'config' of a topology is its configuration and "
+                    "must be a dict, not a component; rename the component"
                 )
             if spec.name is None:
                 spec.name = attribute
             if spec.name in specs:
-                raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
             specs[spec.name] = spec
         return specs
 
@@ -247,7 +247,7 @@ class TopologyType(type):
         check_name("Topology name", name)
         initial_state = options.get(_INITIAL_STATE, "RUNNING")
         if initial_state not in topology_pb2.TopologyState.keys():
-            raise ValueError(f"Initial state {initial_state!r} of topology {name} is unknown; use RUNNING or PAUSED.")
+            raise ValueError(f"initial state {initial_state!r} of topology {name} is unknown; use RUNNING or PAUSED")
         topology = topology_pb2.Topology()
         topology.id = name + str(uuid.uuid4())
         topology.name = name
@@ -285,7 +285,7 @@ class TopologyType(type):
         """The options that the heron command passed; RuntimeError when it did not start us."""
         if os.environ.get(_OPTIONS_VARIABLE) is None:
             raise RuntimeError(
-                f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`."
+                f"{_OPTIONS_VARIABLE} environment variable not found; run `heron submit local <file>.py`"
             )
         return heron_options()
 
@@ -329,7 +329,7 @@ class TopologyType(type):
     def to_proto(cls, name: str | None = None) -> topology_pb2.Topology:
         """The message of this topology, with a fresh id."""
         if not cls._heron_specs:
-            raise ValueError("The base Topology class has no components; write a subclass.")
+            raise ValueError("the base Topology class has no components; write a subclass")
         message = type(cls).message_of(cls.__name__, cls._heron_specs, cls._topo_config)
         if name is not None:
             check_name("Topology name", name)
@@ -356,7 +356,7 @@ class Topology(metaclass=TopologyType):
     def write(cls) -> None:
         """Writes the definition file for the heron command."""
         if not cls._heron_specs:
-            raise ValueError("The base Topology class cannot be written; write a subclass.")
+            raise ValueError("the base Topology class cannot be written; write a subclass")
         if _submissions_ignored:
             return
         write_definition(cls.protobuf_topology, cls.topologydefn_tmpdir)
@@ -374,7 +374,7 @@ class TopologyBuilder:
     def __init__(self, name: str) -> None:
         check_name("Topology name", name)
         if name == "Topology":
-            raise SpecValueError("A topology cannot be named 'Topology'; choose another name.")
+            raise SpecValueError("a topology cannot be named 'Topology'; choose another name")
         self.topology_name = name
         self._specs: dict[str, HeronComponentSpec] = {}
         self._topology_config: dict[str, Any] = {}
@@ -383,13 +383,13 @@ class TopologyBuilder:
         """Adds components."""
         for spec in specs:
             if not isinstance(spec, HeronComponentSpec):
-                raise TypeError(f"Argument to add_spec needs to be HeronComponentSpec, given: {spec!r}")
+                raise TypeError(f"argument to add_spec needs to be HeronComponentSpec, given: {spec!r}")
             if spec.name is None:
-                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() a name.")
+                raise ValueError("TopologyBuilder cannot take a spec without name; give its spec() a name")
             if spec.name == "config":
-                raise ValueError("'config' is a reserved name; rename the component.")
+                raise ValueError("'config' is a reserved name; rename the component")
             if spec.name in self._specs:
-                raise ValueError(f"Duplicate component name: {spec.name}; give each component its own.")
+                raise ValueError(f"duplicate component name: {spec.name}; give each component its own")
             self._specs[spec.name] = spec
 
     def add_spout(
@@ -419,7 +419,7 @@ class TopologyBuilder:
     def set_config(self, config: dict[str, Any]) -> None:
         """Sets the topology's configuration."""
         if not isinstance(config, dict):
-            raise TypeError(f"Argument to set_config needs to be dict, given: {config!r}")
+            raise TypeError(f"argument to set_config needs to be dict, given: {config!r}")
         self._topology_config = config
 
     def _construct_topo_class_dict(self) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class TopologyContext:
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
         """Has `metric.get_value_and_reset()` collected every `time_bucket_in_sec` seconds."""
         if self._metrics_collector is None:
-            raise RuntimeError(f"Metric {name!r} cannot be registered: this context has no metrics collector.")
+            raise RuntimeError(f"metric {name!r} cannot be registered: this context has no metrics collector")
         self._metrics_collector.register_metric(name, metric, time_bucket_in_sec)
 
     def get_sources(self, component_id: str) -> dict[StreamId, int] | None:
@@ -205,7 +205,7 @@ class TopologyContext:
         return None if tasks is None else list(tasks)
 
     def get_topology_pex_path(self) -> str | None:
-        """The user's package on this machine, with its content unpacked beside it; None without a package.
+        """The user's package on this machine, with its content unpacked next to it; None without a package.
 
         A file that `zipfile` and `zipimport` open, or the folder where a folder was submitted.
         """
@@ -218,7 +218,7 @@ class TopologyContext:
     def add_task_hook(self, task_hook: ITaskHook) -> None:
         """Has `task_hook` called from now on."""
         if not isinstance(task_hook, ITaskHook):
-            raise TypeError(f"A task hook must be an ITaskHook instance, given: {task_hook!r}")
+            raise TypeError(f"a task hook must be an ITaskHook instance, given: {task_hook!r}")
         self._hooks.append(task_hook)
         self.has_hooks = True
 

@@ -58,7 +58,7 @@ def prepare_path(package_dir: str | None) -> None:
         return
     root = Path(package_dir).resolve()
     if not root.is_dir():
-        raise UserPackageError(f"Package directory {root} does not exist; submit again.")
+        raise UserPackageError(f"package directory {root} does not exist; submit again")
     deps = root / ".deps"
     entries = [str(root)]
     if deps.is_dir():
@@ -96,15 +96,15 @@ def load_class(class_path: str, launch: LaunchSpec | None = None) -> type[Any]:
         return local
     if "<locals>" in class_path:
         raise UserCodeError(
-            f"Class {class_path} is defined inside a function, where no task can "
-            "find it; move it to the top level of its module."
+            f"class {class_path} is defined inside a function, where no task can "
+            "find it; move it to the top level of its module"
         )
     module_name, _, name = class_path.rpartition(".")
     if not module_name or not name:
-        raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class.")
+        raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class")
     value = _resolve(class_path)
     if not isinstance(value, type):
-        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; name a class.")
+        raise UserCodeError(f"{class_path} is not a class but {type(value).__name__}; name a class")
     return value
 
 
@@ -122,7 +122,7 @@ def load_hooks(paths: Any) -> list[ITaskHook]:
         if not issubclass(cls, ITaskHook):
             raise ConfigError(
                 f"{TOPOLOGY_AUTO_TASK_HOOKS} names {path}, which is not an ITaskHook; "
-                "extend heronpy.api.task_hook.ITaskHook."
+                "extend heronpy.api.task_hook.ITaskHook"
             )
         hooks.append(cls())
     return hooks
@@ -136,7 +136,7 @@ def load_custom_grouping(serialized: bytes) -> ICustomGrouping:
         value = _guarded(cls, f"Custom grouping {value}")
     if not isinstance(value, ICustomGrouping):
         raise UserCodeError(
-            f"Custom grouping {value!r} is not an ICustomGrouping; extend heronpy.api.custom_grouping.ICustomGrouping."
+            f"custom grouping {value!r} is not an ICustomGrouping; extend heronpy.api.custom_grouping.ICustomGrouping"
         )
     return value
 
@@ -161,7 +161,7 @@ def _resolve(class_path: str) -> Any:
         if cut > 1 and not _module_exists(module_name):
             continue
         return _attribute(_import(module_name), ".".join(parts[cut:]), class_path)
-    raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class.")
+    raise UserCodeError(f"{class_path!r} is not a class path; write it as module.Class")
 
 
 def _module_exists(module_name: str) -> bool:
@@ -186,7 +186,7 @@ def _import(module_name: str) -> ModuleType:
             return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name + ".").startswith(error.name + "."):
-            failure = UserPackageError(f"Module {error.name!r} is not part of the package; add it and submit again.")
+            failure = UserPackageError(f"module {error.name!r} is not part of the package; add it and submit again")
             failure.user_traceback = user_traceback(error)
             raise failure from error
         _raise_user_error(f"Module {module_name}", error)
@@ -202,7 +202,7 @@ def _attribute(module: ModuleType, path: str, class_path: str) -> Any:
         except AttributeError:
             where = getattr(module, "__file__", None) or module.__name__
             raise UserCodeError(
-                f"{class_path} does not exist: {where} defines no {name!r}; check the spelling and the package."
+                f"{class_path} does not exist: {where} defines no {name!r}; check the spelling and the package"
             ) from None
     return value
 
@@ -212,7 +212,7 @@ def _execute(file: str) -> ModuleType:
         source = Path(file).read_bytes()
     except OSError as error:
         raise UserPackageError(
-            f"Main file {file} cannot be read ({error.strerror}); submit the topology again."
+            f"main file {file} cannot be read ({error.strerror}); submit the topology again"
         ) from error
     module = ModuleType(MAIN_ALIAS)
     module.__file__ = file

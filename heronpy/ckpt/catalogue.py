@@ -191,4 +191,4 @@ def _last_taken(mine: list[Found]) -> float:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file'} cannot be read ({error.strerror})"
-    return str(error).rstrip(".")
+    return str(error)

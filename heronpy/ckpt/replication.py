@@ -164,7 +164,7 @@ class Replicator:
     def _copy_file(self, number: int, ref: FileRef, source: CheckpointStore) -> None:
         """Copy one file and verify its checksum."""
         if self._given_up:
-            raise StoreError("The copy was given up because the replicator stops.")
+            raise StoreError("the copy was given up because the replicator stops")
         self._target.copy(number, ref, source)
         self.counts.files += 1
         self.counts.bytes += ref.bytes

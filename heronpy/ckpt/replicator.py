@@ -159,7 +159,7 @@ def main(argv: list[str] | None = None) -> int:
         logs.setup(PROCESS, settings_for(launch, LoggingSettings).level)
         settings = settings_for(launch, CheckpointSettings)
         if not settings.replica:
-            raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store.")
+            raise ConfigError("heron.checkpoint.replica is not set; give the folder of the second store")
         state = open_state_of(launch)
     except ConfigError as error:
         print(error, file=sys.stderr)

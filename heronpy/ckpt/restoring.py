@@ -42,7 +42,7 @@ class Loader:
         if metadata.key_groups != owner.key_groups and any(task.keyed for task in tasks):
             raise TopologyError(
                 f"checkpoint {metadata.checkpoint} divides keyed state into {metadata.key_groups} key groups and the"
-                f" topology into {owner.key_groups}; set heron.checkpoint.key_groups to {metadata.key_groups}."
+                f" topology into {owner.key_groups}; set heron.checkpoint.key_groups to {metadata.key_groups}"
             )
 
     def _check_divisible(self) -> None:
@@ -51,12 +51,12 @@ class Loader:
         if any(task.stateful for task in self._tasks):
             raise TopologyError(
                 f"component {owner.component} has plain State of {tasks} and"
-                f" cannot be restored with {owner.parallelism}; keep its parallelism at {before}, or use keyed state."
+                f" cannot be restored with {owner.parallelism}; keep its parallelism at {before}, or use keyed state"
             )
         if any(task.channel_file.path for task in self._tasks):
             raise TopologyError(
                 f"component {owner.component} has tuples in flight to {tasks} and"
-                f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint."
+                f" cannot be restored with {owner.parallelism}; keep its parallelism, or restore a savepoint"
             )
 
     def plain(self) -> dict[Any, Any]:
@@ -130,5 +130,5 @@ class Loader:
         except Exception as error:  # unpickling runs user code: a class that is gone, a __setstate__ that raises
             raise HeronError(
                 f"{what} of {owner.component} in checkpoint {self._number} cannot be read"
-                f" ({type(error).__name__}: {error}); submit the code that its values belong to."
+                f" ({type(error).__name__}: {error}); submit the code that its values belong to"
             ) from error

@@ -191,4 +191,4 @@ def _refuse_in_task() -> None:
     from heronpy.api.topology import are_submissions_ignored
 
     if are_submissions_ignored():
-        raise HeronError('a task loads this file, too: call heronpy.submit() below `if __name__ == "__main__":`')
+        raise HeronError('tasks also load this file: call heronpy.submit() below `if __name__ == "__main__":`')

@@ -7,10 +7,6 @@ in full before it, such as a user's traceback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from heronpy.common import nearest as common_nearest
-
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -41,12 +37,6 @@ class Failure(Exception):
         super().__init__(text)
         self.code = code
         self.report = report
-
-
-def nearest(word: str, known: Iterable[str], suffix: str = "") -> str:
-    """`; did you mean 'x'?` for the nearest known word, or the suffix when none is near."""
-    found = common_nearest.nearest(word, known)
-    return f"; did you mean '{found}'?" if found else suffix
 
 
 def exit_code_of(error: BaseException) -> int:

@@ -172,8 +172,10 @@ def explain(error: Exception, verbose: bool) -> int:
 def usage_sentence(error: click.ClickException) -> str:
     """click's message as one sentence that points to the help."""
     text = " ".join(error.format_message().split()).rstrip(".")
-    if isinstance(error, click.exceptions.NoSuchOption) and error.possibilities and "did you mean" not in text.lower():
-        text += f"; did you mean {error.possibilities[0]}?"
+    if isinstance(error, click.exceptions.NoSuchOption):
+        from heronpy.common.nearest import suggestion
+
+        text = f"no such option: {error.option_name}{suggestion(error.option_name, error.possibilities or ())}"
     ctx = getattr(error, "ctx", None)
     if isinstance(error, click.exceptions.MissingParameter) and ctx is not None:
         from heronpy.cli.other_words import no_cluster

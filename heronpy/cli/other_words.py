@@ -7,7 +7,7 @@ import click
 from heronpy.cli import exits
 from heronpy.cli.cluster.known import known_clusters
 from heronpy.cli.cluster.target import Target
-from heronpy.common.nearest import nearest
+from heronpy.common.nearest import nearest, suggestion
 
 #: Words of other tools, and the verbs for them here.
 MEANT = {
@@ -44,7 +44,7 @@ def no_such_verb(word: str, known: list[str]) -> exits.Failure:
         cluster = nearest(word.partition("/")[0], known_clusters())
         verbs = "; run 'heron --help' to see all verbs"
         first = f"; a verb comes before the cluster, as in 'heron status {cluster}'"
-        hint = exits.nearest(word, known, first if cluster else verbs)
+        hint = suggestion(word, known, first if cluster else verbs)
     return exits.Failure(f"heron has no verb '{word}'{hint}", exits.USAGE)
 
 

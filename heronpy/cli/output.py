@@ -1,4 +1,4 @@
-"""Everything `heron` prints for people: tables, JSON, plain lines.
+"""Everything `heron` prints: tables, JSON, plain lines.
 
 Text that came from users' programs (names, exceptions, log lines) is cleaned before it reaches a
 terminal, so that it cannot forge lines or move the cursor. rich is imported only when a table is drawn.
@@ -118,11 +118,6 @@ def print_table(
     console().print(table(columns, rows, title, right, boxed))
 
 
-def counted(count: int, noun: str) -> str:
-    """'1 task', '2 tasks'."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def moment(wall_s: float) -> str:
     """A wall time as people read it, in local time."""
     import datetime
@@ -130,12 +125,3 @@ def moment(wall_s: float) -> str:
     if not wall_s:
         return "-"
     return datetime.datetime.fromtimestamp(wall_s).astimezone().isoformat(sep=" ", timespec="seconds")
-
-
-NAMED_MAX = 8
-
-
-def listed(names: list[str]) -> str:
-    """The names, the first few when there are many."""
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return ", ".join(names[:NAMED_MAX]) + more

@@ -10,9 +10,9 @@ from __future__ import annotations
 def backoff_s(attempt: int, *, initial_s: float, max_s: float, multiplier: float = 2.0, jitter: float = 0.0) -> float:
     """The delay before retry number `attempt` (0 is the first); a `jitter` of 1 halves it."""
     if attempt < 0:
-        raise ValueError(f"The attempt number is {attempt}; it must be zero or more.")
+        raise ValueError(f"the attempt number is {attempt}; it must be zero or more")
     if not 0.0 <= jitter <= 1.0:
-        raise ValueError(f"The jitter is {jitter}; it must be from 0 to 1.")
+        raise ValueError(f"the jitter is {jitter}; it must be from 0 to 1")
     delay_s = _grown(attempt, initial_s, max_s, multiplier)
     return delay_s * (1.0 - jitter / 2.0)
 
@@ -33,9 +33,9 @@ class Backoff:
 
     def __init__(self, initial_s: float, max_s: float, multiplier: float = 2.0) -> None:
         if initial_s < 0 or max_s < initial_s:
-            raise ValueError(f"A backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s.")
+            raise ValueError(f"a backoff from {initial_s} s to {max_s} s is impossible; give 0 <= initial_s <= max_s")
         if multiplier < 1.0:
-            raise ValueError(f"The multiplier is {multiplier}; it must be 1 or more.")
+            raise ValueError(f"the multiplier is {multiplier}; it must be 1 or more")
         self.initial_s = initial_s
         self.max_s = max_s
         self.multiplier = multiplier

@@ -1,6 +1,6 @@
 """Where time comes from.
 
-Decisions use monotonic seconds handed in as `now`; only shells own a clock. Wall time is for people
+Decisions use monotonic seconds handed in as `now`; only shells own a clock. Wall time is what users read
 and never for decisions, so a wall clock that jumps cannot expire a lease.
 """
 

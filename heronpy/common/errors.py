@@ -1,11 +1,13 @@
 """The error tree of heronpy.
 
-    HeronError                     base; `str(error)` is one sentence for people
+    HeronError                     base; `str(error)` is one sentence
       ConfigError                  a setting or option is wrong
       TopologyError                the user's topology is wrong
       PackageError                 the user's package cannot be used
       StateError                   the state manager refused
         NodeExistsError / NoNodeError / VersionMismatchError
+        NoSpaceError               its disk is full
+        DamagedStateError          a node cannot be read, now or later
         StateAwayError             it cannot be reached now; also a RetryableError
       WireError                    a frame or message is wrong
         LocalWireError             our own fault: we tried to send it
@@ -15,12 +17,14 @@
         FencedRpcError             because the caller was replaced; also a FencedError
         InvalidRpcError            because the request is wrong
       DeadlineError                something did not happen in time
+        LostReplyError             the peer ended first: the request may or may not have been carried out
       FencedError                  the caller's epoch or lease is stale: stop, do not retry
         ReplacedError              a process with a higher epoch has its place
       RetryableError               a later attempt may succeed
       FatalError                   no later attempt can succeed
 
-Each error builds one clear sentence that names the thing and the fix. Programs decide by the class, never by the
+Each error builds one clear sentence that names the thing and the fix, in lower case unless a name begins it and without
+a full stop, so that a caller can put it into a sentence of its own. Programs decide by the class, never by the
 sentence; between processes the class travels as a `Refusal`, see `heronpy.net.rpc`.
 """
 

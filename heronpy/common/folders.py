@@ -66,16 +66,16 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path} is not a file.")
+            raise ConfigError(f"{path} is not a file")
         if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(f"{path} belongs to another user (uid {status.st_uid}), so it is not read.")
+            raise ConfigError(f"{path} belongs to another user (uid {status.st_uid}), so it is not read")
         if status.st_mode & WRITABLE_BY_OTHERS:
             raise ConfigError(
                 f"{path} is writable by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
             )
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
-        raise ConfigError(f"{path} is larger than {max_bytes} bytes.")
+        raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data
 
 
@@ -95,14 +95,14 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
         _check_above(path, what)  # making it will report what is in the way
         return
     except OSError as error:
-        raise ConfigError(f"Cannot check {what} {path}: {error.strerror}.") from None
+        raise ConfigError(f"cannot check {what} {path}: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{what} {path} is not a folder; remove it, or choose another one.")
+        raise ConfigError(f"{what} {path} is not a folder; remove it, or choose another one")
     for status in (here, found):
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(
                 f"{what} {path} belongs to another user (uid {status.st_uid}), who could replace its contents;"
-                " use a folder of your own."
+                " use a folder of your own"
             )
     if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and found.st_mode & stat.S_ISVTX):
         raise ConfigError(f"{what} {path} is writable by other users; run: chmod go-w {_quoted(path)}")

@@ -57,7 +57,7 @@ def stable_hash(value: object) -> int:
         return (_rules.get(kind) or _rule_for(kind))(value)
     except RecursionError:
         raise ValueError(
-            f"A key of type {kind.__name__} is nested too deeply to be hashed; group by a flat value."
+            f"a key of type {kind.__name__} is nested too deeply to be hashed; group by a flat value"
         ) from None
 
 
@@ -312,8 +312,8 @@ def _pickled(value: Any) -> int:
         data = _pickle(value)
     except (pickle.PicklingError, TypeError, ValueError, AttributeError) as error:
         raise TypeError(
-            f"A value of type {kind.__qualname__} cannot be a grouping key because it cannot be "
-            f"pickled ({error}); group by a plain value or define __stable_key__()."
+            f"a value of type {kind.__qualname__} cannot be a grouping key because it cannot be "
+            f"pickled ({error}); group by a plain value or define __stable_key__()"
         ) from error
     return _digest(b"P" + data)
 
@@ -332,9 +332,9 @@ def _pickle(value: Any) -> bytes:
 
 def _without_rule(kind: type) -> Rule:
     warnings.warn(
-        f"Values of type {kind.__module__}.{kind.__qualname__} are grouped by their pickled bytes, "
+        f"values of type {kind.__module__}.{kind.__qualname__} are grouped by their pickled bytes, "
         "so equal values may reach different tasks; group by a plain value or define "
-        "__stable_key__().",
+        "__stable_key__()",
         RuntimeWarning,
         stacklevel=5,
     )

@@ -47,14 +47,14 @@ def parse_instance_id(name: str) -> tuple[ContainerId, str, TaskId]:
     container, _, component = rest.partition("_")
     numbers = (container, task)
     if prefix != "container" or not component or not all(n.isascii() and n.isdigit() for n in numbers):
-        raise ValueError(f"'{name}' is not the name of an instance; it must be container_<number>_<component>_<task>.")
+        raise ValueError(f"'{name}' is not the name of an instance; it must be container_<number>_<component>_<task>")
     return ContainerId(int(container)), component, TaskId(int(task))
 
 
 def child_epoch(container_epoch: int, start: int) -> Epoch:
     """The epoch of a process: a later start, or a later container, always wins."""
     if not 0 <= start < 1 << _STARTS_BITS:
-        raise ValueError(f"Start number {start} does not fit an epoch; it must be below {1 << _STARTS_BITS}.")
+        raise ValueError(f"start number {start} does not fit an epoch; it must be below {1 << _STARTS_BITS}")
     return Epoch((container_epoch << _STARTS_BITS) | start)
 
 

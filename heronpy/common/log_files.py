@@ -186,11 +186,11 @@ def read_logs(
     `follow` waits for more, across rotations, until `stop()` is true.
     """
     if not _PROCESS_NAME.fullmatch(process) or len(process) > 200:
-        raise ConfigError(f"{escape(process)!r} is not the name of a process.")
+        raise ConfigError(f"{escape(process)!r} is not the name of a process")
     path = Path(directory) / f"{process}.log"
     if not follow and not _files(path):
         known = ", ".join(log_processes(directory)) or "none"
-        raise ConfigError(f"There is no log of {process!r} in {directory}; there are: {known}.")
+        raise ConfigError(f"there is no log of {process!r} in {directory}; there are: {known}")
     lowest = _level_number(level) if level else 0
     for record in _records(_lines(path, follow, stop or (lambda: False), poll_s), process):
         if since is not None and record.when < since:
@@ -202,7 +202,7 @@ def read_logs(
 def _level_number(level: str) -> int:
     name = LEVEL_NAMES.get(level.upper(), level.upper())
     if name not in _LEVEL_NUMBERS:
-        raise ConfigError(f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL.")
+        raise ConfigError(f"unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
     return _LEVEL_NUMBERS[name]
 
 

@@ -100,7 +100,7 @@ def setup(process: str, level: str = "INFO", descriptor: int = 1) -> None:
     It replaces the previous setup, so a forked child can call it again under its own name.
     """
     if level.upper() not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
-        raise ConfigError(f"Unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL.")
+        raise ConfigError(f"unknown log level {level!r}; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
     handler = _DescriptorHandler(descriptor)
     handler.setFormatter(LogFormatter(process))
     root = logging.getLogger()

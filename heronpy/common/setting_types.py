@@ -122,7 +122,12 @@ class InstanceSettings:
     dead_letters_max_bytes: int = _setting(
         16 * MB, "Size of the dead letters kept per task; the oldest are dropped.", low=64 * KB
     )
-    async_concurrency: int = _setting(64, "Tuples that an asynchronous bolt may have in progress at once.", low=1)
+    async_concurrency: int = _setting(
+        64,
+        "Tuples that an asynchronous bolt may have in progress at once; coroutines of ack and fail that run while an"
+        " asynchronous spout goes on emitting.",
+        low=1,
+    )
     route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")
     allow_pickle: bool = _setting(True, "Allow values other than plain scalars; if false, emitting one is an error.")
     ack_timeout_buckets: int = _setting(
@@ -259,10 +264,20 @@ class SparkSettings:
     """The Spark gateway: one driver per topology that aggregates micro-batches of sink bolts."""
 
     master: str = _setting("local[2]", "Spark master to connect to.")
-    driver_memory: str = _setting("1g", "Memory of the Spark driver, in Spark's notation.")
+    driver_memory: str = _setting(
+        "",
+        "Memory of the Spark driver, in Spark's notation; empty means an eighth of what its container, else the machine"
+        " has: 1 to 4 GB.",
+    )
     batch_rows: int = _setting(10_000, "A micro-batch is committed when it has this many rows.", low=1)
     batch_bytes: int = _setting(16 * MB, "A micro-batch is committed when its rows have about this many bytes.", low=1)
     batch_interval_s: float = _setting(1.0, "A micro-batch is committed no later than at this age.", low=0.001)
+    batch_bytes_max: int = _setting(
+        32 * MB,
+        "While two batches of a sink task wait for Spark, the next one grows up to about this many bytes, at most to 16"
+        " times batch_rows; not above batch_bytes, batches never grow.",
+        low=1,
+    )
     max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
     start_timeout_s: float = _setting(
         300.0,

@@ -97,7 +97,7 @@ class Resolved:
     component_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Component to the fields of room `instance` that it overrides."""
     ignored: list[str] = field(default_factory=list)
-    """A sentence for each key or file that has no effect, for people."""
+    """A sentence for each key or file that has no effect."""
 
 
 class HasSettings(Protocol):
@@ -165,7 +165,7 @@ def find_conf(config_path: str | os.PathLike[str] | None = None) -> list[Path]:
         if value:
             path = Path(value).expanduser().absolute()
             if not path.is_dir():
-                raise ConfigError(f"{name} names {value}, which is not a directory.")
+                raise ConfigError(f"{name} names {value}, which is not a directory")
             found.append(path)
     return found
 
@@ -176,7 +176,7 @@ def split_overrides(overrides: Iterable[str]) -> dict[str, str]:
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{COMMAND_LINE} {text!r} must have the form key=value.")
+            raise ConfigError(f"{COMMAND_LINE} {text!r} must have the form key=value")
         result[key.strip()] = value.strip()
     return result
 
@@ -253,8 +253,8 @@ def settings_for(launch: HasSettings, kind: type[S], component: str | None = Non
     for name in values:
         if f"heron.{room}.{name}" not in _SETTINGS:
             raise ConfigError(
-                f"The launch file has unknown setting heron.{room}.{name}; it was written by"
-                " another release of heronpy: submit the topology again."
+                f"the launch file has unknown setting heron.{room}.{name}; it was written by"
+                " another release of heronpy: submit the topology again"
             )
     return kind(**values)
 
@@ -272,7 +272,7 @@ def parse_value(item: Setting, value: Any, origin: str) -> Any:
             parsed = {choice.lower(): choice for choice in item.choices}[str(parsed).lower()]
     except (ValueError, TypeError, KeyError, OverflowError, ConfigError):
         shown = "empty" if value is None else repr(value)[:200]
-        raise ConfigError(f"{origin}: {item.key} is {shown} but must be {item.expected}.") from None
+        raise ConfigError(f"{origin}: {item.key} is {shown} but must be {item.expected}") from None
     return parsed
 
 
@@ -341,7 +341,7 @@ def _apply_component(result: Resolved, component: str, key: str, value: Any) -> 
     if item is None:
         return
     if item.room != "instance":
-        raise ConfigError(f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.* only.")
+        raise ConfigError(f"{origin}: {key} belongs to the whole topology; a component may set heron.instance.* only")
     result.component_settings.setdefault(component, {})[item.name] = parse_value(item, value, origin)
     result.origins[f"instance.{item.name}@{component}"] = origin
 
@@ -353,21 +353,21 @@ def _known(key: str, origin: str) -> Setting | None:
     key = ALIASES.get(key, key)
     if key in OPERATORS_KEYS and origin == TOPOLOGY:
         raise ConfigError(
-            f"{origin}: {key} protects other topologies; set it in {key.split('.')[1]}.yaml of the cluster."
+            f"{origin}: {key} protects other topologies; set it in {key.split('.')[1]}.yaml of the cluster"
         )
     if key in _SETTINGS:
         return _SETTINGS[key]
     if key.startswith("heron."):
         raise ConfigError(f"{origin}: unknown key {_unknown(key, _SETTINGS)}")
     if origin == COMMAND_LINE and key in topology_keys.KINDS:
-        raise ConfigError(f"{COMMAND_LINE} cannot set {key}; set it in the program, with set_config.")
+        raise ConfigError(f"{COMMAND_LINE} cannot set {key}; set it in the program, with set_config")
     if key.startswith("topology.") and key not in topology_keys.KINDS and key not in apache_keys.TOPOLOGY_KEYS:
         raise ConfigError(f"{origin}: unknown key {_unknown(key, topology_keys.KINDS)}")
     return None
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
-    return f"{key}{did_you_mean(key, known) or '; `heron config show` lists the known ones'}."
+    return f"{key}{did_you_mean(key, known) or '; `heron config show` lists the known ones'}"
 
 
 def _check_order(result: Resolved) -> None:
@@ -384,7 +384,7 @@ def _check_order(result: Resolved) -> None:
                 origin = result.origins[f"{at}@{component}" if own else at]
                 named.append(f"heron.{at} ({values[-1]}, {origin})")
             if values[0] * factor > values[1]:
-                raise ConfigError(f"{named[0]} must not exceed {named[1]}.")
+                raise ConfigError(f"{named[0]} must not exceed {named[1]}")
 
 
 def clusters_of(conf_dirs: Iterable[Path]) -> list[str]:
@@ -398,15 +398,15 @@ def check_cluster(cluster: str, conf_dirs: Sequence[Path]) -> None:
         return
     known = clusters_of(conf_dirs)
     raise ConfigError(
-        f"There is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
-        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}."
+        f"there is no configuration directory for cluster {cluster!r}{did_you_mean(cluster, known)} in"
+        f" {', '.join(map(str, conf_dirs))}; clusters are: {', '.join(known) or 'none'}"
     )
 
 
 def _conf_files(cluster: str, conf_dirs: Sequence[Path]) -> Iterator[Path]:
     """The YAML files of the cluster, least important first."""
     if not cluster or "/" in cluster or cluster in (".", ".."):
-        raise ConfigError(f"{cluster!r} is not the name of a cluster.")
+        raise ConfigError(f"{cluster!r} is not the name of a cluster")
     check_cluster(cluster, conf_dirs)
     directories = [path / cluster for path in conf_dirs if (path / cluster).is_dir()]
     for directory in directories:
@@ -420,7 +420,7 @@ def _fields_of(file: Path, result: Resolved, lenient: bool) -> dict[str, tuple[A
             return _read_yaml(file)
         if file.stem not in apache_keys.FILES:
             rooms = ", ".join(f"{room}.yaml" for room in ROOMS)
-            raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}.")
+            raise ConfigError(f"{file} belongs to no room of settings; use one of {rooms}")
         result.ignored.append(f"{file} is a file of Apache Heron without effect here")
     except ConfigError as error:
         if not lenient:
@@ -437,20 +437,20 @@ def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
         with open(file, "rb") as opened:
             content = opened.read(_YAML_MAX_BYTES + 1)
         if len(content) > _YAML_MAX_BYTES:
-            raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes.")
+            raise ConfigError(f"{file} is larger than {_YAML_MAX_BYTES} bytes")
         loader = yaml.SafeLoader(content)
         try:
             root = loader.get_single_node()
             if root is None or root.tag == "tag:yaml.org,2002:null":
                 return {}
             if not isinstance(root, yaml.MappingNode):
-                raise ConfigError(f"{file}:1: the file must hold lines of the form key: value.")
+                raise ConfigError(f"{file}:1: the file must hold lines of the form key: value")
             found: dict[str, tuple[Any, int]] = {}
             for key_node, value_node in root.value:
                 line = key_node.start_mark.line + 1
                 name = str(key_node.value)
                 if name in found:
-                    raise ConfigError(f"{file}:{line}: {name} is set twice; remove one of the two.")
+                    raise ConfigError(f"{file}:{line}: {name} is set twice; remove one of the two")
                 found[name] = (loader.construct_object(value_node, deep=True), line)
             return found
         finally:
@@ -458,8 +458,8 @@ def _read_yaml(file: Path) -> dict[str, tuple[Any, int]]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem or error.context}.") from None
+        raise ConfigError(f"{file}:{line}: not valid YAML: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}.") from None
+        raise ConfigError(f"{file}: not valid YAML: {str(error).splitlines()[0]}") from None
     except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"{file} cannot be read: {error.strerror}") from None

@@ -1,6 +1,7 @@
 """The `topology.*` keys of a topology's configuration, with the kind of their values.
 
-Names are those of Apache Heron; keys that only Apache Heron has are in apache_keys.py.
+Names are those of Apache Heron; keys that only Apache Heron has are in apache_keys.py. The constants are the keys that
+the runtime itself reads; `heronpy.api.api_constants` has all for users, these among them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,17 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from typing import Final
+
+TOPOLOGY_COMPONENT_PARALLELISM: Final = "topology.component.parallelism"
+TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS: Final = "topology.enable.message.timeouts"
+TOPOLOGY_MAX_SPOUT_PENDING: Final = "topology.max.spout.pending"
+TOPOLOGY_MESSAGE_TIMEOUT_SECS: Final = "topology.message.timeout.secs"
+TOPOLOGY_NAME: Final = "topology.name"
+TOPOLOGY_RELIABILITY_MODE: Final = "topology.reliability.mode"
+TOPOLOGY_SERIALIZER_CLASSNAME: Final = "topology.serializer.classname"
+TOPOLOGY_STMGRS: Final = "topology.stmgrs"
+TOPOLOGY_TICK_TUPLE_FREQ_MS: Final = "topology.tick.tuple.freq.ms"
+TOPOLOGY_TICK_TUPLE_FREQ_SECS: Final = "topology.tick.tuple.freq.secs"
 
 RELIABILITY_MODES: Final = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 

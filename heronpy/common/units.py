@@ -1,4 +1,4 @@
-"""Counts, and amounts of bytes and of time, as people write them.
+"""Counts, lists of names, and amounts of bytes and of time, as text.
 
 Bytes use powers of 1024 for KB, MB and so on, as Heron does, and KiB, MiB mean the same. Durations
 are seconds as floats; a bare number is seconds. Anything else is a ConfigError that states the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from heronpy.common.errors import ConfigError
 
@@ -70,7 +71,7 @@ def parse_duration_s(value: float | str) -> float:
 
 
 def format_bytes(count: int) -> str:
-    """Bytes for people: at most one digit after the point, exact when it is a whole unit."""
+    """Bytes as text: at most one digit after the point, exact when it is a whole unit."""
     sign = "-" if count < 0 else ""
     size = abs(count)
     for name, unit in (("TB", TB), ("GB", GB), ("MB", MB), ("KB", KB)):
@@ -82,7 +83,7 @@ def format_bytes(count: int) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds for people: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
+    """Seconds as text: 250us, 12ms, 1.5s, 2m05s, 3h07m, 2d04h."""
     if math.isnan(seconds):
         return "unknown"
     if math.isinf(seconds):
@@ -111,9 +112,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def listed(names: Sequence[str], most: int = 8) -> str:
+    """The names in a sentence: the first `most` of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def _bytes_error(value: object) -> ConfigError:
-    return ConfigError(f"{value!r} is not an amount of bytes; write a number with B, KB, MB, GB or TB, like 512MB.")
+    return ConfigError(f"{value!r} is not an amount of bytes; write a number with B, KB, MB, GB or TB, like 512MB")
 
 
 def _duration_error(value: object) -> ConfigError:
-    return ConfigError(f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms.")
+    return ConfigError(f"{value!r} is not a duration; write a number with us, ms, s, m, h or d, like 250ms")

@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(data)
     except (ValueError, RecursionError):
-        raise StateError(f"record {path} is damaged; remove the file to go on without it") from None
+        raise StateError(f"record {path} is damaged; remove the file to resume without it") from None
     return record if isinstance(record, dict) else None
 
 

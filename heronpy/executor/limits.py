@@ -30,7 +30,7 @@ def files_needed(plan: plan_pb2.PackingPlan | None, container: int) -> tuple[int
 def lift_files() -> int:
     """Raise the soft limit of this process, and of those it starts, to the hard one, which is returned.
 
-    The estimate alone would not do: a client that connects and stays silent holds a descriptor for a moment, too.
+    The estimate alone would not do: a client that connects and stays silent also holds a descriptor for a moment.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = FILES_MAX if hard == resource.RLIM_INFINITY else hard

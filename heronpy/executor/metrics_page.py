@@ -45,8 +45,8 @@ def check_host(host: str, explicit: bool) -> None:
     """Refuse to expose metrics to the network unless a setting asks for it."""
     if not is_loopback(host) and not explicit:
         raise ConfigError(
-            f"The metrics page would listen on {host}, which others can reach; if that is intended, set"
-            " heron.executor.metrics_host in the topology or on the command line."
+            f"the metrics page would listen on {host}, which others can reach; if that is intended, set"
+            " heron.executor.metrics_host in the topology or on the command line"
         )
 
 
@@ -70,7 +70,8 @@ class MetricsPage:
         self._pages = pages
         self._server: asyncio.Server | None = None
         #: In the order of their arrival.
-        self._visits: dict[_Visit, None] = {}
+        #: The open connections, oldest first.
+        self.visits: dict[_Visit, None] = {}
         #: Connections that were closed to make room for others.
         self.evicted = 0
         self.port = 0
@@ -87,8 +88,8 @@ class MetricsPage:
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConfigError(
-                f"The metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
-                " set heron.executor.metrics_host and heron.executor.metrics_port."
+                f"the metrics page cannot listen on {self._host}:{self._wanted_port} ({reason});"
+                " set heron.executor.metrics_host and heron.executor.metrics_port"
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
         if self._wanted_port not in (0, self.port):
@@ -108,8 +109,8 @@ class MetricsPage:
         task = asyncio.current_task()
         assert task is not None
         visit = _Visit(task, writer, asyncio.get_running_loop().time())
-        self._visits[visit] = None
-        if len(self._visits) > CONNECTIONS_MAX:
+        self.visits[visit] = None
+        if len(self.visits) > CONNECTIONS_MAX:
             self._evict()
         # With this, `drain` returns once the kernel has all the data, so the time limit covers the answer.
         writer.transport.set_write_buffer_limits(0)
@@ -120,7 +121,7 @@ class MetricsPage:
         except (TimeoutError, asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             writer.transport.abort()
         finally:
-            self._visits.pop(visit, None)
+            self.visits.pop(visit, None)
 
     async def _converse(self, visit: _Visit, reader: asyncio.StreamReader) -> None:
         try:
@@ -134,9 +135,9 @@ class MetricsPage:
     def _evict(self) -> None:
         """Close the oldest that is late with its request; if none is, the oldest, which does not read its answer."""
         due = asyncio.get_running_loop().time() - ASK_S
-        silent = (visit for visit in self._visits if not visit.asked and visit.since < due)
-        oldest = next(silent, next(iter(self._visits)))
-        del self._visits[oldest]
+        silent = (visit for visit in self.visits if not visit.asked and visit.since < due)
+        oldest = next(silent, next(iter(self.visits)))
+        del self.visits[oldest]
         self.evicted += 1
         oldest.task.cancel()
 
@@ -185,7 +186,7 @@ class MetricsPage:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        tasks = [visit.task for visit in self._visits]
+        tasks = [visit.task for visit in self.visits]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.common.ids import parse_instance_id
+from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import Ended, ProcessState, ProcessView
 from heronpy.procs.usage import Usage
@@ -19,6 +20,8 @@ STATES = {
     ProcessState.FAILED: control_pb2.PROC_FAILED,
     ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
+#: Processes that carry tuples, by their role.
+_KINDS = {INSTANCE: control_pb2.PROCESS_TASK, STMGR: control_pb2.PROCESS_STMGR}
 
 
 def process_record(
@@ -44,6 +47,7 @@ def process_record(
         restart_budget=outlook.budget,
         failing_s=max(0.0, now - outlook.failing_since) if outlook.failing_max_s else 0.0,
         failing_max_s=outlook.failing_max_s,
+        kind=_KINDS.get(view.spec.role, control_pb2.PROCESS_OTHER),
         next_restart_s=max(0.0, view.restart_at - now) if view.restart_at is not None else 0.0,
     )
 

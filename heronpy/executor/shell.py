@@ -25,6 +25,7 @@ from heronpy.common.setting_types import (
     TmasterSettings,
 )
 from heronpy.common.settings import settings_for
+from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
@@ -34,7 +35,7 @@ from heronpy.net.curve import Keys
 from heronpy.net.follower import MasterFollower
 from heronpy.net.rpc import body_of
 from heronpy.net.transport import keys_of
-from heronpy.procs.child_log import ChildLog, OwnLog
+from heronpy.procs.child_log import OwnLog
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.forkserver import Command, ForkServer
 from heronpy.procs.host import ProcessHost
@@ -51,13 +52,7 @@ log = logging.getLogger("heronpy.executor")
 HEARTBEAT_S = 1.0
 #: A task in one of these states is initialised.
 READY = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
-STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
-#: What faulthandler prints for each thread.
-STACKS_MARK = b"most recent call first"
 EXCEPTION_DELAY_S = 0.05
-DETAIL_MAX = 1024
-#: What the interpreter and libraries print before they abort for lack of memory.
-MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 
 class Executor:
@@ -82,7 +77,7 @@ class Executor:
                 self._settings.restart_exception_budget_s,
             )
         )
-        self._logs: dict[str, ChildLog] = {}
+        self._logs = ChildLogs(Path(launch.log_dir), self._logging)
         self._own_log = OwnLog(
             str(launch.log_dir / f"{self._name}.log"), self._logging.file_max_bytes, self._logging.files_max
         )
@@ -165,8 +160,7 @@ class Executor:
         self._link.close()
         await self._page.close()
         self._host.close()
-        for child_log in self._logs.values():
-            child_log.close()
+        self._logs.close()
         self._inbox.close()
         self._state.close()
 
@@ -231,24 +225,11 @@ class Executor:
 
     def open_output(self, name: str) -> int:
         self._inbox.begin(name)
-        child_log = self._logs.get(name)
-        if child_log is None:
-            path = self._place.launch.log_dir / f"{name}.log"
-            child_log = self._logs[name] = ChildLog(
-                str(path), self._logging.file_max_bytes, self._logging.files_max, name
-            )
-        return child_log.open_pipe()
+        return self._logs.open_output(name)
 
     def last_words(self, name: str, killed: bool) -> tuple[str, bool]:
         self._inbox.drain()
-        child_log = self._logs.get(name)
-        last_line = child_log.last_line() if child_log else ""
-        exception = self._inbox.last_exception(name)
-        if exception is None:
-            memory = child_log is not None and child_log.mentions(MEMORY_WORDS)
-            return "" if killed else last_line[:DETAIL_MAX], memory
-        words = f"{exception.type}: {exception.message}" if exception.message else exception.type
-        return words[:DETAIL_MAX], exception.type.rpartition(".")[2] == "MemoryError"
+        return self._logs.last_words(name, self._inbox.last_exception(name), killed)
 
     # ---- events of the host -----------------------------------------------------------------
     def on_changed(self) -> None:
@@ -259,16 +240,14 @@ class Executor:
     def on_removed(self, name: str) -> None:
         self._reports.forget(name)
         self._inbox.forget(name)
-        child_log = self._logs.pop(name, None)
-        if child_log is not None:
-            child_log.close()
+        self._logs.forget(name)
 
     def on_give_up(self, effect: GiveUp) -> None:
         startup = effect.reason is ExitReason.STARTUP_FAILURE
         code = exit_codes.STARTUP_FAILURE if startup else exit_codes.FAILURE
         log.error("%s gives up because of %s: %s", self._name, effect.name, effect.detail)
         # The scheduler reports the last line of this log.
-        self.stop(f"{effect.name} has failed for good ({effect.reason.value}: {effect.detail})", code)
+        self.stop(f"{effect.name} has failed permanently ({effect.reason.value}: {effect.detail})", code)
 
     def on_ended(self, effect: Ended) -> None:
         self._reports.ended(effect)
@@ -348,10 +327,7 @@ class Executor:
 
     async def _dump_stacks(self, name: str) -> None:
         _, pid = self._supervisor.current(name)
-        child_log = self._logs.get(name)
-        if not pid or child_log is None:
-            self._link.send(control_pb2.DumpStacksReply(text=f"{name} does not run in this container"))
-            return
-        self._server.signal(pid, signal.SIGUSR1)
-        text = await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
+        text = await self._logs.stacks(name, lambda: self._server.signal(pid, signal.SIGUSR1)) if pid else None
+        if text is None:
+            text = f"{name} does not run in this container"
         self._link.send(control_pb2.DumpStacksReply(text=text or f"{name} printed no stacks"))

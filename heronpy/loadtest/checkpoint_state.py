@@ -160,7 +160,7 @@ def checkpoint(task: TaskState, number: int, kind: Kind = CHECKPOINT) -> Measure
         data = pipe.read()
     status = os.waitpid(child, 0)[1]
     if status or not data:
-        raise HeronError(f"the process that wrote checkpoint {number} failed; see what it printed.")
+        raise HeronError(f"the process that wrote checkpoint {number} failed; see what it printed")
     snapshot = TaskSnapshot.FromString(data)
     metadata = Metadata(version=1, checkpoint=number, kind=kind, key_groups=task.settings.key_groups, tasks=[snapshot])
     metadata.parallelism[task.component] = 1

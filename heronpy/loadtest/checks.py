@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heronpy.loadtest.flight_lines import KINDS, expected_totals, flight_lines
 from heronpy.loadtest.measure import Growth, Reports, episodes
 from heronpy.loadtest.profiles import Load
 from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
@@ -145,7 +146,23 @@ def exact_table(load: Load, reports: Reports, out: Path) -> Check:
     return _exact(ok, got.total(), expected.total(), "rows in the table", reports.replayed, f", {missing:,} missing")
 
 
+def exact_totals(load: Load, reports: Reports, out: Path) -> Check:
+    """Every line is counted once by each key."""
+    p = load.parameters
+    lines = flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
+    expected = expected_totals(lines, [report["tuples"] for report in reports.spouts])
+    got: Counter[tuple[str, str, int]] = Counter()
+    for report in reports.sinks:
+        for kind, key, delay, count in report["totals"]:
+            got[kind, key, delay] += count
+    missing, surplus = (expected - got).total(), (got - expected).total()
+    ok = not missing and (not surplus or bool(reports.replayed))
+    detail = f", each by {len(KINDS)} keys" + ("" if ok else f"; {missing:,} are missing, {surplus:,} too many")
+    return _exact(ok, got.total() // len(KINDS), expected.total() // len(KINDS), load.unit, reports.replayed, detail)
+
+
 EXACT: dict[str, Callable[[Load, Reports, Path], Check]] = {
+    "aggregate": exact_totals,
     "words": exact_words,
     "passthrough": exact_numbers,
     "slow_bolt": exact_numbers,

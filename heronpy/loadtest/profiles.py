@@ -16,7 +16,7 @@ from heronpy.common.nearest import did_you_mean
 
 MODES = ("ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE")
 #: Topologies whose tasks keep their counts as state.
-STATEFUL = ("words", "passthrough")
+STATEFUL = ("words", "passthrough", "aggregate")
 #: In the wheel; in a checkout they are in scripts/.
 FOLDERS = (
     Path(__file__).with_name("profiles"),

@@ -120,17 +120,17 @@ class MetricsCache:
         if self._began is None:
             self._began = now
         process = self._processes.get(report.process)
-        anew = first = False
+        restarted = first = False
         if process is None:
             first = self._resumed and now - self._began <= RESUME_S
             process = self._processes[report.process] = _Process(_head(report), now)
         elif report.epoch < process.report.epoch:
             return
         else:
-            anew = report.epoch > process.report.epoch
+            restarted = report.epoch > process.report.epoch
             process.report, process.seen = _head(report), now
         bucket_at = now // self._bucket_s * self._bucket_s
-        if anew:
+        if restarted:
             self._close_incarnation(process)
         for sample in report.samples:
             self._add_sample(process, sample, bucket_at, now, first)

@@ -26,7 +26,7 @@ class Metric:
     kind: Kind
     #: "" for plain counts.
     unit: str
-    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", or "".
+    #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component", or "".
     label: str
     help: str
 
@@ -157,9 +157,21 @@ _DAEMON = (
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
+_SPARK = (
+    Metric("spark-batches-committed", _C, "", "component", "Micro-batches of a Spark sink that were committed."),
+    Metric("spark-rows-committed", _C, "", "component", "Rows of the committed micro-batches."),
+    Metric("spark-batches-failed", _C, "", "component", "Micro-batches that were given up."),
+    Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
+    Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
+    Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
+    Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
+    Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
+    Metric("spark-messages-refused", _C, "", "", "Messages to the Spark gateway that no sink could have sent."),
+    Metric("spark-ui-port", _G, "", "", "Port of Spark's own pages; 0 when they are off."),
+)
 
 #: Every metric of heronpy, by name.
-METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON)}
+METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_SPARK)}
 
 
 def find(name: str) -> tuple[Metric, str] | None:

@@ -96,7 +96,7 @@ def load(working_dir: str, domain: str) -> Keys:
 def _load_pair(path: Path) -> Pair:
     match = _FILE.fullmatch(read_private(path, _FILE_MAX_BYTES))
     if match is None or not _matches(match[1], match[2]):
-        raise ConfigError(f"{path} holds no key pair; submit the topology again.")
+        raise ConfigError(f"{path} holds no key pair; submit the topology again")
     return Pair(match[1], match[2])
 
 

@@ -1,6 +1,6 @@
 """TCP connections that have not presented the topology's key yet: limited in number, time and bytes.
 
-ZeroMQ limits the size of a message, but accepts that much from strangers, too, before it asks for their key; and it
+ZeroMQ limits the size of a message, but also accepts that much from strangers before it asks for their key; and it
 keeps silent connections. So each accepted connection is observed from outside until its handshake is over: the
 kernel counts its bytes (TCP_INFO), and a server sends more than `GREETED_BYTES` only to holders of the key.
 """

@@ -29,10 +29,10 @@ def check_private(folder: str | os.PathLike[str]) -> None:
     try:
         found = os.lstat(folder)
     except OSError as error:
-        raise ConfigError(f"Cannot check folder {folder}: {error.strerror}.") from None
+        raise ConfigError(f"cannot check folder {folder}: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise ConfigError(
-            f"{folder} does not belong to you alone; remove it, or make it your own folder with mode 0700."
+            f"{folder} does not belong to you alone; remove it, or make it your own folder with mode 0700"
         )
 
 
@@ -41,16 +41,16 @@ def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
-            raise ConfigError(f"{path} is not readable by you alone; give it mode 0600.")
+            raise ConfigError(f"{path} is not readable by you alone; give it mode 0600")
         data = os.read(descriptor, max_bytes + 1)
     finally:
         os.close(descriptor)
     if len(data) > max_bytes:
-        raise ConfigError(f"{path} is larger than {max_bytes} bytes.")
+        raise ConfigError(f"{path} is larger than {max_bytes} bytes")
     return data
 
 

@@ -41,7 +41,7 @@ from heronpy.proto import control_pb2
 
 log = logging.getLogger("heronpy.net")
 
-#: Tag of Envelope.checksum, field 4 of four bytes; and what it takes with the checksum.
+#: The tag of Envelope.checksum (field 4, fixed32), and the bytes of the tag and the checksum together.
 _CHECKSUM, _SEAL_BYTES = b"\x25", 5
 _FIELDS = {
     field.message_type.name: field.name

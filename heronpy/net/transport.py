@@ -65,28 +65,28 @@ def check(settings: SecuritySettings) -> None:
     except ValueError:
         raise ConfigError(
             f"heron.security.bind_host is {host!r} but must be the IPv4 address of one network interface of this"
-            " machine, such as 127.0.0.1."
+            " machine, such as 127.0.0.1"
         ) from None
     if address.is_unspecified or address.is_multicast:
         raise ConfigError(
             f"heron.security.bind_host {host} is not an address that others can connect to; use the address of"
-            " one network interface of this machine."
+            " one network interface of this machine"
         )
     if choose(settings) is Transport.IPC:
         if not address.is_loopback:
             raise ConfigError(
                 f"heron.security.bind_host is {host} but heron.security.transport is ipc, which does not leave this"
-                " machine; set heron.security.transport to auto, or remove bind_host."
+                " machine; set heron.security.transport to auto, or remove bind_host"
             )
         return
     if not zmq.has("curve"):
-        raise ConfigError("The libzmq of this Python has no CURVE; install pyzmq from its wheels.")
+        raise ConfigError("the libzmq of this Python has no CURVE; install pyzmq from its wheels")
     with socket.socket() as probe:
         try:
             probe.bind((str(address), 0))
         except OSError as error:
             raise ConfigError(
-                f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}."
+                f"heron.security.bind_host {host} cannot be bound on this machine: {error.strerror}"
             ) from None
 
 
@@ -187,12 +187,12 @@ def check_folder(folder: str) -> None:
     loose = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
     if loose or above.st_uid not in (0, os.getuid()):
         raise ConfigError(
-            f"Other users can replace {folder}, where the sockets of this topology are; make"
-            f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again."
+            f"other users can replace {folder}, where the sockets of this topology are; make"
+            f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again"
         )
 
 
 def _keys_for(endpoint: str, keys: Keys | None) -> Keys:
     if keys is None:
-        raise ConfigError(f"{endpoint} would be a network link without keys, open to everyone; that is not allowed.")
+        raise ConfigError(f"{endpoint} would be a network link without keys, open to everyone; that is not allowed")
     return keys

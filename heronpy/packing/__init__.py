@@ -41,8 +41,8 @@ def get_algorithm(name: str) -> Packing:
     found = ALGORITHMS.get(name)
     if found is None:
         raise ConfigError(
-            f"There is no packing algorithm '{name}'{did_you_mean(name, ALGORITHMS)}; "
-            f"choose one of {', '.join(ALGORITHMS)}."
+            f"there is no packing algorithm '{name}'{did_you_mean(name, ALGORITHMS)}; "
+            f"choose one of {', '.join(ALGORITHMS)}"
         )
     return found
 

@@ -63,8 +63,8 @@ def check_count(demand: Demand, count: int) -> None:
     """Raise TopologyError when containers would stay empty."""
     if count > demand.task_count:
         raise TopologyError(
-            f"Topology '{demand.topology}' asks for {count} containers but has only "
-            f"{demand.task_count} instances; lower topology.stmgrs or raise a parallelism."
+            f"topology '{demand.topology}' asks for {count} containers but has only "
+            f"{demand.task_count} instances; lower topology.stmgrs or raise a parallelism"
         )
 
 

@@ -30,7 +30,7 @@ class Item:
         self.size = size
 
     def __str__(self) -> str:
-        return f"Instance {self.index} of component '{self.component}'"
+        return f"instance {self.index} of component '{self.component}'"
 
 
 class Bin:
@@ -153,7 +153,7 @@ class Bins:
         ]
         what = f" ({', '.join(needs)})" if needs else ""
         return TopologyError(
-            f"{item}{what} fits in none of the {len(self.bins)} containers of topology '{self.demand.topology}'; {fix}."
+            f"{item}{what} fits in none of the {len(self.bins)} containers of topology '{self.demand.topology}'; {fix}"
         )
 
     def to_plan(self, version: int, next_task_id: int) -> Any:

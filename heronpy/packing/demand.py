@@ -141,15 +141,15 @@ def _parallelism(plan: LogicalPlan, name: str) -> int:
     count = plan.components[name].parallelism
     if count < 1:
         raise TopologyError(
-            f"Component '{name}' has no usable parallelism; "
-            "set topology.component.parallelism to a whole number of 1 or more."
+            f"component '{name}' has no usable parallelism; "
+            "set topology.component.parallelism to a whole number of 1 or more"
         )
     return count
 
 
 def _containers(containers: int | None) -> int | None:
     if containers is not None and (isinstance(containers, bool) or containers < 1):
-        raise ConfigError(f"The number of containers is {containers}; it must be 1 or more.")
+        raise ConfigError(f"the number of containers is {containers}; it must be 1 or more")
     return containers
 
 
@@ -166,14 +166,14 @@ def _component_map(config: Mapping[str, Any], dimension: str, names: list[str]) 
         name, separator, value = pair.rpartition(":")
         name = name.strip()
         if not separator or not name:
-            raise ConfigError(f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value.")
+            raise ConfigError(f"'{key}' has the entry '{pair.strip()}'; write component:value,component:value")
         if name not in names:
             raise ConfigError(
                 f"'{key}' names the component '{name}', which the topology does not have"
-                f"{did_you_mean(name, names)}; remove it or correct the name."
+                f"{did_you_mean(name, names)}; remove it or correct the name"
             )
         if name in result:
-            raise ConfigError(f"'{key}' names the component '{name}' twice; keep one entry.")
+            raise ConfigError(f"'{key}' names the component '{name}' twice; keep one entry")
         result[name] = _amount(f"{key} of '{name}'", value.strip(), dimension)
     return result
 
@@ -190,7 +190,7 @@ def _amount(key: str, value: Any, dimension: str) -> float:
         except (TypeError, ValueError):
             amount = math.nan
     if not 0 < amount < math.inf:
-        raise ConfigError(f"{key} is '{value}'; it must be above 0.")
+        raise ConfigError(f"{key} is '{value}'; it must be above 0")
     return amount
 
 
@@ -205,7 +205,7 @@ def _limits(config: Mapping[str, Any], share: bool) -> tuple[Limit, tuple[bool, 
             for key in (requested_key, hint_key)
         )
         if requested is not None and hint is not None and requested > hint:
-            raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter.")
+            raise ConfigError(f"'{requested_key}' is above '{hint_key}'; lower the former or raise the latter")
         # A container gets what it requests, so that bounds its instances as the hint does.
         found.append(requested if share and requested is not None else hint or requested)
         shared.append(share and requested is not None)
@@ -218,7 +218,7 @@ def _padding(config: Mapping[str, Any], settings: PackingSettings) -> tuple[floa
     key = "topology.container.padding.percentage"
     percent = config.get(key, settings.container_padding_percent)
     if isinstance(percent, bool) or not isinstance(percent, (int, float)) or not 0 <= percent < math.inf:
-        raise ConfigError(f"'{key}' is {percent!r}; it must be a number of 0 or more.")
+        raise ConfigError(f"'{key}' is {percent!r}; it must be a number of 0 or more")
     ram = config.get("topology.container.ram.padding", 0)
     return float(percent), parse_bytes(ram)
 
@@ -238,7 +238,7 @@ def _whole(config: Mapping[str, Any], key: str, default: int | None) -> int | No
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"'{key}' is {value!r}; it must be a whole number of 1 or more.")
+        raise ConfigError(f"'{key}' is {value!r}; it must be a whole number of 1 or more")
     return value
 
 
@@ -246,7 +246,7 @@ def _sorting(config: Mapping[str, Any]) -> bool:
     key = "topology.packing.ffd.sorting.strategy"
     value = str(config.get(key, _SORTING[0]))
     if value.upper() not in _SORTING:
-        raise ConfigError(f"'{key}' is '{value}'; it must be RAM_FIRST or CPU_FIRST.")
+        raise ConfigError(f"'{key}' is '{value}'; it must be RAM_FIRST or CPU_FIRST")
     return value.upper() == _SORTING[1]
 
 
@@ -256,14 +256,14 @@ def _check_instances(demand: Demand) -> None:
             room = demand.usable[i]
             if room is not None and component.size[i] > room * (1 + 1e-9):
                 raise TopologyError(
-                    f"Instance 0 of component '{component.name}' needs "
+                    f"instance 0 of component '{component.name}' needs "
                     f"{shown(dimension, component.size[i])} {dimension}, but a container has only "
                     f"{shown(dimension, room)} for its instances; lower "
                     f"topology.component.{dimension}map or raise "
-                    f"topology.container.max.{dimension}.hint."
+                    f"topology.container.max.{dimension}.hint"
                 )
 
 
 def shown(dimension: str, amount: float) -> str:
-    """An amount of a dimension for people."""
+    """An amount of a dimension as text, with its unit."""
     return f"{amount:g}" if dimension == "cpu" else format_bytes(int(amount))

@@ -39,7 +39,7 @@ class FirstFitDecreasing:
 def _refuse_count(demand: Demand) -> None:
     if demand.containers is not None:
         raise ConfigError(
-            "first_fit_decreasing chooses the number of containers itself; omit the number or use round_robin."
+            "first_fit_decreasing chooses the number of containers itself; omit the number or use round_robin"
         )
 
 

@@ -14,7 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.api.api_constants import (
+from heronpy.common import apache_keys
+from heronpy.common.errors import ConfigError, TopologyError
+from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import (
+    KINDS,
+    RELIABILITY_MODES,
     TOPOLOGY_COMPONENT_PARALLELISM,
     TOPOLOGY_NAME,
     TOPOLOGY_RELIABILITY_MODE,
@@ -22,15 +27,16 @@ from heronpy.api.api_constants import (
     TOPOLOGY_STMGRS,
     TOPOLOGY_TICK_TUPLE_FREQ_MS,
     TOPOLOGY_TICK_TUPLE_FREQ_SECS,
+    KeyKind,
 )
-from heronpy.common import apache_keys
-from heronpy.common.errors import ConfigError, TopologyError
-from heronpy.common.nearest import did_you_mean
-from heronpy.common.topology_keys import KINDS, RELIABILITY_MODES, KeyKind
 from heronpy.common.units import parse_bytes
 from heronpy.proto import components_of, topology_pb2
 
 ConfigMap = dict[str, Any]
+#: The messages that have a configuration, or are one.
+Configured = (
+    topology_pb2.Topology | topology_pb2.Spout | topology_pb2.Bolt | topology_pb2.Component | topology_pb2.Config
+)
 
 DEFAULT_PARALLELISM = 1
 #: Seconds in the unit of each key that sets ticks; the first one set wins.
@@ -47,7 +53,7 @@ class SerializedValue:
     def load(self) -> Any:
         """The value itself; runs code of the user's package."""
         if not self.is_python:
-            raise ConfigError("The value was serialized by Java; only Python values can be loaded.")
+            raise ConfigError("the value was serialized by Java; only Python values can be loaded")
         return pickle.loads(self.data)
 
 
@@ -67,7 +73,7 @@ def auto_typed(text: str) -> str | int | float | bool:
     return text
 
 
-def config_of(message: Any, *, load: bool = False) -> ConfigMap:
+def config_of(message: Configured, *, load: bool = False) -> ConfigMap:
     """The typed configuration of a Topology, Spout, Bolt, Component or Config message.
 
     Serialized values are `SerializedValue`s; with `load` those written by Python are loaded.
@@ -82,12 +88,12 @@ def config_of(message: Any, *, load: bool = False) -> ConfigMap:
     return result
 
 
-def component_config(topology: Any, component: str, *, load: bool = False) -> ConfigMap:
+def component_config(topology: topology_pb2.Topology, component: str, *, load: bool = False) -> ConfigMap:
     """The configuration of a component: the topology's, overridden by its own."""
     parts = components_of(topology)
     if component not in parts:
         hint = did_you_mean(component, parts)
-        raise TopologyError(f"Topology '{topology.name}' has no component '{component}'{hint}.")
+        raise TopologyError(f"topology '{topology.name}' has no component '{component}'{hint}")
     return {**config_of(topology, load=load), **config_of(parts[component], load=load)}
 
 
@@ -97,12 +103,12 @@ def parallelism_of(config: Mapping[str, Any], component: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)
         raise TopologyError(
-            f"The parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more."
+            f"the parallelism of component '{component}' is {shown}; it must be a whole number of 1 or more"
         )
     return value
 
 
-def reliability_mode(topology: Any) -> str:
+def reliability_mode(topology: topology_pb2.Topology) -> str:
     """The reliability mode of a topology, ATMOST_ONCE by default."""
     return str(config_of(topology).get(TOPOLOGY_RELIABILITY_MODE, RELIABILITY_MODES[0]))
 
@@ -171,7 +177,7 @@ def unsupported_problems(config: Mapping[str, Any], owner: str) -> list[str]:
     return problems
 
 
-def add_our_names(topology: Any) -> None:
+def add_our_names(topology: topology_pb2.Topology) -> None:
     """Copy entries whose key has another name in Apache Heron to our name, for the topology and its components."""
     for config in (topology.topology_config, *(part.comp.config for part in components_of(topology).values())):
         there = {pair.key for pair in config.kvs}
@@ -216,11 +222,11 @@ _UPDATED_KEYS = {
 def runtime_key_problem(key: str, value: str) -> str | None:
     """Why this entry of a running topology cannot be changed, as a sentence; None when it can."""
     if key in _UPDATED_KEYS:
-        return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}."
+        return f"'{key}' cannot be changed as a setting; use {_UPDATED_KEYS[key]}"
     if key in _FIXED_KEYS or key.startswith(("heron.", _STATEFUL_KEYS)):
-        return f"'{key}' cannot change while a topology runs; kill it and submit it again."
+        return f"'{key}' cannot change while a topology runs; kill it and submit it again"
     wrong = key_problem(key, auto_typed(value))
-    return f"The setting {wrong}." if wrong else None
+    return f"the setting {wrong}" if wrong else None
 
 
 def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
@@ -228,21 +234,21 @@ def split_setting(text: str, components: Iterable[str]) -> tuple[str, str, str]:
     known = list(components)
     head, separator, rest = text.partition(":")
     if not separator or not head.strip():
-        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'.")
+        raise ConfigError(f"'{text}' is not of the form [component:]key:value; for example 'count:limit:10'")
     if head in known and ":" in rest:
         key, _, value = rest.partition(":")
         if not key.strip():
-            raise ConfigError(f"'{text}' has no key; write component:key:value.")
+            raise ConfigError(f"'{text}' has no key; write component:key:value")
         return head, key, value
     # A value may contain colons; component names rarely contain a dot, keys mostly do.
     if ":" in rest and "." not in head and re.match(r"[A-Za-z_][\w.\-]*:", rest):
         raise ConfigError(
-            f"The topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}."
+            f"the topology has no component '{head}'{did_you_mean(head, known)}; it has {', '.join(known)}"
         )
     return "", head, rest
 
 
-def _config_message(message: Any) -> Any:
+def _config_message(message: Configured) -> topology_pb2.Config:
     if isinstance(message, topology_pb2.Config):
         return message
     if isinstance(message, topology_pb2.Topology):
@@ -251,7 +257,7 @@ def _config_message(message: Any) -> Any:
         return message.comp.config
     if isinstance(message, topology_pb2.Component):
         return message.config
-    raise TypeError(f"A {type(message).__name__} message has no configuration.")
+    raise TypeError(f"a {type(message).__name__} message has no configuration")
 
 
 def _loaded(key: str, value: SerializedValue) -> Any:
@@ -259,8 +265,8 @@ def _loaded(key: str, value: SerializedValue) -> Any:
         return value.load()
     except Exception as error:
         raise ConfigError(
-            f"The value of '{key}' cannot be loaded ({type(error).__name__}: {error}); "
-            "its class must be importable from the topology's package."
+            f"the value of '{key}' cannot be loaded ({type(error).__name__}: {error}); "
+            "its class must be importable from the topology's package"
         ) from error
 
 

@@ -29,7 +29,7 @@ class Chooser(Protocol):
 def _sorted_tasks(tasks: Iterable[int]) -> list[int]:
     result = sorted(set(tasks))
     if not result:
-        raise ValueError("A grouping needs at least one target task.")
+        raise ValueError("a grouping needs at least one target task")
     return result
 
 
@@ -72,7 +72,7 @@ class Fields:
 
     def __init__(self, indices: Sequence[int], tasks: Iterable[int], key_groups: int = 0) -> None:
         if not indices:
-            raise ValueError("A fields grouping needs at least one field.")
+            raise ValueError("a fields grouping needs at least one field")
         self.indices = tuple(indices)
         self.tasks = _sorted_tasks(tasks)
         count = len(self.tasks)
@@ -128,12 +128,12 @@ class Direct:
         """The named task; TopologyError unless it is one of the consumer's."""
         if task not in self._allowed or isinstance(task, bool):
             raise TopologyError(
-                f"Task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}."
+                f"task {task!r} does not consume the direct stream; emit to one of {_shown(self.tasks)}"
             )
         return task
 
     def targets(self, values: Sequence[Any]) -> list[int]:
-        raise TopologyError("A direct stream needs a receiver; emit with direct_task=<task id>.")
+        raise TopologyError("a direct stream needs a receiver; emit with direct_task=<task id>")
 
 
 class Custom:
@@ -145,8 +145,8 @@ class Custom:
         choose = getattr(instance, "choose_tasks", None)
         if not callable(choose):
             raise TopologyError(
-                f"The custom grouping {type(instance).__name__} has no choose_tasks(values); "
-                "derive it from ICustomGrouping."
+                f"the custom grouping {type(instance).__name__} has no choose_tasks(values); "
+                "derive it from ICustomGrouping"
             )
         self.instance = instance
         self.tasks = _sorted_tasks(tasks)
@@ -157,8 +157,8 @@ class Custom:
         chosen = self._choose(values)
         if not isinstance(chosen, Iterable) or isinstance(chosen, (str, bytes)):
             raise TopologyError(
-                f"The custom grouping {type(self.instance).__name__} returned {chosen!r}; "
-                "choose_tasks must return a list of task ids."
+                f"the custom grouping {type(self.instance).__name__} returned {chosen!r}; "
+                "choose_tasks must return a list of task ids"
             )
         return [self._checked(task) for task in chosen]
 
@@ -169,8 +169,8 @@ class Custom:
             number = None
         if number is None or number not in self._allowed:
             raise TopologyError(
-                f"The custom grouping {type(self.instance).__name__} chose task {task!r}; "
-                f"it must choose among {_shown(self.tasks)}."
+                f"the custom grouping {type(self.instance).__name__} chose task {task!r}; "
+                f"it must choose among {_shown(self.tasks)}"
             )
         return number
 

@@ -73,24 +73,24 @@ class LaunchSpec:
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{source} is not valid JSON ({error}); submit the topology again.") from None
+            raise ConfigError(f"{source} is not valid JSON ({error}); submit the topology again") from None
         if not isinstance(content, dict):
-            raise ConfigError(f"{source} must hold a JSON object; submit the topology again.")
+            raise ConfigError(f"{source} must hold a JSON object; submit the topology again")
         known = {item.name: str(item.type) for item in fields(cls)}
         unknown = sorted(set(content) - set(known))
         if unknown:
             raise ConfigError(
                 f"{source} has unknown field {unknown[0]!r}; it was written by another release of"
-                " heronpy: submit the topology again."
+                " heronpy: submit the topology again"
             )
         missing = sorted(set(known) - set(content))
         if missing:
-            raise ConfigError(f"{source} lacks field {missing[0]!r}; submit the topology again.")
+            raise ConfigError(f"{source} lacks field {missing[0]!r}; submit the topology again")
         for name, declared in known.items():
             if not _has_type(content[name], declared):
                 raise ConfigError(
-                    f"Field {name!r} of {source} must be {declared} but is"
-                    f" {type(content[name]).__name__}; submit the topology again."
+                    f"field {name!r} of {source} must be {declared} but is"
+                    f" {type(content[name]).__name__}; submit the topology again"
                 )
         return cls(**content)
 
@@ -100,9 +100,9 @@ class LaunchSpec:
         try:
             text = read_own(path, _MAX_BYTES).decode()
         except OSError as error:
-            raise ConfigError(f"Cannot read launch file {path}: {error.strerror or error}.") from None
+            raise ConfigError(f"cannot read launch file {path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path} is not UTF-8 text; submit the topology again.") from None
+            raise ConfigError(f"{path} is not UTF-8 text; submit the topology again") from None
         return cls.from_json(text, source=str(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:

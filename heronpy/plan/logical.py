@@ -104,7 +104,7 @@ class LogicalPlan:
         found = self.components.get(name)
         if found is None:
             raise TopologyError(
-                f"Topology '{self.name}' has no component '{name}'{did_you_mean(name, self.components)}."
+                f"topology '{self.name}' has no component '{name}'{did_you_mean(name, self.components)}"
             )
         return found
 

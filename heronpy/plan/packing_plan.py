@@ -1,7 +1,7 @@
 """Reading and checking a packing plan: which task runs in which container.
 
 The plan itself is the protobuf message. Container 0 holds the topology master and never appears in
-it. Task ids are unique for the life of a topology: `next_task_id` accounts for removed tasks, too,
+it. Task ids are unique for the life of a topology: `next_task_id` also accounts for removed tasks,
 so an id is never reused.
 """
 
@@ -68,7 +68,7 @@ def container_of(plan: plan_pb2.PackingPlan, container: int) -> plan_pb2.Contain
         if item.id == container:
             return item
     raise TopologyError(
-        f"The packing plan has no container {container}; it has {', '.join(map(str, container_ids(plan))) or 'none'}."
+        f"the packing plan has no container {container}; it has {', '.join(map(str, container_ids(plan))) or 'none'}"
     )
 
 
@@ -90,11 +90,11 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
     containers: set[int] = set()
     for container in plan.containers:
         if container.id < 1 or container.id in containers:
-            found.append(f"Container id {container.id} is 0 or repeated; ids start at 1.")
+            found.append(f"container id {container.id} is 0 or repeated; ids start at 1")
         containers.add(container.id)
         for item in container.instances:
             if item.task_id < 1 or item.task_id in seen:
-                found.append(f"Task id {item.task_id} of '{item.component}' is 0 or repeated.")
+                found.append(f"task id {item.task_id} of '{item.component}' is 0 or repeated")
             seen[item.task_id] = item.component
     if topology is None:
         return found
@@ -102,8 +102,8 @@ def problems(plan: plan_pb2.PackingPlan, topology: topology_pb2.Topology | None 
     for name in components_of(topology):
         want = parallelism_of(component_config(topology, name), name)
         if have.pop(name, 0) != want:
-            found.append(f"Component '{name}' needs {want} tasks; the plan has a different number.")
-    found += [f"The plan has tasks of '{name}', which the topology does not have." for name in have]
+            found.append(f"component '{name}' needs {want} tasks; the plan has a different number")
+    found += [f"the plan has tasks of '{name}', which the topology does not have" for name in have]
     return found
 
 

@@ -22,8 +22,8 @@ def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any
     missing = [container for container in containers if container not in by_container]
     if missing:
         raise TopologyError(
-            f"Topology '{topology.name}' has no stream manager yet in container(s) "
-            f"{', '.join(map(str, missing[:20]))}; wait until all have registered."
+            f"topology '{topology.name}' has no stream manager yet in container(s) "
+            f"{', '.join(map(str, missing[:20]))}; wait until all have registered"
         )
     plan = plan_pb2.PhysicalPlan(version=version, tmaster_epoch=epoch)
     plan.topology.CopyFrom(topology)

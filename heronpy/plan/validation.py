@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import name_problem, topology_name_problem
 from heronpy.common.nearest import did_you_mean
+from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.plan import windows
 from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
@@ -53,80 +53,79 @@ def warnings(plan: LogicalPlan) -> list[str]:
 def _names(plan: LogicalPlan) -> Iterator[str]:
     wrong = topology_name_problem(plan.name)
     if wrong:
-        yield f"The topology name {_quoted(plan.name)} {wrong}; choose another name."
+        yield f"the topology name {_quoted(plan.name)} {wrong}; choose another name"
     if not any(component.is_spout for component in plan.definitions):
-        yield f"Topology '{plan.name}' has no spout; add one, or no tuples will flow."
+        yield f"topology '{plan.name}' has no spout; add one, or no tuples will flow"
     for name, count in Counter(component.name for component in plan.definitions).items():
         wrong = name_problem(name)
         if wrong:
-            yield f"The component name {_quoted(name)} {wrong}; choose another name."
+            yield f"the component name {_quoted(name)} {wrong}; choose another name"
         if name == SYSTEM_COMPONENT:
-            yield f"The component name '{name}' belongs to the system; choose another name."
+            yield f"the component name '{name}' belongs to the system; choose another name"
         if count > 1:
-            yield f"{count} components are named '{name}'; give each its own name."
+            yield f"{count} components are named '{name}'; give each its own name"
 
 
 def _settings(plan: LogicalPlan) -> Iterator[str]:
     for key, value in plan.config.items():
         wrong = key_problem(key, value)
         if wrong:
-            yield f"Topology '{plan.name}' {wrong}."
+            yield f"topology '{plan.name}' {wrong}"
     for component in plan.definitions:
         for key, value in component.config.items():
             wrong = key_problem(key, value)
             if wrong:
-                yield f"{_kind(component)} '{component.name}' {wrong}."
+                yield f"{_kind(component)} '{component.name}' {wrong}"
 
 
 def _size(plan: LogicalPlan) -> Iterator[str]:
     if plan.task_count > TASKS_MAX:
         yield (
-            f"Topology '{plan.name}' has {plan.task_count} tasks, more than the {TASKS_MAX} that "
-            f"one topology may have; lower {TOPOLOGY_COMPONENT_PARALLELISM} of its components."
+            f"topology '{plan.name}' has {plan.task_count} tasks, more than the {TASKS_MAX} that "
+            f"one topology may have; lower {TOPOLOGY_COMPONENT_PARALLELISM} of its components"
         )
 
 
 def _outputs(component: ComponentDef) -> Iterator[str]:
     if component.is_spout and not component.outputs:
-        yield f"Spout '{component.name}' has no output stream; declare its outputs."
+        yield f"spout '{component.name}' has no output stream; declare its outputs"
     for name, count in Counter(output.name for output in component.outputs).items():
         if count > 1:
             yield (
                 f"{_kind(component)} '{component.name}' declares stream '{name}' {count} times; "
-                "give each stream its own name."
+                "give each stream its own name"
             )
     for output in component.outputs:
         yield from _output(component, output)
 
 
 def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
-    where = f"of {_kind(component).lower()} '{component.name}'"
+    where = f"of {_kind(component)} '{component.name}'"
     wrong = name_problem(output.name)
     if wrong:
-        yield f"The stream name {_quoted(output.name)} {where} {wrong}; choose another name."
+        yield f"the stream name {_quoted(output.name)} {where} {wrong}; choose another name"
     if output.name == TICK_STREAM:
-        yield f"The stream name '{output.name}' {where} belongs to the system; choose another name."
+        yield f"the stream name '{output.name}' {where} belongs to the system; choose another name"
     if output.component != component.name:
         yield (
-            f"Stream '{output.name}' {where} says that it belongs to '{output.component}'; "
-            "a component can only declare streams of its own."
+            f"stream '{output.name}' {where} says that it belongs to '{output.component}'; "
+            "a component can only declare streams of its own"
         )
     for field, count in Counter(output.fields).items():
         if count > 1:
-            yield (f"Stream '{output.name}' {where} has field '{field}' {count} times; give each field its own name.")
+            yield (f"stream '{output.name}' {where} has field '{field}' {count} times; give each field its own name")
 
 
 def _inputs(plan: LogicalPlan, component: ComponentDef) -> Iterator[str]:
     if component.is_spout:
         return
     if not component.inputs:
-        yield f"Bolt '{component.name}' has no input; connect it to a stream of another component."
+        yield f"bolt '{component.name}' has no input; connect it to a stream of another component"
     sources = Counter((item.component, item.stream) for item in component.inputs)
     for (source, stream), count in sources.items():
         if count > 1:
             yield (
-                f"Bolt '{component.name}' takes stream '{stream}' of '{source}' {count} times; "
-                "keep one of these inputs."
+                f"bolt '{component.name}' takes stream '{stream}' of '{source}' {count} times; keep one of these inputs"
             )
     for item in component.inputs:
         yield from _input(plan, component, item)
@@ -137,8 +136,8 @@ def _input(plan: LogicalPlan, bolt: ComponentDef, item: InputDef) -> Iterator[st
     if source is None:
         hint = did_you_mean(item.component, plan.components)
         yield (
-            f"Bolt '{bolt.name}' takes input from component '{item.component}', which does not "
-            f"exist{hint}; name an existing component."
+            f"bolt '{bolt.name}' takes input from component '{item.component}', which does not "
+            f"exist{hint}; name an existing component"
         )
         return
     stream = source.stream(item.stream)
@@ -146,8 +145,8 @@ def _input(plan: LogicalPlan, bolt: ComponentDef, item: InputDef) -> Iterator[st
         names = [output.name for output in source.outputs]
         listed = ", ".join(f"'{name}'" for name in sorted(names)) or "none"
         yield (
-            f"Bolt '{bolt.name}' takes stream '{item.stream}' of '{source.name}', which has no "
-            f"such stream{did_you_mean(item.stream, names)}; its streams: {listed}."
+            f"bolt '{bolt.name}' takes stream '{item.stream}' of '{source.name}', which has no "
+            f"such stream{did_you_mean(item.stream, names)}; its streams: {listed}"
         )
         return
     yield from _grouping(bolt, item, stream)
@@ -157,30 +156,30 @@ def _grouping(bolt: ComponentDef, item: InputDef, stream: StreamDef) -> Iterator
     what = f"stream '{item.stream}' of '{item.component}'"
     if stream.direct and item.grouping != topology_pb2.DIRECT:
         yield (
-            f"Bolt '{bolt.name}' takes the direct {what} with "
+            f"bolt '{bolt.name}' takes the direct {what} with "
             f"{_grouping_name(item.grouping)} grouping; use Grouping.DIRECT, or declare the stream "
-            "without direct=True."
+            "without direct=True"
         )
     if item.grouping == topology_pb2.DIRECT and not stream.direct:
         yield (
-            f"Bolt '{bolt.name}' takes {what} with DIRECT grouping, but the stream is not direct; "
-            "declare it with direct=True, or use another grouping."
+            f"bolt '{bolt.name}' takes {what} with DIRECT grouping, but the stream is not direct; "
+            "declare it with direct=True, or use another grouping"
         )
     if item.grouping == topology_pb2.CUSTOM and not item.message.custom_grouping_object:
         yield (
-            f"Bolt '{bolt.name}' takes {what} with a custom grouping that has no grouping object; "
-            "use Grouping.custom(...)."
+            f"bolt '{bolt.name}' takes {what} with a custom grouping that has no grouping object; "
+            "use Grouping.custom(...)"
         )
     if item.grouping != topology_pb2.FIELDS:
         return
     if not item.fields:
         yield (
-            f"Bolt '{bolt.name}' takes {what} with a fields grouping that names no field; use Grouping.fields('...')."
+            f"bolt '{bolt.name}' takes {what} with a fields grouping that names no field; use Grouping.fields('...')"
         )
     for name in dict.fromkeys(item.fields):
         if name not in stream.fields:
             missing = missing_field(name, stream.fields)
-            yield f"Bolt '{bolt.name}' groups {what} by a missing field: {missing}."
+            yield f"bolt '{bolt.name}' groups {what} by a missing field: {missing}"
 
 
 def _cycles(plan: LogicalPlan) -> Iterator[str]:
@@ -188,8 +187,8 @@ def _cycles(plan: LogicalPlan) -> Iterator[str]:
     path = plan.cycle() if plan.config.get(TOPOLOGY_RELIABILITY_MODE) == "EFFECTIVELY_ONCE" else None
     if path is not None:
         yield (
-            f"Under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
-            "a checkpoint barrier that it must send first itself; break the cycle or use ATLEAST_ONCE."
+            f"under EFFECTIVELY_ONCE the cycle {_shown(path)} cannot work, because a bolt in it would wait for "
+            "a checkpoint barrier that it must send first itself; break the cycle or use ATLEAST_ONCE"
         )
 
 
@@ -201,7 +200,7 @@ def _cycle_warnings(plan: LogicalPlan) -> Iterator[str]:
     cure = "let each tuple leave it after a limited number of rounds"
     if at_least_once:
         cure += " and within topology.message.timeout.secs"
-    yield f"The components {_shown(path)} form a cycle, whose queues can grow without limit: {cure}."
+    yield f"the components {_shown(path)} form a cycle, whose queues can grow without limit: {cure}"
 
 
 def _shown(path: list[str]) -> str:
@@ -216,7 +215,7 @@ def key_group_problems(plan: LogicalPlan, key_groups: int) -> list[str]:
     return [
         f"{_kind(component)} '{component.name}' has {component.parallelism} tasks, more than the "
         f"{key_groups} key groups that keyed state is divided into; lower its parallelism or raise "
-        "heron.checkpoint.key_groups."
+        "heron.checkpoint.key_groups"
         for component in plan.definitions
         if component.parallelism > key_groups
     ]
@@ -226,14 +225,14 @@ def _reach(plan: LogicalPlan) -> Iterator[str]:
     reached = plan.reachable(plan.spouts())
     lost = [name for name in plan.components if name not in reached]
     if len(lost) == 1:
-        yield (f"No spout's tuples can reach component '{lost[0]}'; connect it to a spout or remove it.")
+        yield (f"no spout's tuples can reach component '{lost[0]}'; connect it to a spout or remove it")
     elif lost:
         names = ", ".join(f"'{name}'" for name in lost[:20]) + (", ..." if len(lost) > 20 else "")
-        yield f"No spout's tuples can reach the components {names}; connect or remove them."
+        yield f"no spout's tuples can reach the components {names}; connect or remove them"
 
 
 def _kind(component: ComponentDef) -> str:
-    return "Spout" if component.is_spout else "Bolt"
+    return "spout" if component.is_spout else "bolt"
 
 
 def _grouping_name(grouping: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from heronpy.api.api_constants import (
+from heronpy.common.topology_keys import (
     TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS,
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
@@ -117,14 +117,14 @@ def problems(plan: LogicalPlan) -> Iterator[str]:
     for name, hold in holds(plan, certain=True).items():
         config = {**plan.config, **plan.components[name].config}
         if _too_late(config, hold):
-            yield f"{_timeout_text(name, config, hold)} so they would be replayed and counted again; {_fix(hold)}."
+            yield f"{_timeout_text(name, config, hold)} so they would be replayed and counted again; {_fix(hold)}"
         pending = _number(config.get(TOPOLOGY_MAX_SPOUT_PENDING), DEFAULT_PENDING)
         if pending < hold.pending:
             yield (
-                f"Tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
+                f"tuples of spout '{name}' stay pending until they have left {_listed(hold)}, and "
                 f"{TOPOLOGY_MAX_SPOUT_PENDING} is {pending:g}, so each of its tasks could emit {pending:g} in "
                 f"{hold.seconds:g} s; set it to the tuples that a task emits in that time: at least {hold.pending}, "
-                f"which is {_rate(hold)}."
+                f"which is {_rate(hold)}"
             )
 
 
@@ -138,15 +138,15 @@ def warnings(plan: LogicalPlan) -> Iterator[str]:
         if _too_late(config, hold) and not (name in certain and _too_late(config, certain[name])):
             yield (
                 f"{_timeout_text(name, config, hold)} if their windows anchor what they emit: it would be replayed "
-                f"and counted again; {_fix(hold)}."
+                f"and counted again; {_fix(hold)}"
             )
     timeout_s = _timeout_s(plan.config)
     for component in plan.definitions:
         every_s = _tick_s({**plan.config, **component.config})
         if not component.is_spout and every_s >= timeout_s:
             yield (
-                f"Bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s: "
-                f"those that it acks at a tick are replayed; raise {TOPOLOGY_MESSAGE_TIMEOUT_SECS} or tick more often."
+                f"bolt '{component.name}' gets a tick every {every_s:g} s, and tuples time out after {timeout_s:g} s: "
+                f"those that it acks at a tick are replayed; raise {TOPOLOGY_MESSAGE_TIMEOUT_SECS} or tick more often"
             )
 
 
@@ -171,7 +171,7 @@ def _too_late(config: Mapping[str, Any], hold: Hold) -> bool:
 
 def _timeout_text(name: str, config: Mapping[str, Any], hold: Hold) -> str:
     return (
-        f"Tuples of spout '{name}' stay pending for up to {hold.seconds:g} s, until they have left {_listed(hold)}, "
+        f"tuples of spout '{name}' stay pending for up to {hold.seconds:g} s, until they have left {_listed(hold)}, "
         f"but {TOPOLOGY_MESSAGE_TIMEOUT_SECS} is {_timeout_s(config):g},"
     )
 

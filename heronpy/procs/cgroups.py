@@ -1,4 +1,4 @@
-"""How many more processes and threads this process's control group may have (versions 1 and 2)."""
+"""What this process's control group allows it: processes and threads, and memory (versions 1 and 2)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from pathlib import Path, PurePosixPath
 def pids_left(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
     """The smallest room that the group and its parents leave; None if none of them sets a limit (F26)."""
     found = []
-    for folder in _folders(cgroup_file, Path(root)):
+    for folder in _folders(cgroup_file, Path(root), "pids"):
         most, used = _number(folder / "pids.max"), _number(folder / "pids.current")
         if most is not None and used is not None:
             found.append(max(0, most - used))
     return min(found, default=None)
 
 
-def _folders(cgroup_file: str, root: Path) -> list[Path]:
-    """The folder of the group in each hierarchy that counts processes, and all parents."""
+def memory_max_bytes(cgroup_file: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+    """The smallest limit on memory of the group and its parents, in bytes; None if none of them sets one."""
+    found = []
+    for folder in _folders(cgroup_file, Path(root), "memory"):
+        found += [_number(folder / name) for name in ("memory.max", "memory.limit_in_bytes")]
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def _folders(cgroup_file: str, root: Path, controller: str) -> list[Path]:
+    """The folder of the group in each hierarchy with this controller, and all parents."""
     try:
         lines = Path(cgroup_file).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -28,8 +36,8 @@ def _folders(cgroup_file: str, root: Path) -> list[Path]:
         inner = PurePosixPath(path.lstrip("/"))
         if not controllers:
             bases = [root, root / "unified"]
-        elif "pids" in controllers.split(","):
-            bases = [root / controllers, root / "pids"]
+        elif controller in controllers.split(","):
+            bases = [root / controllers, root / controller]
         else:
             continue
         found += [base / part for base in bases for part in (inner, *inner.parents)]

@@ -63,10 +63,10 @@ def budgets_of(values: Mapping[str, object]) -> dict[ExitReason, int]:
     for name, number in values.items():
         if name not in known:
             raise ConfigError(
-                f"heron.executor.restart_budgets has unknown reason {name!r}; reasons are {', '.join(sorted(known))}."
+                f"heron.executor.restart_budgets has unknown reason {name!r}; reasons are {', '.join(sorted(known))}"
             )
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ConfigError(f"heron.executor.restart_budgets: {name} is {number!r} but must be a whole number.")
+            raise ConfigError(f"heron.executor.restart_budgets: {name} is {number!r} but must be a whole number")
     return {known[name]: int(str(number)) for name, number in values.items()}
 
 

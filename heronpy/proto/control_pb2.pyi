@@ -17,6 +17,9 @@ LIFE_RUNNING: Lifecycle
 LIFE_STARTING: Lifecycle
 LIFE_UPDATING: Lifecycle
 LIFE_WAITING: Lifecycle
+PROCESS_OTHER: ProcessKind
+PROCESS_STMGR: ProcessKind
+PROCESS_TASK: ProcessKind
 PROC_BACKOFF: ProcessState
 PROC_FAILED: ProcessState
 PROC_RUNNING: ProcessState
@@ -271,7 +274,7 @@ class Envelope(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
-    __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "process", "startup", "task_id", "traceback", "type"]
+    __slots__ = ["component", "container", "count", "first_at", "instance_id", "last_at", "message", "out_of_memory", "process", "startup", "task_id", "traceback", "type"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +282,7 @@ class ExceptionReport(_message.Message):
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_AT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_MEMORY_FIELD_NUMBER: _ClassVar[int]
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     STARTUP_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -291,12 +295,13 @@ class ExceptionReport(_message.Message):
     instance_id: str
     last_at: float
     message: str
+    out_of_memory: bool
     process: str
     startup: bool
     task_id: int
     traceback: str
     type: str
-    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., container: _Optional[int] = ..., type: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., first_at: _Optional[float] = ..., last_at: _Optional[float] = ..., count: _Optional[int] = ..., startup: bool = ...) -> None: ...
+    def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., instance_id: _Optional[str] = ..., container: _Optional[int] = ..., type: _Optional[str] = ..., message: _Optional[str] = ..., traceback: _Optional[str] = ..., first_at: _Optional[float] = ..., last_at: _Optional[float] = ..., count: _Optional[int] = ..., startup: bool = ..., out_of_memory: bool = ...) -> None: ...
 
 class ExceptionsReply(_message.Message):
     __slots__ = ["discarded", "exceptions"]
@@ -435,13 +440,14 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "kind", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FAILING_S_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     NEXT_RESTART_S_FIELD_NUMBER: _ClassVar[int]
     PEAK_RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -460,6 +466,7 @@ class ProcessRecord(_message.Message):
     exit_reason: str
     failing_max_s: float
     failing_s: float
+    kind: ProcessKind
     name: str
     next_restart_s: float
     peak_rss_bytes: int
@@ -472,7 +479,7 @@ class ProcessRecord(_message.Message):
     state: ProcessState
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ...) -> None: ...
 
 class RegisterAgain(_message.Message):
     __slots__ = []
@@ -887,6 +894,9 @@ class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ProcessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class ProcessKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -1,8 +1,7 @@
-from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Iterable as _Iterable, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 ACK: Kind
 BARRIER: Kind
@@ -19,7 +18,7 @@ LINK_OPEN: Kind
 REGISTER: Kind
 
 class Frame(_message.Message):
-    __slots__ = ["attempt", "channel_frames", "checkpoint", "codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "first", "granted_bytes", "granted_tuples", "kind", "length", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "savepoint", "settled_tuples", "skip", "source_task", "stream", "streams", "tracked", "unaligned", "values"]
+    __slots__ = ["attempt", "channel_frames", "checkpoint", "codec", "consumed_bytes", "consumed_frames", "consumed_tuples", "count", "derived_edges", "dest_task", "edge", "failed", "granted_bytes", "granted_tuples", "kind", "on", "payload", "reason", "registered", "root_base", "root_counts", "root_task", "root_tasks", "roots", "run_edge", "run_first", "run_length", "savepoint", "settled_tuples", "skip", "source_task", "stream", "streams", "tracked", "unaligned", "values"]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FRAMES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -32,11 +31,9 @@ class Frame(_message.Message):
     DEST_TASK_FIELD_NUMBER: _ClassVar[int]
     EDGE_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
     GRANTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     GRANTED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
-    LENGTH_FIELD_NUMBER: _ClassVar[int]
     ON_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -46,6 +43,9 @@ class Frame(_message.Message):
     ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
     ROOT_TASKS_FIELD_NUMBER: _ClassVar[int]
     ROOT_TASK_FIELD_NUMBER: _ClassVar[int]
+    RUN_EDGE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIRST_FIELD_NUMBER: _ClassVar[int]
+    RUN_LENGTH_FIELD_NUMBER: _ClassVar[int]
     SAVEPOINT_FIELD_NUMBER: _ClassVar[int]
     SETTLED_TUPLES_FIELD_NUMBER: _ClassVar[int]
     SKIP_FIELD_NUMBER: _ClassVar[int]
@@ -67,11 +67,9 @@ class Frame(_message.Message):
     dest_task: int
     edge: int
     failed: bool
-    first: _containers.RepeatedScalarFieldContainer[int]
     granted_bytes: int
     granted_tuples: int
     kind: Kind
-    length: _containers.RepeatedScalarFieldContainer[int]
     on: bool
     payload: bytes
     reason: str
@@ -81,6 +79,9 @@ class Frame(_message.Message):
     root_task: int
     root_tasks: bytes
     roots: bytes
+    run_edge: bytes
+    run_first: bytes
+    run_length: bytes
     savepoint: bool
     settled_tuples: int
     skip: int
@@ -90,7 +91,7 @@ class Frame(_message.Message):
     tracked: bool
     unaligned: bool
     values: bytes
-    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., attempt: _Optional[int] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., settled_tuples: _Optional[int] = ..., first: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ..., checkpoint: _Optional[int] = ..., channel_frames: _Optional[int] = ..., unaligned: bool = ..., savepoint: bool = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[Kind, str]] = ..., source_task: _Optional[int] = ..., dest_task: _Optional[int] = ..., stream: _Optional[int] = ..., count: _Optional[int] = ..., codec: _Optional[int] = ..., skip: _Optional[int] = ..., tracked: bool = ..., registered: bool = ..., root_base: _Optional[int] = ..., root_task: _Optional[int] = ..., edge: _Optional[int] = ..., derived_edges: bool = ..., roots: _Optional[bytes] = ..., root_tasks: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., values: _Optional[bytes] = ..., streams: _Optional[bytes] = ..., attempt: _Optional[int] = ..., payload: _Optional[bytes] = ..., granted_bytes: _Optional[int] = ..., granted_tuples: _Optional[int] = ..., consumed_bytes: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., settled_tuples: _Optional[int] = ..., run_first: _Optional[bytes] = ..., run_length: _Optional[bytes] = ..., run_edge: _Optional[bytes] = ..., failed: bool = ..., on: bool = ..., reason: _Optional[str] = ..., checkpoint: _Optional[int] = ..., channel_frames: _Optional[int] = ..., unaligned: bool = ..., savepoint: bool = ...) -> None: ...
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

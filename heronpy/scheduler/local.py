@@ -143,7 +143,7 @@ class LocalScheduler:
         except NodeExistsError:
             self._state.close()
             raise FencedError(
-                f"Another scheduler runs topology {launch.topology!r}; kill the topology before starting it again."
+                f"another scheduler runs topology {launch.topology!r}; kill the topology before starting it again"
             ) from None
         self._rpc = ControlServer([endpoint], self._on_request)
         self._plan_watch = PlanWatch(self._state, paths.packing_plan(launch.topology), self._on_plan)
@@ -286,7 +286,7 @@ class LocalScheduler:
         self._changed.set()
 
     def on_give_up(self, effect: GiveUp) -> None:
-        log.error("%s has failed for good: %s", effect.name, effect.detail)
+        log.error("%s has failed permanently: %s", effect.name, effect.detail)
 
     def on_ended(self, effect: Ended) -> None:
         if effect.reason is ExitReason.OOM:

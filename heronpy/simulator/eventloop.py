@@ -1,4 +1,4 @@
-"""A private event loop per async bolt, run one turn at a time on virtual time.
+"""A private event loop per async bolt or spout, run one turn at a time on virtual time.
 
 `asyncio.sleep` and time-outs fire when the virtual clock reaches them, so coroutines interleave
 the same way in every run. Real I/O inside a coroutine still works, but its timing is not deterministic.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
+from heronpy.simulator.acking import Outcome
 from heronpy.simulator.tuples import Delivery
 
 RECORDS_MAX = 100_000
@@ -70,12 +71,12 @@ class Records:
         """A bolt failed a tuple of this source."""
         self._count_input(task, "__fail-count", component, stream)
 
-    def spout_end(self, component: str, task: int, tup_id: Any, kind: str) -> None:
-        """A spout was told how a tuple ended; `kind` is acked, failed or timed out."""
-        ended = self.acked if kind == "acked" else self.failed
+    def spout_end(self, component: str, task: int, tup_id: Any, outcome: Outcome) -> None:
+        """A spout was told how a tuple ended."""
+        ended = self.acked if outcome is Outcome.ACKED else self.failed
         self._list(ended, component).append(tup_id)
-        self.count(task, "__ack-count" if kind == "acked" else "__fail-count")
-        if kind == "timed out":
+        self.count(task, "__ack-count" if outcome is Outcome.ACKED else "__fail-count")
+        if outcome is Outcome.TIMED_OUT:
             self.count(task, "__timeout-count")
 
     def count(self, task: int, name: str, by: float = 1) -> None:

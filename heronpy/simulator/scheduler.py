@@ -12,7 +12,7 @@ from enum import Enum
 from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.clock import real_monotonic, real_sleep
 from heronpy.simulator.errors import SimulationError
-from heronpy.simulator.tasks import SimTask
+from heronpy.simulator.tasks import SimTask, SpoutTask
 from heronpy.simulator.tuples import Injection
 from heronpy.simulator.world import World
 
@@ -41,6 +41,8 @@ class StepScheduler:
         self._world = world
         self._step_s = step_s
         self._unfinished: list[str] | None = None
+        # Spouts for which the run has waited in vain: events outside may never come.
+        self._in_vain: set[int] = set()
         self.steps = 0
         self.is_finished = False
 
@@ -48,6 +50,7 @@ class StepScheduler:
         """Take steps until one of the limits is reached or nothing is left to do."""
         world = self._world
         limit = self.steps + max_steps
+        self._in_vain.clear()
         while True:
             self._settle()
             if until is not None and world.clock.now >= until:
@@ -113,7 +116,7 @@ class StepScheduler:
         world = self._world
         if any(bolt.is_busy() for bolt in world.bolts):
             return False
-        return not any(spout.outcomes or world.tracker.pending(spout.task_id) for spout in world.spouts)
+        return not any(spout.is_busy() or world.tracker.pending(spout.task_id) for spout in world.spouts)
 
     def _finish_next(self) -> None:
         assert self._unfinished is not None
@@ -148,27 +151,31 @@ class StepScheduler:
         self._settle()
 
     def _await_outside(self) -> bool:
-        """Wait, in real time, for coroutines that wait for more than virtual time."""
+        """Wait, in real time, for coroutines and descriptors that wait for more than virtual time."""
         waiting = self._waiting_for_outside()
         if not waiting:
             return False
-        # They may wait for a tick or another tuple; if not, only an external event can wake them.
-        patience_s = _OUTSIDE_MAX_S if self._next_event() is None else _OUTSIDE_GRACE_S
+        # What was begun must end, or be woken by a tick or another tuple; a source may be silent forever.
+        bound = [task for task in waiting if task.is_busy()]
+        patience_s = _OUTSIDE_MAX_S if bound and self._next_event() is None else _OUTSIDE_GRACE_S
         deadline = real_monotonic() + patience_s
         while real_monotonic() < deadline:
             real_sleep(_OUTSIDE_POLL_S)
-            for bolt in waiting:
-                bolt.poll()
+            for task in waiting:
+                task.poll()
             if self._waiting_for_outside() != waiting:
                 return True
-        if self._next_event() is not None:
+        self._in_vain.update(task.task_id for task in waiting if not task.is_busy())
+        if not bound or self._next_event() is not None:
             return False
         raise SimulationError(
-            f"{waiting[0].name} has awaited something outside the simulation for "
+            f"{bound[0].name} has awaited something outside the simulation for "
             f"{_OUTSIDE_MAX_S:.0f} seconds; replace it by a fake in the test",
-            waiting[0].name,
+            bound[0].name,
         )
 
-    def _waiting_for_outside(self) -> list[AsyncBoltTask]:
-        bolts = self._world.bolts
-        return [b for b in bolts if isinstance(b, AsyncBoltTask) and b.waits_for_outside()]
+    def _waiting_for_outside(self) -> list[AsyncBoltTask | SpoutTask]:
+        world = self._world
+        tasks: list[AsyncBoltTask | SpoutTask] = [spout for spout in world.spouts if spout.task_id not in self._in_vain]
+        tasks += [bolt for bolt in world.bolts if isinstance(bolt, AsyncBoltTask)]
+        return [task for task in tasks if task.waits_for_outside()]

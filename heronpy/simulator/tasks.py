@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import pickle
+import select
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heronpy.api import api_constants
@@ -20,7 +21,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.tuple import TupleHelper
+from heronpy.api.tuple import Tuple, TupleHelper
 from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import TopologyError
 from heronpy.common.logs import level_of
@@ -196,6 +197,10 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
+        # What the last next_tuple said about the next one; of a descriptor, until something else happens here.
+        self._call_at: float | None = None
+        self._call_on: int | None = None
+        self._is_busy = False
         config = self.config
         self._max_pending = int(config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, 100))
 
@@ -214,16 +219,55 @@ class SpoutTask(SimTask):
                 self.call("deactivate", self.user.deactivate)
 
     def is_runnable(self, now: float) -> bool:
-        return now >= self.wake_at and bool(self.outcomes or self._may_emit())
+        if now < self.wake_at:
+            return False
+        return bool(self.outcomes) or (self._may_emit() and self._is_due(now))
 
     def wake_time(self, now: float) -> float | None:
-        waits = self.wake_at > now and (self.outcomes or self._may_emit())
-        return self.wake_at if waits else None
+        if self.outcomes:
+            when = self.wake_at
+        elif not self._may_emit() or (self._call_at is None and self._waits_for_fd()):
+            return None
+        else:
+            when = max(self.wake_at, self._call_at or 0.0)
+        return when if when > now else None
 
     def is_silent(self) -> bool:
         """Whether it can do nothing until something else happens."""
-        is_idle = self._idle_calls >= _IDLE_CALLS
+        is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
+
+    def idles(self) -> bool:
+        """Whether its last calls emitted nothing."""
+        return self._idle_calls >= _IDLE_CALLS
+
+    def count_call(self, has_worked: bool) -> None:
+        """A call of user code has ended."""
+        self._idle_calls = 0 if has_worked else self._idle_calls + 1
+
+    def is_busy(self) -> bool:
+        """Whether something that has ended is still to be reported to the user's spout."""
+        return bool(self.outcomes)
+
+    def waits_for_outside(self) -> bool:
+        """Whether only an event outside the simulation lets it go on."""
+        return not self.outcomes and self._may_emit() and self._waits_for_fd()
+
+    def poll(self) -> None:
+        """Poll for external events; here `is_runnable` does."""
+
+    def _is_due(self, now: float) -> bool:
+        """Whether the time for next_tuple has come, or its descriptor can be read."""
+        if self._call_on is None:
+            return self._call_at is None or now >= self._call_at
+        return not self._waits_for_fd() or (self._call_at is not None and now >= self._call_at)
+
+    def _waits_for_fd(self) -> bool:
+        if self._call_on is None:
+            return False
+        poller = select.poll()
+        poller.register(self._call_on, select.POLLIN)
+        return not poller.poll(0)
 
     def end(self, tree: Tree, outcome: Outcome) -> None:
         """A tracked tuple ended; the user's spout is told in a later step."""
@@ -231,29 +275,36 @@ class SpoutTask(SimTask):
 
     def step(self) -> None:
         if self.outcomes:
+            # It may have something to emit now, such as a replay.
+            if self._call_on is not None:
+                self._call_at = self._call_on = None
             self._report(*self.outcomes.popleft())
             return
         emitted, slept_until = self.emit_calls, self.wake_at
+        self._call_at, self._call_on, self._is_busy = None, None, False
         self.call("next_tuple", self.user.next_tuple)
         self.world.records.count(self.task_id, "__next-tuple-count")
-        if self.emit_calls != emitted:
-            self._idle_calls = 0
-            return
+        has_worked = self.emit_calls != emitted or self._is_busy
         pause = min(_IDLE_MAX_S, _IDLE_MIN_S * 2 ** min(self._idle_calls, 16))
-        self._idle_calls += 1
-        if self.wake_at <= max(slept_until, self.world.clock.now):
+        self.count_call(has_worked)
+        has_said = self._call_at is not None or self._call_on is not None
+        if not has_worked and not has_said and self.wake_at <= max(slept_until, self.world.clock.now):
             self.wake_at = self.world.clock.now + pause
 
     def _may_emit(self) -> bool:
+        return not self.is_exhausted and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether tuples of this task may be sent now."""
         world = self.world
-        if self.is_exhausted or not self.is_active or world.is_congested:
+        if not self.is_active or world.is_congested:
             return False
         return not world.is_acking or world.tracker.pending(self.task_id) < self._max_pending
 
     def _report(self, tup_id: Any, outcome: Outcome, opened_at: float) -> None:
         self._idle_calls = 0
         records, context = self.world.records, self.context
-        records.spout_end(self.component, self.task_id, tup_id, outcome.value)
+        records.spout_end(self.component, self.task_id, tup_id, outcome)
         latency_ns = (self.world.clock.now - opened_at) * _NS
         if outcome is Outcome.ACKED:
             self.call("ack", self.user.ack, tup_id)
@@ -296,6 +347,18 @@ class SpoutTask(SimTask):
     def end_of_input(self) -> None:
         """The user's spout has reached the end of its input."""
         self.is_exhausted = True
+
+    def wait(self, seconds: float) -> None:
+        """No next_tuple before this much virtual time has passed."""
+        self._call_at = self.world.clock.task_now() + seconds
+
+    def wait_readable(self, fd: int) -> None:
+        """No next_tuple before this descriptor, a real one, can be read, unless something else happens here."""
+        self._call_on = fd
+
+    def busy(self) -> None:
+        """The next next_tuple is at once."""
+        self._is_busy = True
 
 
 class BoltTask(SimTask):
@@ -381,20 +444,22 @@ class BoltTask(SimTask):
         return tasks if need_task_ids else None
 
     def ack(self, tup: Any) -> None:
-        """The user's bolt acked a tuple; acks of ticks and second acks do nothing."""
-        if self._end(tup):
-            self.world.tracker.ack(tup.roots, tup.edge)
-            self.world.records.bolt_ack(self.task_id, tup.component, tup.stream)
-            if self.context.has_hooks:
-                self.context.invoke_hook_bolt_ack(tup, self._age_ns(tup))
+        """The user's bolt acked a tuple, or several; acks of ticks and second acks do nothing."""
+        for one in _several(tup, "ack"):
+            if self._end(one):
+                self.world.tracker.ack(one.roots, one.edge)
+                self.world.records.bolt_ack(self.task_id, one.component, one.stream)
+                if self.context.has_hooks:
+                    self.context.invoke_hook_bolt_ack(one, self._age_ns(one))
 
     def fail(self, tup: Any) -> None:
-        """The user's bolt failed a tuple."""
-        if self._end(tup):
-            self.world.tracker.fail(tup.roots)
-            self.world.records.bolt_fail(self.task_id, tup.component, tup.stream)
-            if self.context.has_hooks:
-                self.context.invoke_hook_bolt_fail(tup, self._age_ns(tup))
+        """The user's bolt failed a tuple, or several."""
+        for one in _several(tup, "fail"):
+            if self._end(one):
+                self.world.tracker.fail(one.roots)
+                self.world.records.bolt_fail(self.task_id, one.component, one.stream)
+                if self.context.has_hooks:
+                    self.context.invoke_hook_bolt_fail(one, self._age_ns(one))
 
     def end_of_input(self) -> None:
         """Refuses: only spouts have external input."""
@@ -417,3 +482,15 @@ def _roots_of(anchors: Any) -> tuple[int, ...]:
     for anchor in several:
         roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
     return tuple(roots)
+
+
+def _several(tup: Any, what: str) -> list[Any]:
+    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them."""
+    known = (SimulatedTuple, Tuple)
+    tuples = [tup] if isinstance(tup, known) or not isinstance(tup, Iterable) else list(tup)
+    for one in tuples:
+        if not isinstance(one, known):
+            raise TypeError(
+                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
+            )
+    return tuples

@@ -6,6 +6,7 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.proto import components_of
+from heronpy.simulator.async_spouts import AsyncSpoutTask
 from heronpy.simulator.async_tasks import AsyncBoltTask
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
@@ -47,9 +48,9 @@ class World(Shared):
         component = self.component_of[task_id]
         message = self._messages[component]
         index = self.tasks_of[component].index(task_id)
-        kind: type[SimTask] = SpoutTask
+        is_async = getattr(self.class_of(message), "is_async", False)
+        kind: type[SimTask] = AsyncSpoutTask if is_async else SpoutTask
         if not self.plan.component(component).is_spout:
-            is_async = getattr(self.class_of(message), "is_async", False)
             kind = AsyncBoltTask if is_async else BoltTask
         task = self.tasks[task_id] = kind(self, message, task_id, index)
         return task
@@ -59,7 +60,7 @@ class World(Shared):
         task = self.tasks[task_id]
         if isinstance(task, BoltTask):
             self.queued -= len(task.queue)
-        if isinstance(task, AsyncBoltTask):
+        if isinstance(task, AsyncBoltTask | AsyncSpoutTask):
             task.stop_loop()
         if isinstance(task, SpoutTask):
             self.tracker.forget_owner(task_id)

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import zmq
 
@@ -30,6 +31,7 @@ from heronpy.connectors.spark.link import MESSAGE_MAX_BYTES, Finished, Look, Mes
 from heronpy.net.transport import bind
 from heronpy.net.zsock import configure
 from heronpy.plan.launch import LaunchSpec
+from heronpy.spark.archive import find_archive
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
 from heronpy.spark.reports import Reports
@@ -58,9 +60,13 @@ class Gateway:
         self._inbox = Inbox(self._dir, run_token(launch.topology_id))
         #: Exists once Spark has been up in this run: later start failures are considered transient.
         self._was_up = self._dir / f".up-{run_token(launch.topology_id)}"
-        self._driver = SparkDriver(settings, self._dir, f"heron-{launch.topology}", launch.python, launch.package_dir)
+        name = f"heron-{launch.topology}"
+        self._driver = SparkDriver(settings, self._dir, name, launch.python, launch.package_dir, find_archive())
         self._lanes = Lanes()
         self._waiting: dict[Ticket, bytes] = {}
+        #: Since when each batch without outcome is known, and the sinks that ever had one.
+        self._seen: dict[Ticket, float] = {}
+        self._sinks: set[str] = set()
         self._busy = self._is_up = False
         self._lost: Lost | None = None
         self._stopping = False
@@ -138,7 +144,7 @@ class Gateway:
                     self._lanes.add(ticket)
             if now >= metrics_at:
                 metrics_at = now + _METRICS_S
-                self._reports.send_metrics({"spark-batches-waiting": float(len(self._lanes))})
+                self._reports.send_metrics(self._gauges(now))
             self._lost = self._look_at_driver()
             if self._lost is not None:
                 continue
@@ -149,6 +155,17 @@ class Gateway:
                 else:
                     self._bell.recv()
                     self._take_result()
+
+    def _gauges(self, now: float) -> dict[tuple[str, str], float]:
+        """What waits for Spark, by sink, and where Spark's own pages are."""
+        port = urlsplit(self._driver.ui).port or 0
+        found = {("spark-ui-port", ""): float(port), ("spark-batches-waiting", ""): float(len(self._lanes))}
+        self._seen = {ticket: self._seen.get(ticket, now) for ticket in self._lanes}
+        self._sinks |= {ticket.component for ticket in self._seen}
+        for sink in self._sinks:
+            since = min((at for ticket, at in self._seen.items() if ticket.component == sink), default=now)
+            found["spark-lag-seconds", self._inbox.component_of(sink)] = now - since
+        return found
 
     def _look_at_driver(self) -> Lost | None:
         if self._driver.session is None:
@@ -179,7 +196,7 @@ class Gateway:
         self._busy = False
         self._reports.add("spark-batches-refused", self._inbox.take_refused())
         if result.retry_in_s is not None:
-            self._reports.add("spark-attempts-failed")
+            self._reports.add("spark-attempts-failed", label=result.component)
             self._lanes.retry(result.ticket, time.monotonic() + result.retry_in_s)
             return
         self._lanes.finish(result.ticket)
@@ -191,13 +208,14 @@ class Gateway:
     def _count(self, result: Result) -> None:
         if result.outcome is None:
             return
-        self._reports.add("spark-seconds", result.seconds)
+        sink = self._inbox.component_of(result.ticket.component)
+        self._reports.add("spark-seconds", result.seconds, sink)
         if result.outcome.committed:
-            self._reports.add("spark-batches-committed")
-            self._reports.add("spark-rows-committed", result.outcome.rows)
+            self._reports.add("spark-batches-committed", label=sink)
+            self._reports.add("spark-rows-committed", result.outcome.rows, sink)
             log.info("batch %s committed: %d rows in %.2f s", result.outcome.id, result.outcome.rows, result.seconds)
             return
-        self._reports.add("spark-batches-failed")
+        self._reports.add("spark-batches-failed", label=sink)
         if result.error is not None:
             self._reports.send_exception(result.error, result.component)
 

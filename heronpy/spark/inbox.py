@@ -11,6 +11,7 @@ sink may have without outcome.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ class Inbox:
         self.spark_dir = spark_dir
         self.run = run
         self._refused = 0
+        self._components: dict[str, str] = {}
 
     def folder(self, component: str) -> Folder:
         return Folder(self.spark_dir, component)
@@ -187,6 +189,16 @@ class Inbox:
         mine = [s for s in sorted_stems(folder.done) if s.startswith(f"{parsed[0]}-")]
         for old in mine[:-kept]:
             (folder.done / f"{old}.json").unlink(missing_ok=True)
+
+    def component_of(self, safe_component: str) -> str:
+        """The component whose folder has this name; the name itself while its sink has not started."""
+        if safe_component not in self._components:
+            try:
+                record = json.loads(self.sink_record(safe_component))
+                self._components[safe_component] = str(record["component"])
+            except (StateError, ValueError, KeyError):
+                return safe_component
+        return self._components[safe_component]
 
     def sink_record(self, component: str) -> bytes:
         """The function and options that the sink wrote."""

@@ -142,6 +142,17 @@ class Jvm:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         return JvmError(f"the JVM of Spark {how} during its start: {words or 'without output'}", killed=code < 0)
 
+    def end_in_order(self, wait_s: float) -> None:
+        """Let it end by itself, as it does when its stdin is closed; JvmError when it does not."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            code = self.process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise JvmError(f"the JVM of Spark did not end within {wait_s:g} s") from None
+        if code:
+            raise JvmError(f"the JVM of Spark ended with exit code {code}: {self.output.last_words(wait_s=2.0)}")
+
     def end(self) -> None:
         """End it at once."""
         self.process.kill()

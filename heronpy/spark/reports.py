@@ -29,18 +29,20 @@ class Reports:
         # The last report of a process that cannot start must get out; the executor is on this host.
         self._sock.setsockopt(zmq.LINGER, 500)
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
-        self._counters: dict[str, float] = {}
+        #: By name and label.
+        self._counters: dict[tuple[str, str], float] = {}
 
-    def add(self, name: str, amount: float = 1.0) -> None:
-        """Count something."""
-        self._counters[name] = self._counters.get(name, 0.0) + amount
+    def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
+        """Count something; the label of what belongs to a sink is its component."""
+        self._counters[name, label] = self._counters.get((name, label), 0.0) + amount
 
-    def send_metrics(self, gauges: dict[str, float]) -> None:
+    def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
+        """Send the counts so far, and gauges by name and label."""
+        kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
-            control_pb2.Sample(name=name, type=control_pb2.Sample.COUNTER, value=value)
-            for name, value in self._counters.items()
-        ] + [
-            control_pb2.Sample(name=name, type=control_pb2.Sample.GAUGE, value=value) for name, value in gauges.items()
+            control_pb2.Sample(name=name, label=label, type=kind, value=value)
+            for kind, values in kinds
+            for (name, label), value in values.items()
         ]
         self._send(control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
 

@@ -8,6 +8,7 @@ one that outlived a killed gateway is ended by the next. Everything Spark writes
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import logging
 import os
@@ -25,7 +26,9 @@ from heronpy.common.errors import HeronError
 from heronpy.common.folders import make_folders
 from heronpy.common.setting_types import SparkSettings
 from heronpy.connectors.durable_files import read_json, write_record
+from heronpy.procs.cgroups import memory_max_bytes
 from heronpy.spark.jvm import Jvm, connection_file, write_properties
+from heronpy.spark.tuning import LAUNCHER_OPTIONS, driver_memory, java_options
 
 log = logging.getLogger("heronpy.spark")
 
@@ -37,8 +40,18 @@ class SparkStartError(HeronError):
 class SparkDriver:
     """The one SparkSession of the gateway."""
 
-    def __init__(self, settings: SparkSettings, spark_dir: Path, name: str, python: str, package_dir: str | None):
+    def __init__(
+        self,
+        settings: SparkSettings,
+        spark_dir: Path,
+        name: str,
+        python: str,
+        package_dir: str | None,
+        archive: str | None = None,
+    ):
+        """`archive`: the class archive of archive.py, which must be this user's."""
         self._settings = settings
+        self._archive = archive
         self._local_dir = spark_dir / ".local"
         self._record = spark_dir / ".driver.json"
         self._warehouse = spark_dir / ".warehouse"
@@ -50,7 +63,7 @@ class SparkDriver:
         self._started = time.monotonic()
 
     def start(self) -> None:
-        """Start the JVM and run a first small job, which costs Spark several seconds once.
+        """Start the JVM and run a first small batch, which costs Spark several seconds once.
 
         What it raises quotes the JVM's output.
         """
@@ -64,8 +77,12 @@ class SparkDriver:
 
         try:
             session = SparkSession.builder.getOrCreate()
+            # As batches are: it loads and compiles what the first of them would wait for.
             rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
-            session.createDataFrame(rows).groupBy("key").sum("value").collect()
+            sums = session.createDataFrame(rows).groupBy("key").sum("value")
+            sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(
+                f"file://{self._local_dir}/first"
+            )
         except Exception as error:
             if self.is_lost(wait_s=2.0) and self._jvm is not None:
                 raise self._jvm.ended() or error from error
@@ -76,19 +93,21 @@ class SparkDriver:
 
     def _connect(self, deadline: float) -> None:
         """Start the JVM and give pyspark its address."""
-        from pyspark.core.context import SparkContext
-        from pyspark.find_spark_home import _find_spark_home
-        from pyspark.java_gateway import launch_gateway
-
         properties = self._local_dir / "spark.properties"
         write_properties(properties, self._properties())
         info = connection_file()
-        command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
+        command = [os.path.join(_spark_home(), "bin", "spark-submit"), "--properties-file", str(properties)]
         command += ["--load-spark-defaults", *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
-        environ = os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+        environ = {"SPARK_LAUNCHER_OPTS": LAUNCHER_OPTIONS} | os.environ
+        environ |= {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
         try:
             self._jvm = Jvm.start(command, environ)
             self._remember(self._jvm.process.pid)
+            # While the JVM starts.
+            import pyspark.sql  # noqa: F401
+            from pyspark.core.context import SparkContext
+            from pyspark.java_gateway import launch_gateway
+
             self._jvm.listen(info, deadline)
         finally:
             shutil.rmtree(info.parent, ignore_errors=True)
@@ -132,6 +151,17 @@ class SparkDriver:
             time.sleep(0.02)
         return True
 
+    @property
+    def ui(self) -> str:
+        """Address of Spark's own pages; empty when they are off (`spark.ui.enabled`) or there is no session."""
+        return str(self._session.sparkContext.uiWebUrl or "") if self._session is not None else ""
+
+    def end_in_order(self, wait_s: float) -> None:
+        """Stop the session and wait for the end of the JVM; JvmError when that takes longer than `wait_s`."""
+        assert self._session is not None and self._jvm is not None
+        self._session.stop()
+        self._jvm.end_in_order(wait_s)
+
     def stop(self) -> None:
         """Kill the JVM: everything that matters is on disk, so an orderly end is not needed."""
         if self._jvm is not None:
@@ -141,12 +171,18 @@ class SparkDriver:
 
     # -- details ------------------------------------------------------------------------------
 
+    @property
+    def _is_remote(self) -> bool:
+        """Whether the executors may not see this machine's files."""
+        return not self._settings.master.startswith("local")
+
     def _properties(self) -> dict[str, str]:
         settings = self._settings
+        given = {str(key): _spark_text(value) for key, value in settings.conf.items()}
         properties = {
             "spark.app.name": self._name,
             "spark.master": settings.master,
-            "spark.driver.memory": settings.driver_memory,
+            "spark.driver.memory": settings.driver_memory or driver_memory(_memory_bytes()),
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
@@ -156,8 +192,9 @@ class SparkDriver:
             "spark.local.dir": str(self._local_dir),
             "spark.pyspark.python": self._python,
             "spark.pyspark.driver.python": self._python,
+            **java_options(given, self._archive),
         }
-        if settings.master.startswith("local"):
+        if not self._is_remote:
             properties["spark.driver.host"] = properties["spark.driver.bindAddress"] = "127.0.0.1"
             # Ports on loopback are open to all users of the machine, and Spark deserialises Java objects from
             # every peer that may connect. For a local master Spark makes the secret itself, in memory.
@@ -166,7 +203,6 @@ class SparkDriver:
                 "spark.network.crypto.enabled": "true",
                 "spark.network.crypto.saslFallback": "false",
             }
-        given = {str(key): _spark_text(value) for key, value in settings.conf.items()}
         if properties.get("spark.authenticate") and given.get("spark.authenticate") == "false":
             # Spark encrypts only with authentication.
             del properties["spark.network.crypto.enabled"], properties["spark.network.crypto.saslFallback"]
@@ -177,7 +213,7 @@ class SparkDriver:
         make_folders(self._local_dir)
         for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_LOCAL_DIRS", "PYSPARK_GATEWAY_PORT"):
             os.environ.pop(name, None)
-        if self._settings.master.startswith("local"):
+        if not self._is_remote:
             os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = self._python
         # The user's function imports the package's modules here, and in Spark's own Python workers.
@@ -202,6 +238,22 @@ class SparkDriver:
                 log.warning("ending the Spark driver of an earlier gateway, process %d", process.pid)
                 process.kill()
                 process.wait(5)
+
+
+def _spark_home() -> str:
+    """Spark's folder, found without importing pyspark if possible: the JVM starts the sooner."""
+    spec = importlib.util.find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or (os.path.dirname(spec.origin) if spec and spec.origin else "")
+    if home and os.path.isfile(os.path.join(home, "bin", "spark-submit")):
+        return home
+    from pyspark.find_spark_home import _find_spark_home
+
+    return str(_find_spark_home())
+
+
+def _memory_bytes() -> int:
+    total = psutil.virtual_memory().total
+    return min(total, memory_max_bytes() or total)
 
 
 def _spark_text(value: Any) -> str:

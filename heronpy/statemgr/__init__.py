@@ -29,11 +29,11 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
     """Open the state manager of the given type at the given root."""
     if state_type not in _KINDS:
         raise ConfigError(
-            f"Unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"
-            f" known types are {', '.join(sorted(_KINDS))}."
+            f"unknown state manager type {state_type!r}{did_you_mean(state_type, _KINDS)} in heron.statemgr.type;"
+            f" known types are {', '.join(sorted(_KINDS))}"
         )
     if not root:
-        raise ConfigError(f"The {state_type!r} state manager needs a root (heron.statemgr.root).")
+        raise ConfigError(f"the {state_type!r} state manager needs a root (heron.statemgr.root)")
     module, name = _KINDS[state_type]
     try:
         kind = getattr(import_module(module), name)
@@ -42,8 +42,8 @@ def open_state(state_type: str, root: str, settings: StatemgrSettings | None = N
         if not needed or (error.name or "").partition(".")[0] != needed:
             raise
         raise ConfigError(
-            f"The {state_type!r} state manager needs {needed}, which is not installed; run"
-            f" pip install 'heronpy[{extra}]'."
+            f"the {state_type!r} state manager needs {needed}, which is not installed; run"
+            f" pip install 'heronpy[{extra}]'"
         ) from None
     manager: StateManager = kind(root) if state_type == "local" else kind(root, settings)
     return manager

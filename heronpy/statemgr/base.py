@@ -80,5 +80,5 @@ def check_version(path: str, actual: int, expected: int | None) -> None:
     if expected is None or actual == expected:
         return
     if actual == 0:
-        raise NoNodeError(f"State node {path!r} does not exist.")
-    raise VersionMismatchError(f"State node {path!r} has version {actual}, not {expected}: another process wrote it.")
+        raise NoNodeError(f"state node {path!r} does not exist")
+    raise VersionMismatchError(f"state node {path!r} has version {actual}, not {expected}: another process wrote it")

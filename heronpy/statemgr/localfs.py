@@ -81,7 +81,7 @@ class LocalStateManager:
         file = self._file(path, data)
         with self._writing():
             if self._read(file) is not None:
-                raise NodeExistsError(f"State node {path!r} exists already.")
+                raise NodeExistsError(f"state node {path!r} exists already")
             owner = self._own() if ephemeral else "-"
             self._write(file, _Node(data, 1, owner))
             if ephemeral:
@@ -109,7 +109,7 @@ class LocalStateManager:
             node = self._read(file)
             if node is None:
                 file.unlink(missing_ok=True)  # of an owner that is dead: a name that nobody takes again must not stay
-                raise NoNodeError(f"State node {path!r} does not exist.")
+                raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version, version)
             file.unlink(missing_ok=True)
             _sync_directory(file.parent)
@@ -150,7 +150,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file) or _Node(b"0", 0, "-")
             if not node.data.isdigit():
-                raise StateError(f"State node {path!r} holds no counter.")
+                raise StateError(f"state node {path!r} holds no counter")
             number = int(node.data) + 1
             self._write(file, _Node(str(number).encode(), node.version + 1, node.owner))
             return number
@@ -165,7 +165,7 @@ class LocalStateManager:
         with self._trouble():
             while (descriptor := try_lock(file)) < 0:
                 if time.monotonic() >= deadline:
-                    raise DeadlineError(f"Lock {path!r} is still held by {holder(file)} after {timeout_s:g} s.")
+                    raise DeadlineError(f"lock {path!r} is still held by {holder(file)} after {timeout_s:g} s")
                 time.sleep(0.01)
         self._held.add(descriptor)
         try:
@@ -191,7 +191,7 @@ class LocalStateManager:
                         node = self._read(file)
                         if node and node.owner == self._owner:
                             file.unlink(missing_ok=True)
-        self._closed = "This state manager is closed."
+        self._closed = "this state manager is closed"
         if self._owner_descriptor >= 0:
             with contextlib.suppress(OSError):
                 (self._root / ".owners" / self._owner).unlink(missing_ok=True)
@@ -202,7 +202,7 @@ class LocalStateManager:
         """After a fork: close what belongs to the parent, so that its death is noticed."""
         if self._closed:
             return
-        self._closed = "This state manager was opened before a fork; open a new one."
+        self._closed = "this state manager was opened before a fork; open a new one"
         for descriptor in (self._owner_descriptor, *self._held):
             if descriptor >= 0:
                 os.close(descriptor)  # no unlock: that would release the parent's lock
@@ -219,11 +219,11 @@ class LocalStateManager:
         """The file of a node; checks the caller's arguments."""
         self._check_open()
         if len(data) > MAX_BYTES:
-            raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
+            raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
         first, *rest = check_path(path)
         name = _encode("/".join(rest) or first) + _NODE
         if len(os.fsencode(name)) > _FILE_NAME_MAX:
-            raise StateError(f"State path {path[:60]!r}... is too long; use shorter names.")
+            raise StateError(f"state path {path[:60]!r}... is too long; use shorter names")
         return self._root / _encode_directory(first) / name if rest else self._root / name
 
     @contextmanager
@@ -235,7 +235,7 @@ class LocalStateManager:
             where = error.filename or self._root
             reason = error.strerror or str(error)
             kind = NoSpaceError if is_full_error(error) else StateError
-            raise kind(f"The state below {self._root} cannot be used: {where}: {reason}.") from error
+            raise kind(f"the state below {self._root} cannot be used: {where}: {reason}") from error
 
     def _prepare(self) -> None:
         check_root(self._root, "The root of the state")
@@ -245,13 +245,13 @@ class LocalStateManager:
         except OSError as error:
             raise ConfigError(
                 f"{self._root} cannot be the root of the state: {error.strerror};"
-                " set HERON_HOME or heron.statemgr.root to a directory that you may write."
+                " set HERON_HOME or heron.statemgr.root to a directory that you may write"
             ) from None
 
     @contextmanager
     def _writing(self, timeout_s: float = _WRITE_TIMEOUT_S) -> Iterator[None]:
         """Lock this state for writing."""
-        late = StateError(f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process.")
+        late = StateError(f"{self._root}/.lock has been locked for {timeout_s:g} s; look for a stopped process")
         deadline = time.monotonic() + timeout_s
         if not self._mutex.acquire(timeout=timeout_s):
             raise late
@@ -393,7 +393,7 @@ def _parse(file: Path, content: bytes) -> _Node:
         data = content[match.end() :]
         if len(data) == int(match[2]) and zlib.crc32(data) == int(match[3], 16):
             return _Node(data, int(match[1]), match[4].decode())
-    raise DamagedStateError(f"State file {file} is damaged; remove it, or restore it from a copy.")
+    raise DamagedStateError(f"state file {file} is damaged; remove it, or restore it from a copy")
 
 
 def _encode(name: str) -> str:

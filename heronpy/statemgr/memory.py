@@ -62,7 +62,7 @@ class MemoryStateManager:
         self._check(path, data)
         with self.store.changed:
             if path in self.store.nodes:
-                raise NodeExistsError(f"State node {path!r} exists already.")
+                raise NodeExistsError(f"state node {path!r} exists already")
             self.store.nodes[path] = _Node(bytes(data), 1, self if ephemeral else None)
         self._fire([path])
 
@@ -93,7 +93,7 @@ class MemoryStateManager:
         with self.store.changed:
             node = self.store.nodes.get(path)
             if node is None:
-                raise NoNodeError(f"State node {path!r} does not exist.")
+                raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version if node else 0, version)
             del self.store.nodes[path]
         self._fire([path])
@@ -125,7 +125,7 @@ class MemoryStateManager:
         with self.store.changed:
             node = self.store.nodes.setdefault(path, _Node(b"0", 0, None))
             if not node.data.isdigit():
-                raise StateError(f"State node {path!r} holds no counter.")
+                raise StateError(f"state node {path!r} holds no counter")
             number = int(node.data) + 1
             node.data = str(number).encode()
             node.version += 1
@@ -138,7 +138,7 @@ class MemoryStateManager:
         self._check(path)
         with self.store.changed:
             if not self.store.changed.wait_for(lambda: path not in self.store.locks, timeout_s):
-                raise DeadlineError(f"Lock {path!r} is still held by another after {timeout_s:g} s.")
+                raise DeadlineError(f"lock {path!r} is still held by another after {timeout_s:g} s")
             self.store.locks[path] = self
         try:
             yield
@@ -169,9 +169,9 @@ class MemoryStateManager:
     def _check(self, path: str, data: bytes = b"") -> None:
         check_path(path)
         if self._closed:
-            raise StateError("This state manager is closed.")
+            raise StateError("this state manager is closed")
         if len(data) > MAX_BYTES:
-            raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
+            raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
 
     def _fire(self, paths: list[str]) -> None:
         for path in paths:

@@ -15,28 +15,28 @@ PATH_MAX_BYTES = 200
 def check_path(path: str) -> tuple[str, ...]:
     """The segments of a node path; StateError if the path is malformed."""
     if not isinstance(path, str) or not path:
-        raise StateError(f"{path!r} is not the path of a state node.")
+        raise StateError(f"{path!r} is not the path of a state node")
     segments = tuple(path.split("/"))
     for segment in segments:
         _check_segment(segment, path)
     if len(path.encode()) > PATH_MAX_BYTES:
-        raise StateError(f"State path {path[:60]!r}... is longer than {PATH_MAX_BYTES} bytes; use shorter names.")
+        raise StateError(f"state path {path[:60]!r}... is longer than {PATH_MAX_BYTES} bytes; use shorter names")
     return segments
 
 
 def _check_segment(segment: str, path: str) -> None:
     if segment in ("", ".", ".."):
-        raise StateError(f"State path {path!r} has the part {segment!r}, which is not allowed.")
+        raise StateError(f"state path {path!r} has the part {segment!r}, which is not allowed")
     if not segment.isprintable():
-        raise StateError(f"State path {path!r} has a control character or an unprintable one.")
+        raise StateError(f"state path {path!r} has a control character or an unprintable one")
     if len(segment.encode()) > SEGMENT_MAX_BYTES:
-        raise StateError(f"Name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one.")
+        raise StateError(f"name {segment[:60]!r}... is longer than {SEGMENT_MAX_BYTES} bytes; use a shorter one")
 
 
 def _path(kind: str, *names: str) -> str:
     for name in names:
         if not isinstance(name, str) or "/" in name:
-            raise StateError(f"Name {name!r} cannot be part of a state path; leave out the '/'.")
+            raise StateError(f"name {name!r} cannot be part of a state path; leave out the '/'")
     path = "/".join((kind, *names))
     check_path(path)
     return path

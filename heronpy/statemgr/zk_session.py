@@ -153,13 +153,13 @@ class Session:
         except (NoAuthError, AuthFailedError):
             raise StateError(
                 f"ZooKeeper at {self.hosts} refuses access to {where}; set heron.statemgr.auth_file to a file"
-                " with the user:password that created it."
+                " with the user:password that created it"
             ) from None
         except NotReadOnlyCallError:
-            raise StateError(f"ZooKeeper at {self.hosts} is read-only now; {where} was not written.") from None
+            raise StateError(f"ZooKeeper at {self.hosts} is read-only now; {where} was not written") from None
         except KazooException as error:
             reason = str(error) or type(error).__name__
-            raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}.") from error
+            raise StateError(f"ZooKeeper at {self.hosts} cannot serve {where}: {reason}") from error
 
     def patience(self) -> float:
         """How long a call from this thread may take."""
@@ -177,7 +177,7 @@ class Session:
         """End the session and with it everything that belongs to it."""
         if self._refusal:
             return
-        self._refusal = "This state manager is closed."
+        self._refusal = "this state manager is closed"
         # In a thread: without a server this takes long, and a callback cannot wait for itself.
         stopper = threading.Thread(target=self._stop, name="state-close", daemon=True)
         stopper.start()
@@ -188,7 +188,7 @@ class Session:
         """After a fork: drop the parent's connection without telling ZooKeeper."""
         if self._refusal:
             return
-        self._refusal = "This state manager was opened before a fork; open a new one."
+        self._refusal = "this state manager was opened before a fork; open a new one"
         connection = self.client._connection
         for name in ("_socket", "_read_sock", "_write_sock"):
             sock = getattr(connection, name, None)
@@ -230,24 +230,24 @@ class Session:
         hint = "look whether it runs, and whether heron.statemgr.root is right"
         if size > _LARGE_BYTES:
             hint += f"; if it runs, its jute.maxbuffer is too small for the {size} bytes of this node: raise it"
-        return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}.")
+        return StateAwayError(f"ZooKeeper at {self.hosts} does not answer ({what} within {patience_s:g} s): {hint}")
 
 
 def read_login(file: str) -> str:
     """The one line `user:password` of a file that only its owner may read."""
     path = os.path.expanduser(file)
     if not os.path.isabs(path):
-        raise ConfigError(f"{file} (heron.statemgr.auth_file) must be an absolute path or begin with ~.")
+        raise ConfigError(f"{file} (heron.statemgr.auth_file) must be an absolute path or begin with ~")
     try:
         with open(path, encoding="utf-8") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             text = opened.read(4096).strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise ConfigError(f"Cannot read {path} (heron.statemgr.auth_file): {reason}.") from None
+        raise ConfigError(f"cannot read {path} (heron.statemgr.auth_file): {reason}") from None
     if stat.S_IMODE(mode) & 0o077:
-        raise ConfigError(f"{path} (heron.statemgr.auth_file) can be read by others; run chmod 600 {path}.")
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) can be read by others; run chmod 600 {path}")
     user, colon, password = text.partition(":")
     if not (user and colon and password) or "\n" in text:
-        raise ConfigError(f"{path} (heron.statemgr.auth_file) must hold one line user:password.")
+        raise ConfigError(f"{path} (heron.statemgr.auth_file) must hold one line user:password")
     return text

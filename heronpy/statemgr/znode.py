@@ -79,7 +79,7 @@ def parse(znode: str, content: bytes) -> Value:
         if found:
             pieces = Pieces(found[1].decode(), int(found[2]), int(found[3]), int(found[4], 16))
             return Value(write, b"", owner, pieces)
-    raise DamagedStateError(f"ZooKeeper node {znode} does not hold state of heron; remove it.")
+    raise DamagedStateError(f"ZooKeeper node {znode} does not hold state of heron; remove it")
 
 
 def split(data: bytes) -> list[bytes]:
@@ -94,11 +94,11 @@ def describe_pieces(folder: str, data: bytes) -> Pieces:
 def check_size(path: str, data: bytes, ephemeral: bool = False) -> None:
     """Raise if a value is too large to be stored."""
     if len(data) > MAX_BYTES:
-        raise StateError(f"Value of state node {path!r} exceeds {MAX_BYTES} bytes.")
+        raise StateError(f"value of state node {path!r} exceeds {MAX_BYTES} bytes")
     if ephemeral and len(data) > PIECE_BYTES:
         raise StateError(
-            f"Value of ephemeral state node {path!r} has {len(data)} bytes; ZooKeeper takes"
-            f" {PIECE_BYTES}: keep large data in a node that is not ephemeral."
+            f"value of ephemeral state node {path!r} has {len(data)} bytes; ZooKeeper takes"
+            f" {PIECE_BYTES}: keep large data in a node that is not ephemeral"
         )
 
 
@@ -149,7 +149,7 @@ def parse_root(root: str) -> tuple[str, str]:
     if not good or any(part in ("", ".", "..") or not part.isprintable() for part in segments):
         raise ConfigError(
             f"{root!r} is not a root of a 'zookeeper' state manager (heron.statemgr.root);"
-            " write host:port,host:port/path, as in 127.0.0.1:2181/heron."
+            " write host:port,host:port/path, as in 127.0.0.1:2181/heron"
         )
     return ",".join(named), "/" + "/".join(segments) if segments else DEFAULT_CHROOT
 

@@ -72,10 +72,10 @@ class ZooKeeperStateManager:
         #: Ephemerals of this manager, as last written.
         self._mine: dict[str, bytes] = {}
         self._restore_due = False
-        self._session = Session(root, settings or StatemgrSettings())
-        self._base = self._session.base
-        self._session.on_connected.append(self._on_connected)
-        self._watches = Watches(self._session)
+        self.session = Session(root, settings or StatemgrSettings())
+        self._base = self.session.base
+        self.session.on_connected.append(self._on_connected)
+        self._watches = Watches(self.session)
         self._at_exit = partial(_close_at_exit, weakref.ref(self))
         atexit.register(self._at_exit)
         _open_managers.add(self)
@@ -86,7 +86,7 @@ class ZooKeeperStateManager:
         znode.check_size(path, data, ephemeral)
         for _ in range(_RACES_MAX):
             if self._read(at) is not None:
-                raise errors.NodeExistsError(f"State node {path!r} exists already.")
+                raise errors.NodeExistsError(f"state node {path!r} exists already")
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, data, None, ephemeral)
                 if ephemeral:
@@ -107,8 +107,8 @@ class ZooKeeperStateManager:
             if data is not None:
                 return data, status.version + 1
         raise StateError(
-            f"State node {path!r} lacks pieces of its value below ZooKeeper node {self._pieces(path)};"
-            " write it again, or remove it."
+            f"state node {path!r} lacks pieces of its value below ZooKeeper node {self._pieces(path)};"
+            " write it again, or remove it"
         )
 
     def set(self, path: str, data: bytes, version: int | None = None) -> int:
@@ -132,7 +132,7 @@ class ZooKeeperStateManager:
         for _ in range(_RACES_MAX):
             found = self._read(at)
             if found is None:
-                raise errors.NoNodeError(f"State node {path!r} does not exist.")
+                raise errors.NoNodeError(f"state node {path!r} does not exist")
             check_version(path, found[1].version + 1, version)
             if self._remove(at, found[1]):
                 with self._mutex:
@@ -143,7 +143,7 @@ class ZooKeeperStateManager:
 
     def children(self, path: str) -> list[str]:
         """Names one level below the path; they include an ephemeral until its session has ended."""
-        self._session.check_open()
+        self.session.check_open()
         if path:
             folder, prefix = znode.folder_and_prefix(path)
             return znode.names_below(self._list(self._base + folder), prefix)
@@ -166,7 +166,7 @@ class ZooKeeperStateManager:
             found = self._read(at)
             last = found[0].data if found else b"0"
             if not last.isdigit():
-                raise StateError(f"State node {path!r} holds no counter.")
+                raise StateError(f"state node {path!r} holds no counter")
             number = int(last) + 1
             with contextlib.suppress(_OvertakenError):
                 self._put(path, at, str(number).encode(), found)
@@ -177,7 +177,7 @@ class ZooKeeperStateManager:
     def lock(self, path: str, timeout_s: float = 10.0) -> Iterator[None]:
         """Hold a lock, which ends with the session."""
         at = self._base + znode.lock_of(path)
-        self._session.check_open()
+        self.session.check_open()
         mine = Value(secrets.token_hex(16), b"", owner.own_token())
         self._acquire(path, at, mine, timeout_s)
         try:
@@ -189,16 +189,16 @@ class ZooKeeperStateManager:
         """Remove this manager's ephemerals, by ending the session, and stop its watches."""
         atexit.unregister(self._at_exit)
         self._watches.close()
-        self._session.close(in_callback=self._watches.is_callback())
+        self.session.close(in_callback=self._watches.is_callback())
 
     def close_in_child(self) -> None:
         """After a fork: the session belongs to the parent."""
-        self._session.close_in_child()
+        self.session.close_in_child()
 
     # ---- reading ----------------------------------------------------------------------------
 
     def _znode(self, path: str) -> str:
-        self._session.check_open()
+        self.session.check_open()
         return self._base + znode.of(path)
 
     def _pieces(self, path: str) -> str:
@@ -232,12 +232,12 @@ class ZooKeeperStateManager:
         return value.whole(pieces)
 
     def _content(self, at: str) -> tuple[bytes, Any]:
-        found: tuple[bytes, Any] = self._session.call(lambda client: client.get_async(at), at)
+        found: tuple[bytes, Any] = self.session.call(lambda client: client.get_async(at), at)
         return found
 
     def _list(self, at: str) -> list[str]:
         try:
-            found: list[str] = self._session.call(lambda client: client.get_children_async(at), at)
+            found: list[str] = self.session.call(lambda client: client.get_children_async(at), at)
         except NoNodeError:
             return []
         return found
@@ -289,8 +289,8 @@ class ZooKeeperStateManager:
 
         try:
             if folder and version is None:
-                self._session.call(lambda client: client.ensure_path_async(znode.parent(at)), at)
-            result = self._session.call(start, at, size=len(content), done=done)
+                self.session.call(lambda client: client.ensure_path_async(znode.parent(at)), at)
+            result = self.session.call(start, at, size=len(content), done=done)
             for answer in result if isinstance(result, list) else ():
                 if isinstance(answer, KazooException) and not isinstance(
                     answer, (RolledBackError, RuntimeInconsistency)
@@ -306,7 +306,7 @@ class ZooKeeperStateManager:
             at = f"{folder}/{number - 1}" if number else folder
             start = partial(KazooClient.create_async, path=at, value=piece, makepath=not number)
             try:
-                self._session.call(start, at, size=len(piece))
+                self.session.call(start, at, size=len(piece))
             except NodeExistsError:
                 continue  # ours, from an attempt whose answer was lost
             except NoNodeError:
@@ -321,20 +321,20 @@ class ZooKeeperStateManager:
             for folder in folders:
                 self._drop(at, f"{above}/{folder}")
             if folders:
-                self._session.call(lambda client: client.delete_async(above), above)
+                self.session.call(lambda client: client.delete_async(above), above)
 
     def _drop(self, at: str, folder: str) -> None:
         """Remove a folder of pieces unless the value at a znode names it."""
         # This makes a write that has yet to name the folder fail, so what is not named now never will be.
         with contextlib.suppress(NoNodeError):
-            self._session.call(lambda client: client.set_async(folder, b""), folder)
+            self.session.call(lambda client: client.set_async(folder, b""), folder)
         with contextlib.suppress(NoNodeError):
             pieces = znode.parse(at, self._content(at)[0]).pieces
             if pieces is not None and folder.endswith(f"/{pieces.folder}"):
                 return
         for target in (*(f"{folder}/{piece}" for piece in self._list(folder)), folder):
             with contextlib.suppress(NoNodeError):
-                self._session.call(partial(KazooClient.delete_async, path=target), target)
+                self.session.call(partial(KazooClient.delete_async, path=target), target)
 
     def _remove(self, at: str, status: Any) -> bool:
         """Delete a znode if it has not changed; False if it has."""
@@ -344,7 +344,7 @@ class ZooKeeperStateManager:
             return True if now is None or now.czxid != status.czxid else None
 
         try:
-            self._session.call(lambda client: client.delete_async(at, version=status.version), at, done=done)
+            self.session.call(lambda client: client.delete_async(at, version=status.version), at, done=done)
         except (BadVersionError, NoNodeError):
             return False
         return True
@@ -364,7 +364,7 @@ class ZooKeeperStateManager:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     name = owner.describe(holder[0].owner) if holder else "another"
-                    raise DeadlineError(f"Lock {path!r} is still held by {name} after {timeout_s:g} s.")
+                    raise DeadlineError(f"lock {path!r} is still held by {name} after {timeout_s:g} s")
                 if watch is None:
                     watch = self._watches.add(path, at, lambda _: wake.set())
                 elif holder is not None:
@@ -388,7 +388,7 @@ class ZooKeeperStateManager:
     def _on_connected(self, fresh: bool) -> None:
         self._restore_due = self._restore_due or fresh
         if self._restore_due:
-            self._session.client.handler.spawn(self._restore)
+            self.session.client.handler.spawn(self._restore)
 
     def _restore(self) -> None:
         """Restore our ephemerals after the session has expired."""
@@ -406,7 +406,7 @@ class ZooKeeperStateManager:
         at = self._base + znode.of(path)
         for _ in range(_RACES_MAX):
             found = self._read(at)
-            if found is not None and found[1].ephemeralOwner == self._session.number:
+            if found is not None and found[1].ephemeralOwner == self.session.number:
                 return
             if found is not None:
                 with self._mutex:
@@ -421,7 +421,7 @@ class ZooKeeperStateManager:
 
 
 def _too_busy(path: str) -> StateError:
-    return StateError(f"State node {path!r} is constantly written by other processes; try again.")
+    return StateError(f"state node {path!r} is constantly written by other processes; try again")
 
 
 def _close_at_exit(reference: weakref.ref[ZooKeeperStateManager]) -> None:

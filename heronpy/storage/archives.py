@@ -1,6 +1,6 @@
 """A package together with one archive of it, for tasks that load classes from the archive themselves.
 
-Apache Heron gives tasks the path of the submitted .pex, with its content unpacked beside it; user
+Apache Heron gives tasks the path of the submitted .pex, with its content unpacked next to it; user
 code opens the file with `zipfile`, imports from it with `zipimport`, or reads data from its folder. Here the
 archive is an additional file of the package's entry in the cache: the submitted zip or pex unchanged, otherwise
 a zip of the files. Invariant: equal content gives equal bytes, so that an entry can be checked.

@@ -122,7 +122,7 @@ class CheckpointStore:
             with self._trouble(path):
                 size = self._size_of(path)
             if size != ref.bytes:
-                raise StoreError(f"Checkpoint file {path} has {size} bytes instead of {ref.bytes}.")
+                raise StoreError(f"checkpoint file {path} has {size} bytes instead of {ref.bytes}")
         folder = self._chk(metadata.checkpoint)
         path = folder / "metadata"
         with self._trouble(path):
@@ -233,7 +233,7 @@ class CheckpointStore:
         hint = "look at the store's file system"
         if done == "written" and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
             hint = "free space there, or set heron.checkpoint.root to another folder"
-        raise StoreError(f"Checkpoint file {path} cannot be {done} ({reason}); {hint}.") from error
+        raise StoreError(f"checkpoint file {path} cannot be {done} ({reason}); {hint}") from error
 
     # ---- reading ----------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, M
         path = path.parent
     match = _FOLDER.fullmatch(path.name)
     if not match:
-        raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>.")
+        raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>")
     store = CheckpointStore(path.parent, fsync)
     return store, store.load_metadata(int(match[1]))
 

@@ -49,7 +49,7 @@ def check_entry(entry: str | os.PathLike[str]) -> None:
                 what = f"has {path!r} of" if path else "belongs to"
                 raise _refusal(entry, f"{what} another user (uid {found.st_uid})")
     except OSError as error:
-        raise PackageError(f"The stored package {entry} cannot be read: {error.strerror}; submit again.") from None
+        raise PackageError(f"the stored package {entry} cannot be read: {error.strerror}; submit again") from None
 
 
 def write(entry: Path, manifest: Path) -> None:
@@ -135,4 +135,4 @@ def _content(path: Path, status: os.stat_result) -> str:
 
 
 def _refusal(entry: str | os.PathLike[str], what: str) -> PackageError:
-    return PackageError(f"The stored package {os.fspath(entry)} {what}; remove that folder and submit again.")
+    return PackageError(f"the stored package {os.fspath(entry)} {what}; remove that folder and submit again")

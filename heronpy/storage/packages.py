@@ -63,11 +63,11 @@ class PackageStore:
     def add(self, path: str | os.PathLike[str], archived: bool = False) -> Package:
         """Store what the user submits, unless it is stored already.
 
-        A plain .py file is stored alone: it can import installed modules but not the files beside it; to use
+        A plain .py file is stored alone: it can import installed modules but not the files next to it; to use
         those, submit the directory. A directory with an `__init__.py` is stored under its own name, so that
         `import directory` works; of any other directory the content is stored, as if Python had started in it.
         Directories are stored without caches, version control and virtual environments (`sources.EXCLUDED`).
-        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed beside the
+        Archives (zip, pex, tar) are unpacked; the dependencies inside a pex are placed next to the
         user's code. Nothing of the package is executed. With `archived` the entry also has an archive
         of the package, at `archives.archive_in(package.dir)`.
         """
@@ -104,7 +104,7 @@ class PackageStore:
         _remove(temporary)  # left by a process that died
         unpack(source, temporary, self._caps)
         if source.digest() != sha256:
-            raise PackageError(f"{submitted} changed while it was read; submit again.")
+            raise PackageError(f"{submitted} changed while it was read; submit again")
 
     def _check(self, entry: Path, source: Source, submitted: Path, sha256: str) -> None:
         """Refuse an entry that has changed; one without a manifest is compared with the source."""
@@ -154,7 +154,7 @@ class PackageStore:
         except OSError as error:
             where = error.filename or self._root
             reason = error.strerror or str(error)
-            raise PackageError(f"Package {path} cannot be stored: {where}: {reason}.") from error
+            raise PackageError(f"package {path} cannot be stored: {where}: {reason}") from error
 
     @contextmanager
     def _locked(self, sha256: str, last: bool = False) -> Iterator[None]:
@@ -164,9 +164,7 @@ class PackageStore:
         pause = 0.002
         while (descriptor := _try_lock(file)) < 0:
             if time.monotonic() >= deadline:
-                raise PackageError(
-                    f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process."
-                )
+                raise PackageError(f"{file} has been locked for {self._lock_timeout_s:g} s; look for a stopped process")
             time.sleep(pause)
             pause = min(pause * 2, 0.05)
         try:

@@ -125,7 +125,7 @@ class Directory:
 
     def _walk(self, directory: Path, prefix: str) -> Iterator[Entry]:
         if prefix.count("/") > _DEPTH_MAX:
-            raise PackageError(f"{directory} is nested too deeply; move it up.")
+            raise PackageError(f"{directory} is nested too deeply; move it up")
         with os.scandir(directory) as scan:
             found = sorted(scan, key=lambda item: item.name)
         for item in found:
@@ -141,14 +141,14 @@ class Directory:
                 executable = bool(item.stat(follow_symlinks=False).st_mode & stat.S_IXUSR)
                 yield Entry(name, open=partial(io.FileIO, path), executable=executable)
             else:
-                raise PackageError(f"{path} is neither a file nor a directory; remove it from the package.")
+                raise PackageError(f"{path} is neither a file nor a directory; remove it from the package")
 
     def _link(self, path: Path, name: str) -> str:
         """Where a link inside the directory leads, as a name in the package."""
         root = os.path.realpath(self._path)
         real = os.path.realpath(path)
         if not os.path.exists(real) or os.path.commonpath([root, real]) != root or real == root:
-            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by what it links to.")
+            raise PackageError(f"{path} is a link that leads out of the package; replace {name!r} by what it links to")
         return self._prefix + os.path.relpath(real, root)
 
 
@@ -166,7 +166,7 @@ class _Archive:
 
 
 class Zip(_Archive):
-    """A zip, wheel or pex; the dependencies inside a pex are placed beside the user's code."""
+    """A zip, wheel or pex; the dependencies inside a pex are placed next to the user's code."""
 
     def entries(self) -> Iterator[Entry]:
         with zipfile.ZipFile(self._path) as archive:
@@ -183,7 +183,7 @@ class Zip(_Archive):
                     yield replace(entry, name=name, target=target, optional=True)
                 elif entry.open:
                     raise PackageError(
-                        f"{entry.name!r} in the pex is packed; build the pex with --layout zipapp, or submit a zip."
+                        f"{entry.name!r} in the pex is packed; build the pex with --layout zipapp, or submit a zip"
                     )
 
     def _entry(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Entry:
@@ -197,7 +197,7 @@ class Zip(_Archive):
                 text = opened.read(4096).decode("utf-8", "surrogateescape")
             return Entry(name, target=_link_target(name, text))
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise PackageError(f"{name!r} in the package is a device or pipe; remove it.")
+            raise PackageError(f"{name!r} in the package is a device or pipe; remove it")
         return Entry(name, open=lambda: archive.open(member), executable=bool(mode & stat.S_IXUSR))
 
 
@@ -221,7 +221,7 @@ class Tar(_Archive):
         if member.islnk():
             return Entry(name, target=_inside(name, member.linkname.removeprefix("./")), hard=True)
         if not member.isreg():
-            raise PackageError(f"{name!r} in the package is a device or pipe; remove it.")
+            raise PackageError(f"{name!r} in the package is a device or pipe; remove it")
         executable = bool(member.mode & stat.S_IXUSR)
         return Entry(name, open=lambda: archive.extractfile(member) or io.BytesIO(), executable=executable)
 
@@ -237,7 +237,7 @@ def source_of(path: Path, caps: Caps) -> Source:
         return Directory(path, caps)
     if not path.is_file():
         what = "is not a file or directory" if path.exists() else "does not exist"
-        raise PackageError(f"Package {path} {what}.")
+        raise PackageError(f"package {path} {what}")
     if path.suffix == ".py":
         return PlainFile(path, caps)
     if zipfile.is_zipfile(path):
@@ -245,7 +245,7 @@ def source_of(path: Path, caps: Caps) -> Source:
     if _is_tar(path):
         return Tar(path, caps)
     raise PackageError(
-        f"Package {path} is not something that can run; submit a .py file, a directory, or a zip, pex or tar archive."
+        f"package {path} is not something that can run; submit a .py file, a directory, or a zip, pex or tar archive"
     )
 
 
@@ -279,7 +279,7 @@ def unpack(source: Source, destination: Path, caps: Caps) -> None:
                 if os.path.lexists(path):
                     if entry.optional:
                         continue
-                    raise PackageError(f"{entry.name!r} is in the package twice; remove one.")
+                    raise PackageError(f"{entry.name!r} is in the package twice; remove one")
                 with entry.open() as opened:
                     left -= _write(opened, path, entry.executable, left)
                 if left < 0:
@@ -302,36 +302,36 @@ def _named(current: Callable[[], str]) -> Iterator[None]:
         # archive; an OSError with a number comes from the disk instead.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise PackageError(f"The package is damaged or encrypted after entry {current()!r}: {error}.") from error
+        raise PackageError(f"the package is damaged or encrypted after entry {current()!r}: {error}") from error
 
 
 def _check_name(name: str) -> str:
     """The name of an entry if it stays inside the package."""
     parts = name.split("/")
     if name.startswith("/") or ".." in parts or "\\" in name or (parts[0] and parts[0][-1] == ":"):
-        raise PackageError(f"{name!r} in the package leads out of it; use relative names only.")
+        raise PackageError(f"{name!r} in the package leads out of it; use relative names only")
     if not is_plain(name.encode(errors="replace").decode()):  # bytes that are no UTF-8 do no harm
         raise PackageError(
-            f"{name!a} in the package has a control character, or one that hides or reorders text; rename it."
+            f"{name!a} in the package has a control character, or one that hides or reorders text; rename it"
         )
     if len(parts) > _DEPTH_MAX:
-        raise PackageError(f"{name[:80]!r}... in the package is nested deeper than {_DEPTH_MAX} folders; move it up.")
+        raise PackageError(f"{name[:80]!r}... in the package is nested deeper than {_DEPTH_MAX} folders; move it up")
     if any(len(os.fsencode(part)) > 255 for part in parts) or len(name) > 2000:
-        raise PackageError(f"{name[:80]!r}... in the package is too long; rename it.")
+        raise PackageError(f"{name[:80]!r}... in the package is too long; rename it")
     return name
 
 
 def _link_target(name: str, target: str) -> str:
     """Where a symbolic link leads, as a name in the package."""
     if target.startswith("/"):
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package.")
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
     return _inside(name, posixpath.join(posixpath.dirname(name), target))
 
 
 def _inside(name: str, target: str) -> str:
     normal = posixpath.normpath(target)
     if normal.startswith(("/", "..")) or normal == ".":
-        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package.")
+        raise PackageError(f"{name!r} in the package is a link to {target!r}, out of the package")
     return normal
 
 
@@ -340,7 +340,7 @@ def _make_directory(destination: Path, path: Path) -> None:
         make_folders(path)
     except (FileExistsError, NotADirectoryError):
         name = path.relative_to(destination)
-        raise PackageError(f"'{name}' in the package is both a file and a directory.") from None
+        raise PackageError(f"'{name}' in the package is both a file and a directory") from None
 
 
 def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None:
@@ -354,13 +354,13 @@ def _make_link(destination: Path, entry: Entry, targets: dict[str, str]) -> None
     if os.path.lexists(path):
         if entry.optional:
             return
-        raise PackageError(f"{entry.name!r} is in the package twice; remove one.")
+        raise PackageError(f"{entry.name!r} is in the package twice; remove one")
     for name in (entry.name, end):
         # A parent that is a link would make the outcome depend on the order of the links.
         if any(str(parent) in targets for parent in PurePosixPath(name).parents):
-            raise PackageError(f"{entry.name!r} in the package is a link through another link.")
+            raise PackageError(f"{entry.name!r} in the package is a link through another link")
     if not os.path.lexists(target) or target.is_symlink():
-        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in it.")
+        raise PackageError(f"{entry.name!r} in the package links to {end!r}, which is not in it")
     _make_directory(destination, path.parent)
     if entry.hard:
         os.link(target, path)
@@ -390,8 +390,8 @@ def _hash_file(path: Path, found: hashlib._Hash, caps: Caps) -> None:
 
 
 def _too_many(path: Path, caps: Caps) -> PackageError:
-    return PackageError(f"The package has more than {caps.files} files; leave some out.")
+    return PackageError(f"the package has more than {caps.files} files; leave some out")
 
 
 def _too_large(path: Path, caps: Caps) -> PackageError:
-    return PackageError(f"The package holds more than {caps.bytes} bytes; leave some out.")
+    return PackageError(f"the package holds more than {caps.bytes} bytes; leave some out")

@@ -56,18 +56,18 @@ def _spec(name: str, given: Any, settings: CheckpointSettings) -> StoreSpec:
     what = f"heron.checkpoint.stores: store {name!r}"
     unknown = sorted(map(str, fields.keys() - _FIELDS))
     if unknown:
-        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}.")
+        raise ConfigError(f"{what} has {unknown[0]!r}, which is not one of {', '.join(sorted(_FIELDS))}")
     folder = fields.get("folder")
     if not folder or not isinstance(folder, str | os.PathLike):
-        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'.")
+        raise ConfigError(f"{what} names no folder; write its path, or a map with 'folder'")
     try:
         weight = float(fields.get("weight", 1.0))
         writers = int(fields.get("writers", settings.store_writers))
         rate = float(parse_bytes(fields.get("rate_bytes", settings.store_rate_bytes)))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} has a value that is not a number ({error}).") from None
+        raise ConfigError(f"{what} has a value that is not a number ({error})") from None
     if not (0 < weight < math.inf) or writers < 0 or rate < 0:
-        raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative.")
+        raise ConfigError(f"{what} needs a weight above 0, and limits that are not negative")
     root = Path(folder).expanduser().absolute()
     return StoreSpec(name, root, weight, StoreLimits(root, writers, rate))
 
@@ -78,13 +78,13 @@ def check_stores(settings: CheckpointSettings) -> None:
     for spec in specs_of(settings):
         if spec.root in roots:
             raise ConfigError(
-                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}."
+                f"heron.checkpoint.stores: {spec.name!r} and {roots[spec.root]!r} are the same folder {spec.root}"
             )
         check_root(spec.root, f"Checkpoint store {spec.name!r}".replace(" ''", ""), sticky=True)
         roots[spec.root] = spec.name
     replica = Path(settings.replica).expanduser().absolute() if settings.replica else None
     if replica in roots:
-        raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder.")
+        raise ConfigError(f"heron.checkpoint.replica is the store {replica} itself; give another folder")
 
 
 def store_roots(settings: CheckpointSettings) -> list[Path]:
@@ -165,9 +165,9 @@ class StoreChoice:
         found = next((root for root in order if _takes_files(root)), None) or next(iter(stays), None)
         if found is None:
             raise StoreError(
-                f"No checkpoint store of topology {launch.topology} can be written "
+                f"no checkpoint store of topology {launch.topology} can be written "
                 f"({', '.join(str(spec.root) for spec in self._specs)}); free space there, or set "
-                "heron.checkpoint.root to another folder."
+                "heron.checkpoint.root to another folder"
             )
         return found if found == claimed else _agree(self._claim, claimed, found, launch)
 
@@ -175,7 +175,7 @@ class StoreChoice:
 def _preferred(topology_id: str, specs: list[StoreSpec], policy: str) -> list[Path]:
     """The folders of all stores, the most suitable one for the topology first."""
     if policy == "most_free":
-        return [spec.root for spec in sorted(specs, key=lambda spec: (-_free_bytes(spec.root), spec.name))]
+        return [spec.root for spec in sorted(specs, key=lambda spec: (-free_bytes(spec.root), spec.name))]
     if policy == "least_used":
         return [spec.root for spec in sorted(specs, key=lambda spec: (_used(spec), spec.name))]
     return by_hash(topology_id, specs)
@@ -202,7 +202,7 @@ def _used(spec: StoreSpec) -> float:
         return math.inf
 
 
-def _free_bytes(root: Path) -> int:
+def free_bytes(root: Path) -> int:
     """Free space of the file system that holds a folder; 0 when it cannot be reached."""
     try:
         make_folders(root)
@@ -214,7 +214,7 @@ def _free_bytes(root: Path) -> int:
 
 def _takes_files(root: Path) -> bool:
     """Whether a store is writable now."""
-    if _free_bytes(root) < FREE_MIN_BYTES:
+    if free_bytes(root) < FREE_MIN_BYTES:
         return False
     probe = root / f".probe-{os.urandom(8).hex()}"
     try:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.spout.spout import Spout
+from heronpy.api.spout.spout import HasFileno, Spout
 from heronpy.api.state.state import HashMapState
 from heronpy.api.topology_context import TopologyContext
+from heronpy.common.errors import TopologyError
 
 #: The one output stream of each stage.
 OUTPUT_STREAM = "output"
@@ -46,16 +47,36 @@ class Context(ABC):
     def emit(self, values: Any) -> None:
         """Pass `values` on as one element of the resulting streamlet."""
 
+    @abstractmethod
+    def wait(self, seconds: float) -> None:
+        """For a source: `get` is not to be called again before this much time has passed (see `Spout.wait`)."""
+
+    @abstractmethod
+    def wait_readable(self, fd: int | HasFileno) -> None:
+        """For a source: `get` is to be called again once this can be read (see `Spout.wait_readable`)."""
+
+    @abstractmethod
+    def busy(self) -> None:
+        """For a source: `get` has worked, found no element, and is to be called again at once (see `Spout.busy`)."""
+
 
 class ContextImpl(Context):
-    """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt."""
+    """Answers from the task's TopologyContext; emits through a function, or through a spout or bolt.
+
+    `spout` is the source's spout, whose next call its generator may put off.
+    """
 
     def __init__(
-        self, top_context: TopologyContext, state: HashMapState, emitter: Callable[[Any], None] | Spout | Bolt
+        self,
+        top_context: TopologyContext,
+        state: HashMapState,
+        emitter: Callable[[Any], None] | Spout | Bolt,
+        spout: Spout | None = None,
     ) -> None:
         self._top_context = top_context
         self._state = state
         self._emitter = emitter
+        self._spout = spout
 
     def get_task_id(self) -> int:
         return self._top_context.get_task_id()
@@ -81,6 +102,20 @@ class ContextImpl(Context):
             self._emitter.emit([values], stream=OUTPUT_STREAM)
         else:
             self._emitter(values)
+
+    def wait(self, seconds: float) -> None:
+        self._source("wait").wait(seconds)
+
+    def wait_readable(self, fd: int | HasFileno) -> None:
+        self._source("wait_readable").wait_readable(fd)
+
+    def busy(self) -> None:
+        self._source("busy").busy()
+
+    def _source(self, call: str) -> Spout:
+        if self._spout is None:
+            raise TopologyError(f"{call}() is for the generator of a source; an operator is called when elements come")
+        return self._spout
 
     def _tasks(self) -> list[int]:
         return self._top_context.get_component_tasks(self._top_context.get_component_id()) or []

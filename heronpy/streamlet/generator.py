@@ -21,7 +21,9 @@ class Generator(ABC, Generic[_T_co]):
     def get(self) -> _T_co | None:
         """The next element, or None if none is available yet.
 
-        Raise StopIteration when the input has ended.
+        Raise StopIteration when the input has ended. It is called again at once after an element. After None it is
+        polled, about a thousand times a second at first and then ever more rarely, unless it said when to call it:
+        `wait(seconds)`, `wait_readable(fd)` or `busy()` of the context that `setup` was given.
         """
 
     def pre_save(self, checkpoint_id: str) -> None:

@@ -171,7 +171,7 @@ class KeyGrouping(ICustomGrouping):
 
 def key_and_value(element: Any, what: str) -> tuple[Any, Any]:
     """The two parts of a (key, value) element."""
-    # A str of two characters could be unpacked, too, but is not meant as a pair.
+    # A str of two characters could also be unpacked, but is not meant as a pair.
     if isinstance(element, tuple | list) and len(element) == 2:
         return element[0], element[1]
     text = repr(element)

@@ -24,6 +24,8 @@ from heronpy.streamlet.context import OUTPUT_STREAM, ContextImpl
 from heronpy.streamlet.generator import Generator
 from heronpy.streamlet.operators import OUTPUT_FIELD, part_of
 
+#: A source at its end waits for acks, which end the input; a fail that comes meanwhile is seen after this.
+_ENDING_WAIT_S = 0.05
 #: How many elements a generator function has yielded, in the state of its task.
 _TAKEN = "elements.taken"
 
@@ -77,10 +79,14 @@ class ElementSpout(StreamletSpoutBase, Spout, StatefulComponent):
                 return
         if not self._pending:
             self.end_of_input()
+        else:
+            self.wait(_ENDING_WAIT_S)
 
     def ack(self, tup_id: int) -> None:
-        """Forget an element that is fully processed."""
+        """Forget an element that is fully processed; the last one ends the input."""
         self._pending.pop(tup_id, None)
+        if self._exhausted and not self._pending and not self._replays:
+            self.end_of_input()
 
     def fail(self, tup_id: int) -> None:
         """Have a failed element emitted again."""
@@ -105,7 +111,7 @@ class GeneratorSpout(ElementSpout):
         """Set the generator up."""
         self._generator: Generator[Any] = part_of(config, self.GENERATOR, self)
         state = HashMapState() if self.state is None else self.state
-        self._generator.setup(ContextImpl(context, state, self._emit_element))
+        self._generator.setup(ContextImpl(context, state, self._emit_element, self))
 
     def next_element(self) -> Any:
         """Ask the generator."""

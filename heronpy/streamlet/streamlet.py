@@ -123,7 +123,7 @@ class Streamlet(Generic[_T_co]):
     def clone(self, num_clones: int) -> list[Streamlet[_T_co]]:
         """`num_clones` streamlets, each with all elements of this one."""
         if isinstance(num_clones, bool) or not isinstance(num_clones, int) or num_clones < 1:
-            raise StreamletError(f"clone takes a number of clones from 1 on, not {num_clones!r}")
+            raise StreamletError(f"clone takes 1 or more clones, not {num_clones!r}")
         return [self.repartition(self.get_num_partitions()) for _ in range(num_clones)]
 
     def union(self, other_streamlet: Streamlet[_U]) -> Streamlet[_T_co | _U]:

@@ -16,6 +16,7 @@ from heronpy.common.errors import HeronError, StateError
 from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import Stores
+from heronpy.tmaster.events import Failed, Written
 
 log = logging.getLogger("heronpy.tmaster")
 
@@ -23,7 +24,7 @@ log = logging.getLogger("heronpy.tmaster")
 CACHED_MAX = 64
 
 
-def _ignore(error: str) -> None:
+def _ignore(failure: Failed | None) -> None:
     """For a deletion that no one waits for."""
 
 
@@ -41,47 +42,49 @@ class Archive:
         self.failures = 0
         self._swept = False
 
-    def write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[str, str], None]) -> None:
-        """Write a checkpoint's metadata; `done(location, error)` is called in another thread."""
+    def write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[Written | Failed], None]) -> None:
+        """Write a checkpoint's metadata; `done` is called in another thread."""
         self._writer.submit(self._write, metadata, done)
 
-    def _write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[str, str], None]) -> None:
+    def _write(self, metadata: checkpoint_pb2.Metadata, done: Callable[[Written | Failed], None]) -> None:
         metadata.taken_at, metadata.release = time.time(), self._release
         try:
             location = self._stores().store.write_metadata(metadata)
         except (HeronError, OSError) as error:
             self._leave()
-            done("", str(error))
+            done(Failed(_reason(error)))
             return
         except Exception as error:
             log.exception("cannot write the metadata of checkpoint %d", metadata.checkpoint)
-            done("", repr(error))
+            done(Failed(repr(error)))
             return
         self._remember(metadata)
-        done(location, "")
+        done(Written(location))
 
-    def prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None] = _ignore) -> None:
+    def prune(
+        self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[Failed | None], None] = _ignore
+    ) -> None:
         """Delete checkpoints, and the files that no kept one needs; the first call sweeps.
 
-        `done(error)` is called in another thread; the error is empty when all of their files are deleted.
+        `done` is called in another thread, with None when all of their files are deleted.
         """
         self._cleaner.submit(self._prune, delete, keep, done)
 
-    def _prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[str], None]) -> None:
-        error = ""
+    def _prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[Failed | None], None]) -> None:
+        failure: Failed | None = None
         try:
             self._clear(delete, keep)
         except (HeronError, OSError) as problem:
-            error = str(problem)
+            failure = Failed(_reason(problem))
         except Exception as problem:
             log.exception("cannot delete old checkpoints")
-            error = repr(problem)
-        if error:
+            failure = Failed(repr(problem))
+        if failure is not None:
             self.failures += 1
-            log.warning("cannot delete old checkpoints, the next sweep will: %s", error)
+            log.warning("cannot delete old checkpoints, the next sweep will: %s", failure.reason)
         for number in delete:
             self._cache.pop(number, None)
-        done(error)
+        done(failure)
 
     def _clear(self, delete: tuple[int, ...], keep: tuple[int, ...]) -> None:
         homes = self._stores().homes()
@@ -140,3 +143,7 @@ class Archive:
         """Start no more jobs; running ones end by themselves."""
         self._writer.shutdown(wait=False, cancel_futures=True)
         self._cleaner.shutdown(wait=False, cancel_futures=True)
+
+
+def _reason(error: HeronError | OSError) -> str:
+    return str(error) or type(error).__name__

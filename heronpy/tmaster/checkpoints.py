@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 
-from heronpy.common.errors import RetryableRpcError, RpcError
+from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.tmaster import coordinator as words
@@ -111,13 +111,14 @@ class Checkpoints:
 
     def _on_written(self, event: events.MetadataWritten, now: float) -> None:
         before = self.coordinator.completed
-        self.coordinator.written(event.metadata, event.location, event.error, now)
+        self.coordinator.written(event.metadata, event.outcome, now)
         if self.coordinator.completed != before:
             self.restorer.regions.forgive()
 
     def _on_deleted(self, event: events.CheckpointsDeleted) -> None:
-        if event.error:
-            why = f"the checkpoints are removed from the log, but not all of their files are deleted yet: {event.error}"
+        if event.failure is not None:
+            left = event.failure.reason
+            why = f"the checkpoints are removed from the log, but not all of their files are deleted yet: {left}"
             self._desk.refuse([event.request], RpcError(why))
         else:
             self._desk.confirm([event.request], "deleted")
@@ -126,7 +127,7 @@ class Checkpoints:
 
     def on_requested(self, token: int, savepoint: bool, now: float) -> None:
         """A client wants a checkpoint; RpcError when none can be taken."""
-        if self._desk.failure:
+        if self._desk.failure is not None:
             raise RpcError(f"{self._desk.book.topology.name} has failed: {self._desk.failure}")
         self.coordinator.request(token, savepoint, now)
 
@@ -154,7 +155,7 @@ class Checkpoints:
         try:
             self.coordinator.request(self._tokens, False, now, aligned=True)
         except RetryableRpcError as error:
-            self._outcomes[self._tokens] = words.Answer(self._tokens, None, str(error))
+            self._outcomes[self._tokens] = words.Answer(self._tokens, error)
         return self._tokens
 
     @property
@@ -267,11 +268,10 @@ class Checkpoints:
             self._seal_asked = False
         elif answer.token < 0:
             self._outcomes[answer.token] = answer
-        elif answer.record is not None:
-            self._desk.reply(answer.token, control_pb2.TakeCheckpointReply(record=answer.record))
+        elif isinstance(answer.outcome, HeronError):
+            self._desk.refuse([answer.token], answer.outcome)
         else:
-            kind = RetryableRpcError if answer.again else RpcError
-            self._desk.refuse([answer.token], kind(answer.error))
+            self._desk.reply(answer.token, control_pb2.TakeCheckpointReply(record=answer.outcome))
 
     def _describe(self, metadata: checkpoint_pb2.Metadata) -> None:
         book = self._desk.book

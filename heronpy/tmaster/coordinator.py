@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tmaster.effects import Node, Note, Persist, Prune, WriteMetadata
+from heronpy.tmaster.events import Failed, Written
 from heronpy.tmaster.retention import to_drop
 
 #: Version of the metadata format.
@@ -76,13 +77,10 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A requested checkpoint is complete; or it has no record, and an error says why."""
+    """A requested checkpoint is complete, or failed; with a RetryableError a retry will probably succeed."""
 
     token: int
-    record: checkpoint_pb2.CheckpointRecord | None
-    error: str = ""
-    #: A restore interrupted it: a retry will probably succeed.
-    again: bool = False
+    outcome: checkpoint_pb2.CheckpointRecord | HeronError
 
 
 Decision = Persist | Note | Trigger | WriteMetadata | Announce | Abort | Prune | Answer
@@ -200,7 +198,7 @@ class Coordinator:
             why = "no checkpoint could begin in time: the topology is not running; see heron status"
             if self.pending is not None:
                 why = f"no checkpoint could begin in time: number {self.pending.checkpoint} is still in progress"
-            self.effects.append(Answer(request.token, None, why))
+            self.effects.append(Answer(request.token, RpcError(why)))
 
     def _begin(self, members: Mapping[int, Incarnation], now: float) -> None:
         settings = self._settings
@@ -233,7 +231,7 @@ class Coordinator:
         ):
             self.late_answers += 1
             return False
-        if message.error:
+        if message.WhichOneof("answer") != "snapshot":
             self.abort(f"task {message.task_id} of {member.component} declined: {message.error}", now)
             return True
         pending.waiting.discard(message.task_id)
@@ -262,16 +260,16 @@ class Coordinator:
         self._describe(metadata)
         return metadata
 
-    def written(self, metadata: checkpoint_pb2.Metadata, location: str, error: str, now: float) -> None:
-        """The metadata is on disk at `location`, or is not, and why."""
+    def written(self, metadata: checkpoint_pb2.Metadata, outcome: Written | Failed, now: float) -> None:
+        """The write of the metadata has ended."""
         pending = self.pending
         if pending is None or pending.checkpoint != metadata.checkpoint:
             # Aborted in the meantime: it must not be found.
-            if not error:
+            if isinstance(outcome, Written):
                 self.effects.append(Prune((metadata.checkpoint,), self._kept()))
             return
-        if error:
-            self._give_up(f"its metadata cannot be written: {error}", now, failed=True)
+        if isinstance(outcome, Failed):
+            self._give_up(f"its metadata cannot be written: {outcome.reason}", now, failed=True)
             return
         self.pending = None
         self._not_before = now + self._settings.min_pause_s
@@ -281,7 +279,7 @@ class Coordinator:
         record = self.log.complete.add(
             checkpoint=pending.checkpoint,
             kind=metadata.kind,
-            location=location,
+            location=outcome.location,
             taken_at=metadata.taken_at,
             total_bytes=sum(task.total_bytes for task in metadata.tasks),
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
@@ -314,7 +312,7 @@ class Coordinator:
     # ---- giving up --------------------------------------------------------------------------
 
     def abort(self, why: str, now: float, *, again: bool = False) -> None:
-        """The checkpoint in progress will not complete."""
+        """The checkpoint in progress will not complete; `again`: a retry will probably succeed."""
         if self.pending is not None:
             self._give_up(why, now, failed=False, again=again)
 
@@ -330,7 +328,8 @@ class Coordinator:
         verb = "failed" if failed else "was aborted"
         text = f"{kind} {pending.checkpoint} {verb}: {why}"
         self.effects.append(Note(text, warning=True))
-        self.effects.extend(Answer(token, None, text, again) for token in pending.tokens)
+        error = RetryableRpcError(text) if again else RpcError(text)
+        self.effects.extend(Answer(token, error) for token in pending.tokens)
 
     def _laggards(self, pending: Pending) -> str:
         tasks = sorted(pending.waiting)

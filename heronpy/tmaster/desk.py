@@ -27,7 +27,6 @@ SETTLE_S = 0.05
 SETTLE_UNCONFIRMED_S = 1.0
 #: Topologies up to this size are checked after every event, larger ones at intervals.
 SMALL_TOPOLOGY_TASKS = 500
-NAMES_MAX = 20
 
 
 @dataclass(slots=True)
@@ -43,7 +42,7 @@ class Desk:
     tray: list[Effect] = field(default_factory=list)
     publish_at: float | None = None
     #: Why nothing can be restored, and what is being restored now (EFFECTIVELY_ONCE).
-    failure: str = ""
+    failure: str | None = None
     restoring: str = ""
     #: Called before a plan is built, to update what depends on the packing plan.
     before_plan: Callable[[float], None] | None = None
@@ -140,10 +139,3 @@ class Operation(Protocol):
 
     def advance(self, now: float) -> None:
         """Check the registry and do what is possible now."""
-
-
-def listed(names: list[str]) -> str:
-    """Names in a sentence, bounded."""
-    if len(names) <= NAMES_MAX:
-        return ", ".join(names)
-    return f"{', '.join(names[:NAMES_MAX])} and {len(names) - NAMES_MAX} more"

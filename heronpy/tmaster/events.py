@@ -112,12 +112,25 @@ class DataLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """The metadata of a checkpoint is on disk."""
+
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Files could not be written or deleted; `reason` is for people alone."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataWritten:
-    """The metadata of a checkpoint is at `location`; or it could not be written, for the reason in `error`."""
+    """The end of the write of a checkpoint's metadata."""
 
     metadata: checkpoint_pb2.Metadata
-    location: str
-    error: str = ""
+    outcome: Written | Failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +159,10 @@ class DeleteRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsDeleted:
-    """The files of deleted checkpoints are deleted, or `error` says why some are left."""
+    """The files of deleted checkpoints are deleted, unless some are left because of a failure."""
 
     request: int
-    error: str = ""
+    failure: Failed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.registry import UP_STATES
 
 RESEND_S = 10.0
-#: A bolt that has got a tuple since it was told to hold its ticks resumes them; it is told again after this.
+#: A tuple makes a bolt resume its ticks; this many seconds later it is told again to hold them.
 HOLD_TICKS_S = 1.0
 
 

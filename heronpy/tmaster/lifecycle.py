@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2
-from heronpy.tmaster.desk import Desk, Operation, listed
+from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.exceptions import last_line
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.registry import Registry
@@ -23,7 +24,7 @@ DETAIL_MAX = 200
 
 def decide_lifecycle(desk: Desk, operation: Operation | None, finisher: Finisher) -> control_pb2.Lifecycle:
     """The lifecycle state of the topology."""
-    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure:
+    if desk.registry.failed_processes or _failed_tasks(desk) or desk.failure is not None:
         return control_pb2.LIFE_FAILED
     if finisher.done:
         return control_pb2.LIFE_FINISHED
@@ -76,7 +77,7 @@ def derive_failure(desk: Desk) -> str:
     alike: dict[str, list[str]] = {}
     for name, why in failures.items():
         alike.setdefault(why or "see its log", []).append(name)
-    sentences = [desk.failure] if desk.failure else []
+    sentences = [desk.failure] if desk.failure is not None else []
     sentences += [f"{listed(names)} failed: {why}" for why, names in alike.items()]
     return "; ".join(sentences[:5]) + (f"; and {len(sentences) - 5} more" if len(sentences) > 5 else "")
 
@@ -131,7 +132,7 @@ def _restoring_or_down(desk: Desk, now: float) -> str:
 
 
 def _lost(desk: Desk) -> str:
-    names = sorted(desk.registry.silent, key=lambda name: (not name.startswith("stmgr"), name))
+    names = sorted(desk.registry.silent, key=lambda name: (name not in desk.registry.stmgrs, name))
     return f"no heartbeat from {listed(names)}" if names else ""
 
 
@@ -160,11 +161,11 @@ def _tasks(down: int, all_of_it: int, component: str) -> str:
 
 
 def _restart(registry: Registry, names: set[str], now: float) -> str:
-    """The state of the restarts of these processes: of the one closest to being given up, and when the next one is."""
+    """The restarts of the process closest to its limit, and when the next restart of any of these processes is."""
     found: list[tuple[control_pb2.ProcessRecord, float]] = []
     left = []
     for container, processes in registry.resting.items():
-        # The report of an executor ages: its times go on.
+        # The times in the report of an executor have passed on since.
         age = max(0.0, now - registry.executors[container].last_seen) if container in registry.executors else 0.0
         for name in names & processes.keys():
             found.append((processes[name], processes[name].failing_s + age))

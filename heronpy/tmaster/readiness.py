@@ -7,7 +7,8 @@ backpressure stops the spouts instead.
 
 from __future__ import annotations
 
-from heronpy.tmaster.desk import Desk, listed
+from heronpy.common.units import listed
+from heronpy.tmaster.desk import Desk
 
 
 class Readiness:

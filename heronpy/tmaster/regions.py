@@ -58,13 +58,23 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process of a started region is lost, for the given reason, or was replaced."""
+    """A process of a started region was replaced."""
 
     name: str
-    lost: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.name} ended and was replaced" if self.lost is None else f"{self.name} is lost: {self.lost}"
+        return f"{self.name} ended and was replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A task of a started region cannot be reached; `why` is for people alone."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is lost: {self.why or 'its stream manager hears nothing of it'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,8 @@ class Region:
     missing: set[int] = field(default_factory=set)
     #: Incarnation of each stream manager of the region when the attempt started.
     stmgrs: dict[str, int] = field(default_factory=dict)
-    #: Why the region is being restored; empty for its first start.
-    why: str = ""
+    #: Why the region is being restored; None for its first start.
+    why: str | None = None
     since: float = 0.0
     #: It does not start before this time.
     start_at: float = float("-inf")
@@ -138,8 +148,8 @@ class Regions:
 
     # ---- reports of tasks -------------------------------------------------------------------
 
-    def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | None:
-        """Check the status of a task; returns the end of its process if the region must be restored for it."""
+    def look(self, component: str, status: control_pb2.TaskStatus) -> Ended | Lost | None:
+        """Check the status of a task; returns what became of its process if the region must be restored for it."""
         region, task = self._of.get(component), status.task_id
         if region is None or task not in region.places:
             return None
@@ -152,7 +162,7 @@ class Regions:
             return None
         name = f"task {task} of {component}"
         if status.state == control_pb2.TASK_LOST:
-            return Ended(name, lost=status.error or None)
+            return Lost(name, status.error)
         return Ended(name) if status.epoch != record.epochs.get(task, 0) else None
 
     def look_at_stmgr(self, region: Region, name: str, epoch: int) -> Ended | None:
@@ -177,7 +187,7 @@ class Regions:
         region: Region,
         attempt: int,
         source: Source,
-        why: str,
+        why: str | None,
         now: float,
         *,
         cause: Cause,

@@ -123,7 +123,7 @@ class Registry:
         self.failed_processes = {
             name: record
             for name, record in self.failed_processes.items()
-            if name in names or not (record.task_id or name.startswith("stmgr-"))
+            if name in names or record.kind == control_pb2.PROCESS_OTHER
         }
         self.failed_tasks &= self.tasks.keys()
         self.waiting = {t: what for t, what in self.waiting.items() if t in self.tasks}

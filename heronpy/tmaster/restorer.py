@@ -36,7 +36,7 @@ class NothingSoundError(RpcError):
         self.held, self.damage = held, damage
 
     def __str__(self) -> str:
-        what = "; ".join(text.rstrip(".") for text in self.damage[:DAMAGE_MAX])
+        what = "; ".join(self.damage[:DAMAGE_MAX])
         return f"no checkpoint can be restored ({what}); set heron.checkpoint.allow_empty to start with empty state"
 
 
@@ -60,7 +60,8 @@ class Restorer:
         #: Puts the effects of the coordinator on the tray.
         self._perform = perform
         self.regions = Regions(settings)
-        self._source_damage = ""
+        #: Why the location given at submit cannot be restored.
+        self._source_damage: str | None = None
         #: An update has switched: if a state does not load now, the update is to blame and rolls itself back.
         self.switching = False
         self.restores = 0
@@ -100,11 +101,11 @@ class Restorer:
         if fresh:
             self._coordinator.abort("the tasks of the topology change", now)
             first = all(region.record.attempt == 0 for region in fresh)
-            self._renew(fresh, "" if first else "its tasks have a new placement", now)
+            self._renew(fresh, None if first else "its tasks have a new placement", now)
         for region in regions:
             # The predecessor found nothing that could be restored; that does not mean an empty start.
             if not region.started and not region.record.checkpoint and region not in fresh and self._has_past:
-                self._renew([region], "", now)
+                self._renew([region], None, now)
         book.regions = [region.record for region in regions]
 
     def _inherited(self) -> dict[frozenset[str], Region]:
@@ -141,7 +142,7 @@ class Restorer:
         if record is not None:
             return Source(record.checkpoint, record.location)
         source = Source(number_of(log.restore_from), log.restore_from)
-        if log.restore_from and not self._source_damage:
+        if log.restore_from and self._source_damage is None:
             return source
         if not self._has_past or self._settings.allow_empty:
             return Source(0, "")
@@ -151,7 +152,7 @@ class Restorer:
         held = Source(last.checkpoint, last.location) if last is not None else source
         return NothingSoundError(held, tuple(text for text in damage if text))
 
-    def _renew(self, regions: list[Region], why: str, now: float, cause: Cause = Cause.WANTED) -> None:
+    def _renew(self, regions: list[Region], why: str | None, now: float, cause: Cause = Cause.WANTED) -> None:
         """New attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
@@ -212,7 +213,7 @@ class Restorer:
 
     def in_use(self) -> dict[int, str]:
         """Checkpoints that must stay, and why."""
-        restored = [r for r in self.regions.regions if not r.started and not self._desk.failure]
+        restored = [r for r in self.regions.regions if not r.started and self._desk.failure is None]
         found = {region.record.checkpoint: f"{region.name} is being restored from it" for region in restored}
         record = self._coordinator.newest()
         if record is not None:
@@ -228,9 +229,9 @@ class Restorer:
                     self.restore(region, "it was restarted after a failure", now, Cause.WANTED)
 
     def _forget_failures(self) -> bool:
-        failed = bool(self._desk.failure)
+        failed = self._desk.failure is not None
         self.regions.forgive()
-        self._desk.failure = self._source_damage = ""
+        self._desk.failure = self._source_damage = None
         return failed
 
     def _excuse(self, region: Region) -> None:
@@ -280,7 +281,7 @@ class Restorer:
         if region is None or message.attempt > region.record.attempt:
             return
         if message.attempt == region.record.attempt and not region.started:
-            if self.switching or self._desk.failure:
+            if self.switching or self._desk.failure is not None:
                 return
             number = region.record.checkpoint
             if region.record.location == log.restore_from and log.restore_from:
@@ -294,7 +295,7 @@ class Restorer:
                 return
             why = f"checkpoint {number} cannot be restored: {message.error}"
             self.restore(region, why, now, Cause.WANTED)
-        if not self._desk.failure:
+        if self._desk.failure is None:
             registry.excuse(message.task_id, message.epoch)
 
     # ---- starting ---------------------------------------------------------------------------
@@ -302,7 +303,7 @@ class Restorer:
     def advance(self, now: float) -> None:
         """Start the regions whose tasks are all ready."""
         for region in self.regions.regions:
-            if not self._desk.failure and self.regions.can_start(region, now):
+            if self._desk.failure is None and self.regions.can_start(region, now):
                 self._start(region, now)
         self._desk.restoring = self._cause()
 
@@ -312,7 +313,7 @@ class Restorer:
         names = {stmgr_id(container) for container in region.places.values()}
         stmgrs = {name: desk.registry.stmgrs[name].record.epoch for name in names}
         self.regions.start(region, epochs, stmgrs)
-        if region.why:
+        if region.why is not None:
             self.last_restore_s = now - region.since
         desk.note(f"{region.name}: attempt {region.record.attempt} starts {_origin(region)}")
         desk.change_plan(now)
@@ -338,11 +339,11 @@ class Restorer:
 
     def deadline(self) -> float:
         """When `advance` should be called at the latest."""
-        return float("inf") if self._desk.failure else self.regions.deadline()
+        return float("inf") if self._desk.failure is not None else self.regions.deadline()
 
     def _cause(self) -> str:
         """What is being restored and why; empty if everything runs."""
-        waiting = [region for region in self.regions.regions if not region.started and region.why]
+        waiting = [region for region in self.regions.regions if not region.started and region.why is not None]
         if not waiting:
             return ""
         region = waiting[0]

@@ -48,6 +48,8 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
 
+_NO_STORE = events.Failed("this topology master has no checkpoint store")
+
 CLAIM_RETRY_S = 0.05
 STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
@@ -408,27 +410,27 @@ class Shell:
     def _write_metadata(self, effect: WriteMetadata) -> None:
         loop, metadata = asyncio.get_running_loop(), effect.metadata
 
-        def done(location: str, error: str) -> None:
+        def done(outcome: events.Written | events.Failed) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has closed in the meantime
-                loop.call_soon_threadsafe(self._feed_late, events.MetadataWritten(metadata, location, error))
+                loop.call_soon_threadsafe(self._feed_late, events.MetadataWritten(metadata, outcome))
 
         if self._archive is not None:
             self._archive.write(metadata, done)
         else:
-            loop.call_soon(done, "", "this topology master has no checkpoint store")
+            loop.call_soon(done, _NO_STORE)
 
     def _prune(self, effect: Prune) -> None:
         loop, token = asyncio.get_running_loop(), effect.token
 
-        def done(error: str) -> None:
+        def done(failure: events.Failed | None) -> None:
             if token:
                 with contextlib.suppress(RuntimeError):  # the loop has closed in the meantime
-                    loop.call_soon_threadsafe(self._feed_late, events.CheckpointsDeleted(token, error))
+                    loop.call_soon_threadsafe(self._feed_late, events.CheckpointsDeleted(token, failure))
 
         if self._archive is not None:
             self._archive.prune(effect.delete, effect.keep, done)
         else:
-            done("this topology master has no checkpoint store")
+            done(_NO_STORE)
 
     def _feed_late(self, event: events.Event) -> None:
         if self._exit is not None and not self._exit.done():

@@ -19,6 +19,7 @@ from heronpy.common.errors import (
     FencedError,
     NodeExistsError,
     NoNodeError,
+    ReplacedError,
     StateError,
     VersionMismatchError,
 )
@@ -146,18 +147,18 @@ class Store:
                 raise StateError(f"another process keeps writing the {node.value} of {self._topology}; try again")
 
     def check_fence(self) -> bool:
-        """Whether the location is ours; FencedError when it belongs to a newer master."""
+        """Whether the location is ours; ReplacedError when it belongs to a newer master."""
         path = paths.tmaster(self._topology)
         found = self._state.get(path)
         if found is None:
             return False
         location = _parse(plan_pb2.TmasterLocation, found[0], path)
         if location.epoch > self.epoch:
-            raise FencedError(
-                f"the topology master of {self._topology} with epoch {self.epoch} was replaced by pid"
-                f" {location.pid} with epoch {location.epoch}"
-            )
+            raise self._replaced(location.epoch)
         return self._location is not None and location == self._location
+
+    def _replaced(self, newer: int) -> ReplacedError:
+        return ReplacedError(f"the topology master of {self._topology}", self.epoch, newer)
 
     def reclaim(self) -> None:
         """Write the location again if it was removed, unless the topology is gone as well.
@@ -193,10 +194,7 @@ class Store:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
         if previous is not None and previous.tmaster_epoch > self.epoch:
-            raise FencedError(
-                f"the physical plan of {self._topology} is from topology master epoch"
-                f" {previous.tmaster_epoch}, newer than {self.epoch}"
-            )
+            raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left by an earlier topology of this name
         return Loaded(topology, packing, previous, intent, checkpoints, totals)

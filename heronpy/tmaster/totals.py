@@ -19,7 +19,6 @@ from math import isfinite
 
 from heronpy.proto import control_pb2
 
-_STMGR = "stmgr-"
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
 #: This counter grows before the others do, here and downstream.
@@ -156,7 +155,7 @@ class Totals:
 
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
         """Take how the previous process ended."""
-        carries_tuples = process.task_id or process.name.startswith(_STMGR)
+        carries_tuples = process.kind != control_pb2.PROCESS_OTHER
         if not self.uncounted and carries_tuples and process.restarts and process.exit_reason not in ORDERLY_ENDS:
             self.uncounted = True
             self.changes += 1

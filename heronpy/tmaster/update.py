@@ -26,13 +26,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from heronpy.common.errors import InvalidRpcError, RpcError
+from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
+from heronpy.common.units import listed
 from heronpy.plan import packing_plan, plan_diff, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster.coordinator import Answer
-from heronpy.tmaster.desk import Desk, listed
+from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
 
@@ -184,15 +185,15 @@ class Update:
     def _advance_saving(self, now: float) -> None:
         """Without a checkpoint, or with state that cannot be redistributed, the update ends with nothing changed."""
         assert self._saver is not None
-        outcome = self._saver.outcome(self._token)
-        if outcome is None:
+        answer = self._saver.outcome(self._token)
+        if answer is None:
             return
-        if outcome.again and now < self._saving_until:
+        if isinstance(answer.outcome, RetryableError) and now < self._saving_until:
             self._token = self._saver.ask(now)
             return
         bound = sorted(self._rescaled() & self._saver.plain)
-        if outcome.record is None:
-            self._refuse(f"nothing was updated: {outcome.error}")
+        if isinstance(answer.outcome, HeronError):
+            self._refuse(f"nothing was updated: {answer.outcome}")
         elif bound:
             self._refuse(
                 f"nothing was updated: the State of {listed(bound)} belongs to single tasks and cannot be divided among"
@@ -406,7 +407,7 @@ def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:
     validation.validate(LogicalPlan.from_topology(message.topology))
     wrong = packing_plan.problems(target, message.topology)
     if wrong:
-        raise InvalidRpcError(f"{wrong[0]} Pack again.")
+        raise InvalidRpcError(f"{wrong[0]}; pack again")
     old, new = placement(book.packing), placement(target)
     for task in old.keys() & new.keys():
         if old[task][1] != new[task][1]:

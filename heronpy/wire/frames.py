@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
 
+from .runs import runs_fit
+
 Frame = frame_pb2.Frame
 Kind = frame_pb2.Kind
 DATA = frame_pb2.DATA
@@ -122,8 +124,17 @@ def fits(frame: frame_pb2.Frame) -> bool:
     if frame.streams and len(frame.streams) != 2 * count:
         return False
     if frame.tracked or frame.kind in ACKER_KINDS:
+        if frame.kind == ACK and frame.run_first:
+            return _is_of_runs(frame)
         return _roots_fit(frame, count)
-    return True
+    return frame.kind != COMPLETE or runs_fit(frame)
+
+
+def _is_of_runs(frame: frame_pb2.Frame) -> bool:
+    """Whether an ACK names runs of roots and nothing else, as many roots as it says."""
+    if frame.roots or frame.root_counts or frame.values or frame.derived_edges:
+        return False
+    return len(frame.run_edge) == len(frame.run_first) and runs_fit(frame, frame.count)
 
 
 def _roots_fit(frame: frame_pb2.Frame, roots: int) -> bool:
@@ -155,7 +166,8 @@ def roots_of(frame: frame_pb2.Frame) -> Array64:
     """All roots of a frame, in order (more than one per tuple when it has root_counts)."""
     if frame.roots:
         return np.frombuffer(frame.roots, dtype=U64)
-    roots = np.arange(frame.count, dtype=np.uint64)
+    # With counts of roots and none listed, no tuple has one.
+    roots = np.arange(0 if frame.root_counts else frame.count, dtype=np.uint64)
     roots += np.uint64(frame.root_base)
     return roots
 
@@ -199,13 +211,3 @@ def unpack16(data: bytes) -> list[int]:
 def pack32(values: Array32 | list[int]) -> bytes:
     """uint32 values as little-endian bytes."""
     return np.asarray(values, dtype=U32).tobytes()
-
-
-def ranges_of(roots: Array64) -> tuple[list[int], list[int]]:
-    """Sorted, distinct roots as (first, length) of each run of consecutive ones."""
-    if not len(roots):
-        return [], []
-    breaks = np.flatnonzero(np.diff(roots) != 1) + 1
-    starts = np.concatenate(([0], breaks))
-    ends = np.concatenate((breaks, [len(roots)]))
-    return roots[starts].tolist(), (ends - starts).tolist()

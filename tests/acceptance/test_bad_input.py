@@ -59,7 +59,7 @@ def test_cycle_under_effectively_once(heron: Heron, tmp_path: Path) -> None:
     [
         (
             """builder.add_bolt("sink", Sink, par=1, inputs={numbers: Grouping.fields("m")})""",
-            ("topo.py, line 5", "Bolt sink groups numbers:default by field 'm'", "fields of that stream are n"),
+            ("topo.py, line 5", "bolt sink groups numbers:default by field 'm'", "fields of that stream are n"),
         ),
         (
             """builder.add_bolt("sink", Sink, par=1, inputs={GlobalStreamId("numbrs", "default"): Grouping.SHUFFLE})""",
@@ -75,11 +75,11 @@ def test_cycle_under_effectively_once(heron: Heron, tmp_path: Path) -> None:
         ),
         (
             """builder.add_bolt("numbers", Sink, par=1, inputs={numbers: Grouping.SHUFFLE})""",
-            ("topo.py, line 5", "Duplicate component name: numbers; give each component its own"),
+            ("topo.py, line 5", "duplicate component name: numbers; give each component its own"),
         ),
         (
             """builder.add_bolt("sink", Sink, par=-2, inputs={numbers: Grouping.SHUFFLE})""",
-            ("topo.py, line 5", "Parallelism of sink must be at least 1, given: -2"),
+            ("topo.py, line 5", "parallelism of sink must be at least 1, given: -2"),
         ),
         (
             """builder.add_bolt("sink", Sink, par="2", inputs={numbers: Grouping.SHUFFLE})""",

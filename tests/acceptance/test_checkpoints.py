@@ -129,7 +129,7 @@ def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     refused = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", other)
     refused.refused(1, "is damaged", f"chk-{other}")
     done = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", first).ok().out
-    assert done == f"Topology 'Counts' goes on from checkpoint {first}\n"
+    assert done == f"Topology 'Counts' has resumed from checkpoint {first}\n"
     heron("checkpoints", "trigger", "local", "Counts").ok()
     finished(heron, out)
 

@@ -142,7 +142,7 @@ def test_the_steps_of_the_metaclass(monkeypatch: pytest.MonkeyPatch) -> None:
         TopologyType.add_spout_specs(spec(), {})
     with pytest.raises(ValueError, match="at least one input"):
         TopologyType.add_bolt_specs(spec(is_spout=False), {})
-    with pytest.raises(ValueError, match="Duplicate"):
+    with pytest.raises(ValueError, match="duplicate"):
         TopologyType.class_dict_to_specs({"a": spec("same"), "b": spec("same", is_spout=False)})
     assert TopologyType.class_dict_to_topo_config({"config": {"k": 1}, "x": 2}) == {
         **TopologyType.DEFAULT_TOPOLOGY_CONFIG,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import pickle
+import re
+import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +21,7 @@ from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.basic_bolt import BasicBolt, FailTuple, Output
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.serializer import PythonSerializer, default_serializer
+from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.state import HashMapState, State
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
@@ -47,6 +53,15 @@ class Delegate:
 
     def end_of_input(self) -> None:
         self.calls.append(("end",))
+
+    def wait(self, seconds: float) -> None:
+        self.calls.append(("wait", seconds))
+
+    def wait_readable(self, fd: int) -> None:
+        self.calls.append(("wait_readable", fd))
+
+    def busy(self) -> None:
+        self.calls.append(("busy",))
 
     def log(self, message: str, level: str | None) -> None:
         self.calls.append(("log", message, level))
@@ -91,6 +106,68 @@ def test_spout_delegates() -> None:
     spout.fail(1)
     with pytest.raises(NotImplementedError, match="next_tuple"):
         spout.next_tuple()
+
+
+def test_a_spout_says_when_to_call_it_again() -> None:
+    delegate = Delegate()
+    spout = Spout(delegate=delegate)
+    here, there = socket.socketpair()
+    with here, there:
+        spout.wait(2)
+        spout.wait(0)
+        spout.wait_readable(here)
+        spout.wait_readable(there.fileno())
+        spout.busy()
+        assert delegate.calls == [
+            ("wait", 2.0),
+            ("wait", 0.0),
+            ("wait_readable", here.fileno()),
+            ("wait_readable", there.fileno()),
+            ("busy",),
+        ]
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf, "1", None])
+def test_a_wait_that_makes_no_sense_is_refused(seconds: Any) -> None:
+    with pytest.raises(ValueError, match=rf"wait\({re.escape(repr(seconds))}\): give a number of seconds"):
+        Spout(Delegate()).wait(seconds)
+
+
+def test_what_cannot_be_waited_for_is_refused(tmp_path: Path) -> None:
+    spout = Spout(Delegate())
+    here, there = socket.socketpair()
+    here.close()
+    there.close()
+    for wrong in (-1, 10**6, 10**30, True, "x", None, 1.5, here):
+        with pytest.raises(ValueError, match=r"wait_readable\(.*\): give an open file descriptor"):
+            spout.wait_readable(wrong)
+    with open(tmp_path / "file", "wb") as file, pytest.raises(ValueError, match="regular file can always be read"):
+        spout.wait_readable(file)
+    assert spout.delegate.calls == []
+
+
+def test_async_spout_delegates() -> None:
+    class AsyncDelegate(Delegate):
+        async def emit(self, *args: Any, **kwargs: Any) -> list[int]:  # type: ignore[override]
+            return super().emit(*args, **kwargs)
+
+    delegate = AsyncDelegate()
+    spout = AsyncSpout(delegate=delegate)
+    assert asyncio.run(spout.emit([1], tup_id=5, need_task_ids=True)) == [7]
+    spout.end_of_input()
+    assert delegate.calls == [
+        ("emit", ([1],), {"tup_id": 5, "stream": "default", "direct_task": None, "need_task_ids": True}),
+        ("end",),
+    ]
+    for call in (spout.close, spout.activate, spout.deactivate):
+        assert call() is None
+    assert spout.ack(1) is None and spout.fail(1) is None
+    with pytest.raises(NotImplementedError, match=r"run\(\)"):
+        asyncio.run(spout.run())
+
+
+def test_async_spout_is_marked() -> None:
+    assert AsyncSpout.is_async and AsyncSpout.spec(name="a", optional_outputs=["x"]).is_spout
 
 
 def test_async_bolt_is_marked() -> None:

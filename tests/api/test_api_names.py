@@ -20,6 +20,7 @@ NAMES = {
     "heronpy.api.bolt.async_bolt": "AsyncBolt",
     "heronpy.api.bolt.basic_bolt": "BasicBolt Output FailTuple",
     "heronpy.api.spout.spout": "Spout",
+    "heronpy.api.spout.async_spout": "AsyncSpout",
     "heronpy.api.spout.base_spout": "BaseSpout",
     "heronpy.api.tuple": "Tuple TupleHelper",
     "heronpy.api.topology_context": "TopologyContext",

@@ -28,6 +28,10 @@ class Delegate:
         self.emitted: list[Any] = []
         self.ids: list[Any] = []
         self.ended = 0
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
 
     def emit(self, tup: Any, tup_id: Any = None, **_: Any) -> None:
         self.emitted.append(tup)
@@ -337,7 +341,7 @@ def test_encodings(tmp_path: Path) -> None:
 
 
 def test_errors_name_file_and_byte(tmp_path: Path) -> None:
-    with pytest.raises(TextFileError, match=r"No file matches .*\*\.nope"):
+    with pytest.raises(TextFileError, match=r"no file matches .*\*\.nope"):
         spout(str(tmp_path / "*.nope"))
     long = write(tmp_path / "long", b"ab\n" + b"x" * 100 + b"\n")
     with pytest.raises(TextFileError, match="more than 20 bytes at byte 3"):
@@ -407,6 +411,28 @@ def test_array_looper() -> None:
     assert [looper.get() for _ in range(5)] == [1, 2, 1, 2, 1]
     with pytest.raises(RuntimeError, match="iterable"):
         ArrayLooper(3)  # type: ignore[arg-type]
+
+
+def test_array_looper_waits_without_blocking() -> None:
+    waits: list[float] = []
+    looper = ArrayLooper([1, 2], sleep=5.0)
+    looper.setup(SimpleNamespace(get_state=lambda: None, wait=waits.append))
+    assert [looper.get() for _ in range(4)] == [None, 1, 2, 1] and waits == [5.0] * 4
+
+
+def test_the_last_ack_ends_the_input(tmp_path: Path) -> None:
+    made = spout(write(tmp_path / "a", b"x\ny\n"), **{"topology.reliability.mode": "ATLEAST_ONCE"})
+    made.next_tuple()
+    first, second = made.delegate.ids
+    made.next_tuple()
+    assert made.delegate.waits and not made.delegate.ended
+    made.fail(first)
+    made.ack(second)
+    assert not made.delegate.ended, "a failed line is still to be read again"
+    made.next_tuple()
+    made.ack(made.delegate.ids[-1])
+    made.next_tuple()
+    assert made.delegate.ended == 1 and len(made.delegate.emitted) == 3
 
 
 def test_generators_go_on_from_a_checkpoint(tmp_path: Path) -> None:

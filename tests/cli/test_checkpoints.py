@@ -279,7 +279,7 @@ def test_restore_waits_until_every_region_goes_on(heron: Heron, running: FakeTop
 
     running.on_ask = on_ask
     result = heron("checkpoints", "restore", "local", "wordy", "--checkpoint", "2")
-    assert (result.code, result.out) == (0, "Topology 'wordy' goes on from checkpoint 2\n"), result
+    assert (result.code, result.out) == (0, "Topology 'wordy' has resumed from checkpoint 2\n"), result
     assert control_pb2.RestoreCheckpoint(checkpoint=2) in [body for _, body in running.asked] and looks == 3
 
 

@@ -233,7 +233,7 @@ def test_more_tasks_than_key_groups_are_refused(heron: Heron, program: Any) -> N
     """A key group belongs to one task."""
     config = "--config-property", "heron.checkpoint.key_groups=2"
     result = dry(heron, program(counts=3), *config)
-    assert result.code == 2 and "Bolt 'count' has 3 tasks, more than the 2 key groups" in result.err
+    assert result.code == 2 and "bolt 'count' has 3 tasks, more than the 2 key groups" in result.err
     assert dry(heron, program(counts=2), *config).code == 0
     assert dry(heron, program(counts=3, config="{}"), *config).code == 0
 

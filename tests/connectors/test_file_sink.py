@@ -15,7 +15,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import ConfigError, FencedError, StateError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.files.lines import UnfitError, line_writer
-from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, start
+from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, start, state_of
 
 
 def config_of(folder: Path, **options: Any) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def test_a_zombie_publishes_nothing_and_harms_nothing(out: Path) -> None:
     feed(late, 9)
     late.pre_save("2")
     assert rows_of(out) == [[1], [2]]
-    third = start(FileSink, config, attempt=3, state=copy(successor._state), checkpoint=3)
+    third = start(FileSink, config, attempt=3, state=copy(state_of(successor)), checkpoint=3)
     feed(third, 3)
     third.pre_save("4")
     third.post_save("4")
@@ -146,7 +146,7 @@ def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(out: Path) -> 
     sink = start(FileSink, config, attempt=1)
     feed(sink, 1)
     sink.pre_save("1")
-    older = copy(sink._state)
+    older = copy(state_of(sink))
     sink.post_save("1")
     feed(sink, 2)
     sink.pre_save("2")
@@ -168,7 +168,7 @@ def test_another_submission_goes_on_from_a_savepoint(out: Path) -> None:
     stranger = start(FileSink, config, attempt=1, topology_id="T-9")
     feed(stranger, 100)
     stranger.pre_save("1")
-    second = start(FileSink, config, attempt=1, state=copy(first._state), checkpoint=9, topology_id="T-2")
+    second = start(FileSink, config, attempt=1, state=copy(state_of(first)), checkpoint=9, topology_id="T-2")
     assert rows_of(out) == [[1]]
     feed(second, 2)
     second.pre_save("10")

@@ -17,6 +17,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from heronpy.api.state.state import HashMapState
 from heronpy.common.errors import FencedError
@@ -71,11 +72,22 @@ class Context:
         self.metric = metric
 
 
+#: The state that each sink was started with; the sink changes it in place.
+_STATES: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def state_of(sink: Any) -> Any:
+    """The state of a sink, as a checkpoint would save it."""
+    return _STATES[sink]
+
+
 def start(sink_class: type, config: dict[str, Any], attempt: int, state: Any = None, checkpoint: int = 0,
           topology_id: str = "T-1") -> Any:  # fmt: skip
     """A sink task of this attempt, restored."""
     sink = sink_class(Delegate())
-    sink.init_state(HashMapState() if state is None else state)
+    given = HashMapState() if state is None else state
+    sink.init_state(given)
+    _STATES[sink] = given
     sink.pre_restore(str(checkpoint))
     config = {**config, "topology.reliability.mode": "EFFECTIVELY_ONCE"}
     sink.initialize(config, Context(attempt, topology_id=topology_id))
@@ -192,7 +204,7 @@ class Harness:
             crash.at("after_prepare")
             if chance.random() < 0.25:
                 continue  # Another task declined it: aborted, and the attempt goes on.
-            if not self._complete(number, sink._state, position, attempt):
+            if not self._complete(number, state_of(sink), position, attempt):
                 continue
             crash.at("after_record")
             crash.inside("during_publish", lambda n=str(number): sink.post_save(n))

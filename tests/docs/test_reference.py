@@ -87,6 +87,20 @@ def test_every_page_is_in_the_index() -> None:
 
 def test_the_proofs_that_the_guarantees_name_exist() -> None:
     text = (DOCS / "guarantees.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\btest_\w+", text))
-    have = {path.stem for path in (REPO / "tests").rglob("test_*.py")}
-    assert named and not named - have
+    proofs = re.findall(r"\[`(test_\w+\.py)::(test_\w+)`\]\(([^)\s]+)\)", text)
+    wrong = []
+    for file, test, target in proofs:
+        path = (DOCS / target).resolve()
+        if path.name != file or not path.is_file() or not re.search(rf"(?m)^def {test}\(", path.read_text("utf-8")):
+            wrong.append(f"{target}: {file}::{test}")
+    assert len(proofs) > 50 and not wrong
+    assert not re.findall(r"\btest_\w+", re.sub(r"\[`test_\w+\.py::test_\w+`\]\([^)\s]+\)", "", text)), (
+        "named without a link"
+    )
+
+
+def test_every_row_of_the_guarantees_has_a_proof() -> None:
+    text = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+    tables = re.findall(r"(?m)^\|[^\n]* proof \|\n\|[-|]+\n((?:\|.*\n)+)", text)
+    rows = [row for table in tables for row in table.splitlines()]
+    assert len(rows) > 30 and not [row for row in rows if "](../tests/" not in row]

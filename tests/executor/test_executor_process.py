@@ -221,7 +221,7 @@ def test_stmgr_that_fails_for_good_ends_the_executor(home: Path) -> None:
     deployed.behave(**{"stmgr-1": {"do": "exit", "code": 1}})
     with executor(deployed) as process:
         assert process.wait(10) == exit_codes.FAILURE
-        assert "stmgr-1 has failed for good" in deployed.log("executor-1")
+        assert "stmgr-1 has failed permanently" in deployed.log("executor-1")
 
 
 def test_hung_task_dumps_its_stacks_and_is_restarted(home: Path) -> None:

@@ -60,7 +60,7 @@ def test_many_slow_clients_keep_nobody_out() -> None:
                 await asyncio.sleep(0)
             assert b"200 OK" in await fetch(page.port)
         await eventually(lambda: page.evicted >= 2 * CONNECTIONS_MAX, what="the oldest to go")
-        await eventually(lambda: len(page._visits) <= CONNECTIONS_MAX, what="a bound")
+        await eventually(lambda: len(page.visits) <= CONNECTIONS_MAX, what="a bound")
 
     play(scene)
 
@@ -72,10 +72,10 @@ def test_who_has_asked_is_answered_before_the_silent_go() -> None:
     async def scene(page: MetricsPage, stack: ExitStack) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", page.port)
         writer.write(GET)
-        await eventually(lambda: [visit.asked for visit in page._visits] == [True], what="its request")
+        await eventually(lambda: [visit.asked for visit in page.visits] == [True], what="its request")
         for _ in range(CONNECTIONS_MAX - 1):
             silent(page, stack)
-        await eventually(lambda: len(page._visits) == CONNECTIONS_MAX, what="their arrival")
+        await eventually(lambda: len(page.visits) == CONNECTIONS_MAX, what="their arrival")
         await asyncio.sleep(2 * ASK_S)
         for _ in range(CONNECTIONS_MAX - 1):
             silent(page, stack)
@@ -106,8 +106,8 @@ def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(page: MetricsPage, stack: ExitStack) -> None:
         before = psutil.Process().num_fds()
         slow = [silent(page, stack) for _ in range(10)] + [silent(page, stack, GET) for _ in range(4)]
-        await eventually(lambda: len(page._visits) == len(slow), what="their arrival")
-        await eventually(lambda: not page._visits, what="their end")
+        await eventually(lambda: len(page.visits) == len(slow), what="their arrival")
+        await eventually(lambda: not page.visits, what="their end")
         await eventually(lambda: psutil.Process().num_fds() <= before + len(slow), what="their descriptors")
         assert page.evicted == 0
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.wire.frames import ACK, FAIL, Frame, edges_of, pack32, pack64, roots_of
+from heronpy.wire.runs import NO_RUNS, expand, read_runs
 from instance.acks import BoltAcks
 from instance.tuples import HeronTuple, InFrame, make_tuples
 from stmgr.acker import Acker
@@ -17,13 +18,13 @@ from stmgr.acker import Acker
 class Harness:
     """BoltAcks with ackers of two spout tasks behind it."""
 
-    def __init__(self, acking: bool = True) -> None:
+    def __init__(self, acking: bool = True, frame_max_bytes: int = 64 << 20) -> None:
         self.messages: list[Frame] = []
         self.ackers = {1: Acker(), 2: Acker()}
         self.done: Counter[tuple[int, int]] = Counter()
         self.failed: Counter[tuple[int, int]] = Counter()
         self.metrics: Counter[tuple[str, str]] = Counter()
-        self.acks = BoltAcks(7, self.send, lambda: None, acking, self.count)
+        self.acks = BoltAcks(7, self.send, lambda: None, acking, self.count, frame_max_bytes)
         self.next_root = {1: 1, 2: 1}
 
     def count(self, name: str, label: str, by: float) -> None:
@@ -34,10 +35,9 @@ class Harness:
         self.messages.append(message)
         acker = self.ackers[message.dest_task]
         failed = message.kind == FAIL
-        ranges = acker.fail(message) if failed else acker.ack(message)
-        for first, length in zip(*ranges, strict=True):
-            for root in range(first, first + length):
-                (self.failed if failed else self.done)[message.dest_task, root] += 1
+        runs = acker.fail(message) if failed else acker.ack(message)
+        for root in expand(*read_runs(runs)).tolist():
+            (self.failed if failed else self.done)[message.dest_task, root] += 1
 
     def frame(self, count: int, rng: random.Random, skip: int = 0) -> list[HeronTuple]:
         """A tracked frame: consecutive roots of one spout, a list of them, or several per tuple."""
@@ -63,7 +63,7 @@ class Harness:
         for tup in tuples:
             for task, root in tup.roots:
                 register = Frame(count=1, root_base=root, edge=edges[tup.index])
-                assert self.ackers[task].register(register) == ([], [])
+                assert self.ackers[task].register(register) == NO_RUNS
         if rng.random() < 0.5:
             # A frame that was not unpacked: the quick way must be open.
             inner.values_ = inner.done = None

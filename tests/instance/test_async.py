@@ -18,6 +18,7 @@ from heronpy.wire import codec
 from heronpy.wire.frames import DATA, FAIL, LEAVE, LINK_HEADER, Frame
 from instance.async_loop import AsyncBoltTask
 from instance.link import DataLink
+from instance.messages import Message
 from instance.task import UserError
 from tests.instance.test_link import FakeSocket
 from tests.plan.builders import TopologyMessage
@@ -100,8 +101,8 @@ class Harness:
         self.sockets[-1].inbox.append([header, frame.SerializeToString()])
         os.write(self.sockets[-1]._poke, b"!")
 
-    def order(self, kind: str, body: Any) -> None:
-        self.control.deliver(kind, body)
+    def order(self, message: Message) -> None:
+        self.control.deliver(message)
         os.write(self.wake, b"!")
 
     def run(self, script: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +112,7 @@ class Harness:
             main = asyncio.ensure_future(self.task._main())
             try:
                 await script()
-                self.order("stop_task", control_pb2.StopTask(reason="test"))
+                self.order(control_pb2.StopTask(reason="test"))
             finally:
                 await asyncio.wait_for(main, 10)
 
@@ -275,7 +276,7 @@ def test_a_new_stream_manager_in_the_middle(harnesses: Callable[..., Harness]) -
         h.come(1, 2)
         h.come(3)
         await eventually(lambda: len(h.calls.started) == 3)
-        h.order("registered", control_pb2.RegisterInstanceReply(link_epoch=20))
+        h.order(control_pb2.RegisterInstanceReply(link_epoch=20))
         await eventually(lambda: h.task.link.epoch == 20)
         h.seq = 0
         h.come(4)

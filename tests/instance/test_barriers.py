@@ -183,8 +183,8 @@ class World:
             self.checkpoints.send(SINK, data, self.buffered)
             self.buffered = 0
 
-    def note(self, kind: str, body: Any) -> None:
-        self.checkpoints.note(kind, body)
+    def note(self, message: Any) -> None:
+        self.checkpoints.note(message)
 
     def step(self) -> None:
         """A turn of the loop: one tuple, so that a cut may fall into the middle of a frame."""
@@ -205,7 +205,7 @@ class World:
         """Until there is nothing to do, and all is reported that can be."""
         while self.entry is not None or self.queue.waiting or self.checkpoints.pending or self.control.inbox:
             while self.control.inbox:
-                self.note(*self.control.inbox.popleft())
+                self.note(self.control.inbox.popleft())
             self.step()
             job = self.checkpoints.writer._job
             if job is None or not job.records or job.ready.is_set():
@@ -294,10 +294,10 @@ def test_a_cut_holds_exactly_what_was_sent_before_it(seed: int, bytes_max: int) 
                 marks[source] = world.numbers[source]
                 world.barrier(source, checkpoint, unaligned)
             elif event == "trigger" and unaligned:
-                world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=checkpoint, unaligned=True))
+                world.note(control_pb2.TriggerCheckpoint(checkpoint=checkpoint, unaligned=True))
             elif event == "abort" and rng.random() < 0.3:
                 gone.add(checkpoint)
-                world.note("checkpoint_aborted", control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="test"))
+                world.note(control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="test"))
                 checkpoint += 1
             elif event == "abandon" and rng.random() < 0.3:
                 # The message of it is lost: the next barrier says it.
@@ -315,7 +315,7 @@ def test_a_cut_holds_exactly_what_was_sent_before_it(seed: int, bytes_max: int) 
                 # The topology master begins the next checkpoint when this one is over.
                 world.settle()
                 checkpoint += 1
-        world.note("checkpoint_aborted", control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="the end"))
+        world.note(control_pb2.CheckpointAborted(checkpoint=checkpoint, reason="the end"))
         world.settle()
         world.check_calm()
         assert by_source(world.component.seen, sources) == first(world.numbers)
@@ -445,7 +445,7 @@ def test_an_unaligned_cut_takes_what_an_older_alignment_held_back_with_it() -> N
     world.settle()
     assert world.component.seen == []
     world.data(1)
-    world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=2, unaligned=True))
+    world.note(control_pb2.TriggerCheckpoint(checkpoint=2, unaligned=True))
     world.step()
     for source in (1, 2):
         world.barrier(source, 2, unaligned=True)
@@ -460,7 +460,7 @@ def test_restored_frames_come_first_and_owe_no_credit() -> None:
     world.data(1)
     assert world.progress.in_tuples == 4
     world.step()
-    world.note("trigger_checkpoint", control_pb2.TriggerCheckpoint(checkpoint=1, unaligned=True))
+    world.note(control_pb2.TriggerCheckpoint(checkpoint=1, unaligned=True))
     world.step()
     world.barrier(1, 1, unaligned=True)
     world.settle()
@@ -507,13 +507,13 @@ def test_a_pre_save_that_raises_declines_the_checkpoint_and_the_task_goes_on() -
         world.settle()
         assert world.answers()[checkpoint].HasField("snapshot")
     done = control_pb2.CheckpointComplete
-    world.note("checkpoint_complete", done(checkpoint=1))
-    world.note("checkpoint_complete", done(checkpoint=2))
-    world.note("checkpoint_complete", done(checkpoint=2))
+    world.note(done(checkpoint=1))
+    world.note(done(checkpoint=2))
+    world.note(done(checkpoint=2))
     world.settle()
     assert calls == ["pre_save 1", "pre_save 2", "pre_save 3", "post_save 2"]
     assert world.checkpoints.committed == 2
-    world.note("checkpoint_complete", done(checkpoint=3))
+    world.note(done(checkpoint=3))
     with pytest.raises(OSError):
         world.settle()
     assert world.checkpoints.committed == 2, "what post_save raises restarts the task, which commits again"

@@ -8,7 +8,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import zmq
@@ -16,7 +16,10 @@ import zmq
 from heronpy.net.rpc import body_of, parse, wrap
 from heronpy.proto import control_pb2, plan_pb2
 from instance.control import ControlThread
+from instance.messages import Refused
 from tests.support.waiting import wait_for
+
+M = TypeVar("M")
 
 
 class Peer:
@@ -86,13 +89,13 @@ class World:
             raise ValueError("a bug")
         return control_pb2.TaskStatus(task_id=3, epoch=7, emitted=self.emitted, loop_age_s=self.loop_age_s)
 
-    def message(self, kind: str) -> Any:
+    def message(self, kind: type[M]) -> M:
         """The next message for the loop, which must be of this kind."""
-        wait_for(lambda: self.thread.inbox, 10, kind)
+        wait_for(lambda: self.thread.inbox, 10, kind.__name__)
         assert os.read(self.thread.wake_fd, 100), "the loop is woken"
-        found, body = self.thread.inbox.popleft()
-        assert found == kind
-        return body
+        found = self.thread.inbox.popleft()
+        assert isinstance(found, kind)
+        return found
 
     def close(self) -> None:
         self.thread.stop(5.0)
@@ -116,7 +119,7 @@ def world() -> Iterator[World]:
 def registered(world: World, link_epoch: int = 5) -> None:
     world.stmgr.when("register_instance")
     world.stmgr.reply(control_pb2.RegisterInstanceReply(link_epoch=link_epoch))
-    assert world.message("registered").link_epoch == link_epoch
+    assert world.message(control_pb2.RegisterInstanceReply).link_epoch == link_epoch
 
 
 def test_it_registers_once_and_then_sends_heartbeats_and_metrics(world: World) -> None:
@@ -131,7 +134,7 @@ def test_a_registration_without_an_answer_is_repeated_and_only_the_last_answer_c
     first = next(e for e in world.stmgr.read() if body_of(e)[0] == "register_instance")
     world.stmgr.send(wrap(control_pb2.RegisterInstanceReply(link_epoch=4), first.request_id, True))
     world.stmgr.reply(control_pb2.RegisterInstanceReply(link_epoch=5))
-    assert world.message("registered").link_epoch == 5
+    assert world.message(control_pb2.RegisterInstanceReply).link_epoch == 5
     assert not world.thread.inbox
 
 
@@ -147,18 +150,18 @@ def test_a_loop_that_stays_in_user_code_is_interrupted(world: World) -> None:
 def test_plans_are_seen_at_once_whatever_the_loop_does(world: World) -> None:
     registered(world)
     world.stmgr.send(wrap(control_pb2.NewPlan(plan=plan_pb2.PhysicalPlan(version=9))))
-    assert world.message("new_plan").plan.version == 9
+    assert world.message(control_pb2.NewPlan).plan.version == 9
     assert [plan.version for plan in world.plans] == [9]
 
 
 def test_a_refusal_and_orders_reach_the_loop(world: World) -> None:
     world.stmgr.when("register_instance")
     world.stmgr.reply(None, error="task 3 epoch 7 is stale", refusal=control_pb2.REFUSAL_FENCED)
-    assert "stale" in world.message("refused")
+    assert world.message(Refused) == Refused(control_pb2.REFUSAL_FENCED, "task 3 epoch 7 is stale")
     world.stmgr.send(wrap(control_pb2.StopTask(task_id=3, reason="enough")))
-    assert world.message("stop_task").reason == "enough"
+    assert world.message(control_pb2.StopTask).reason == "enough"
     world.stmgr.send(wrap(control_pb2.FinishTask(task_id=3)))
-    world.message("finish_task")
+    world.message(control_pb2.FinishTask)
 
 
 def test_it_registers_with_a_new_stream_manager(world: World) -> None:
@@ -192,7 +195,8 @@ def test_the_last_status_and_metrics_are_sent_at_the_end(world: World) -> None:
 
 def test_a_signal_that_interrupts_no_sleep_wakes_the_loop(world: World) -> None:
     """As one that comes just before the sleep, which then took until its end: `heron kill` waited for it."""
-    handler = signal.signal(signal.SIGUSR2, lambda *_: world.thread.deliver("stop_task", None))
+    stop = control_pb2.StopTask(reason="SIGUSR2")
+    handler = signal.signal(signal.SIGUSR2, lambda *_: world.thread.deliver(stop))
     wakeup = signal.set_wakeup_fd(-1)
     # Another thread has to take it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
@@ -202,7 +206,7 @@ def test_a_signal_that_interrupts_no_sleep_wakes_the_loop(world: World) -> None:
         timer.start()
         ready, _, _ = select.select([world.thread.wake_fd], [], [], 10.0)
         timer.join()
-        assert ready and list(world.thread.inbox) == [("stop_task", None)]
+        assert ready and list(world.thread.inbox) == [stop]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.set_wakeup_fd(wakeup)
@@ -212,5 +216,5 @@ def test_a_signal_that_interrupts_no_sleep_wakes_the_loop(world: World) -> None:
 def test_a_bug_in_it_ends_the_task(world: World) -> None:
     registered(world)
     world.broken = True
-    assert "control thread failed" in world.message("stop_task").reason
+    assert "control thread failed" in world.message(control_pb2.StopTask).reason
     world.thread.join(5.0)

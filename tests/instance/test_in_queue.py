@@ -44,9 +44,27 @@ class Machine(RuleBasedStateMachine):
         self.sent.append((size, tuples))
         self.queue.put(frame(tuples, skip), size)
 
+    @rule(tuples=st.integers(0, 4), skip=st.integers(0, 2))
+    def put_settled(self, tuples: int, skip: int) -> None:
+        """A checkpoint records what comes, so it must keep coming."""
+        size = self.sized(tuples)
+        self.sent.append((size, tuples))
+        self.queue.put(frame(tuples, skip), size, settled=True)
+        assert self.returned[-1] == (size, tuples) and not self.queue.waiting[-1].owes
+        self.early = True
+
+    @rule(tuples=st.integers(0, 4))
+    def refuse(self, tuples: int) -> None:
+        """Of another attempt, or malformed."""
+        waiting, self.size = len(self.queue.waiting), self.size + 1
+        self.sent.append((self.size, tuples))
+        self.queue.refuse(self.size, tuples)
+        assert self.returned[-1] == (self.size, tuples) and len(self.queue.waiting) == waiting
+        self.early = True
+
     @rule(tuples=st.integers(0, 4))
     def restore(self, tuples: int) -> None:
-        self.queue.put(frame(tuples), self.sized(tuples), owes=False)
+        self.queue.restore(frame(tuples), self.sized(tuples))
 
     @precondition(lambda self: self.queue.waiting)
     @rule(aside=st.booleans())

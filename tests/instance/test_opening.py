@@ -154,7 +154,9 @@ def grow_without_telling(cluster: Cluster, verbs: Verbs, book: Book) -> tuple[An
     store = the(cluster, "store").program
     kept: list[Any] = []
     tell = store.control.deliver
-    store.control.deliver = lambda kind, body: kept.append((kind, body)) if kind == "new_plan" else tell(kind, body)
+    store.control.deliver = lambda message: (
+        kept.append(message) if isinstance(message, control_pb2.NewPlan) else tell(message)
+    )
     verbs.scale("pass", 2)
     cluster.run(lambda: len(cluster.tasks("pass")) == 2 and bool(kept))
     book.until = len(book.values)
@@ -174,7 +176,7 @@ def test_frames_of_a_task_that_the_plan_does_not_have_yet_wait(mode: str, seed: 
         with cluster.world.acting(the(cluster, "store")):
             del store.control.deliver
             for message in kept:
-                store.control.deliver(*message)
+                store.control.deliver(message)
         rest(cluster)
         assert sorted(book.stored) == list(range(300))
         assert store.progress.lost == 0 and not book.failed

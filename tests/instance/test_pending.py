@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from instance.pending import PendingRoots
+from heronpy.wire.runs import joined, one_run
+from instance.pending import Batch, PendingRoots
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -30,3 +31,54 @@ def test_pending_equals_model(seed: int) -> None:
         assert pending.total == len(model)
         oldest = pending.oldest()
         assert oldest == min((at for _, at in model.values()), default=None)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_runs_equal_model(seed: int) -> None:
+    """Short and long ones, in any order, overlapping, of roots that are not pending and of gaps between batches."""
+    rng = random.Random(seed)
+    pending = PendingRoots(1 << 40)
+    model: dict[int, object] = {}
+    for now in range(60):
+        for _ in range(rng.randint(0, 3)):
+            ids = [object() for _ in range(rng.choice((1, 5, 60)))]
+            base = pending.add(list(ids), now, 0)
+            model.update({base + i: x for i, x in enumerate(ids)})
+        runs, expected = [], []
+        for _ in range(rng.randint(1, 12)):
+            first = rng.choice([*model, pending.next_root]) - rng.randint(0, 90)
+            length = rng.choice((1, 2, 7, 200))
+            runs.append(one_run(first, length))
+            expected += [model.pop(root) for root in range(first, first + length) if root in model]
+        got = [i for ids, _ in pending.complete_runs(joined(runs)) for i in ids]
+        assert len(got) == len(expected) and set(got) == set(expected)
+        if len(runs) == 1:
+            assert got == expected
+        assert pending.total == len(model)
+    assert [i for ids, _ in pending.complete_runs(one_run(1 << 40, 1 << 20)) for i in ids] == list(model.values())
+    assert not pending.total and pending.oldest() is None
+
+
+def test_a_run_over_a_long_gap_takes_no_step_per_root() -> None:
+    pending = PendingRoots(1)
+    oldest = pending.add(["old"], 0.0, 0)
+    for _ in range(100):
+        pending.add([None] * 100_000, 0.0, 0)
+    young = pending.add(["young"], 0.0, 0)
+    for batch in range(100):
+        assert sum(len(ids) for ids, _ in pending.complete(oldest + 1 + batch * 100_000, 100_000)) == 100_000
+    found = Looks(pending)
+    assert [ids for ids, _ in found.complete(oldest, young)] == [["old"], ["young"]]
+    assert found.looks < 200
+
+
+class Looks(PendingRoots):
+    """Counts the searches for a root's batch."""
+
+    def __init__(self, other: PendingRoots) -> None:
+        self.__dict__.update(other.__dict__)
+        self.looks = 0
+
+    def _find(self, root: int) -> Batch | None:
+        self.looks += 1
+        return super()._find(root)

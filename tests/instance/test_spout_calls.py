@@ -12,6 +12,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
+from instance.messages import Message
 from tests.sim.run import cluster_of
 from tests.sim.workload import Program
 
@@ -53,10 +54,10 @@ def test_it_is_as_long_as_it_was_asked_for_when_nothing_comes(task: Any) -> None
     assert task.user.object.calls == 100
 
 
-@pytest.mark.parametrize("kind", ["trigger_checkpoint", "stop_task"])
-def test_a_message_ends_it(task: Any, kind: str) -> None:
+@pytest.mark.parametrize("message", [control_pb2.TriggerCheckpoint(), control_pb2.StopTask()])
+def test_a_message_ends_it(task: Any, message: Message) -> None:
     """A source that became slow would hold up checkpoints, stops and plans for thousands of calls."""
-    task.user.object.fifth = lambda: task.control.deliver(kind, control_pb2.StopTask())
+    task.user.object.fifth = lambda: task.control.deliver(message)
     task._call_user(100)
     assert task.user.object.calls == 5
 

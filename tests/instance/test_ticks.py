@@ -48,7 +48,7 @@ def test_held_ticks_come_back_with_the_next_tuple() -> None:
         cluster.run(lambda: all(one.ticks for one in objects))
         for bolt in bolts:
             with world.acting(bolt):
-                bolt.program.control.deliver("hold_ticks", None)
+                bolt.program.control.deliver(control_pb2.HoldTicks())
         world.run(world.now + 0.05, lambda: False)
         held = [one.ticks for one in objects]
         world.run(world.now + 5.0, lambda: False)

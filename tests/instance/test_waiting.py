@@ -6,6 +6,7 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
+from heronpy.proto import control_pb2
 from instance.reports import Progress
 from instance.task import Task
 
@@ -30,7 +31,7 @@ def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
 
 def test_a_message_whose_wake_up_was_used_up_is_not_waited_for() -> None:
     """An idle bolt waits twice in a row: a stop that came during the first wait must end the second."""
-    task, link = task_with([("stop_task", None)])
+    task, link = task_with([control_pb2.StopTask()])
     task.sleep(5.0)
     assert link.waits == []
 

@@ -26,6 +26,7 @@ QUICK = ["heron.stmgr.heartbeat_interval_s=0.1", "heron.instance.heartbeat_inter
 #: Small counts; what a profile promises beyond exactness needs longer runs.
 SMALL: dict[str, tuple[dict[str, Any], list[str]]] = {
     "word_count": ({"tuples": 25_003}, []),
+    "aggregate": ({"tuples": 15_001}, ["hold=500", "lines=1000"]),
     "sentences": ({"tuples": 3_001}, []),
     "passthrough": ({"tuples": 500, "rate": 2000.0}, []),
     "wide": ({"tuples": 20_001}, ["spouts=3", "counters=3"]),

@@ -103,7 +103,7 @@ def launch_with(folder: Path, **security: str) -> Any:
 
 def test_missing_keys_never_mean_plain_links(tmp_path: Path) -> None:
     launch = launch_with(tmp_path, transport="tcp")
-    with pytest.raises(ConfigError, match="Cannot check folder"):
+    with pytest.raises(ConfigError, match="cannot check folder"):
         transport.keys_of(launch)
     curve.generate(str(tmp_path))
     found = transport.keys_of(launch)
@@ -389,9 +389,9 @@ def test_a_folder_of_sockets_is_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(folder)
     with pytest.raises(ConfigError, match="does not belong to you alone"):
         check_private(tmp_path / "link")
-    with pytest.raises(ConfigError, match="Cannot check"):
+    with pytest.raises(ConfigError, match="cannot check"):
         check_private(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="Cannot read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         read_private(tmp_path / "nowhere", 10)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -34,6 +34,7 @@ from heronpy.statemgr.memory import MemoryStateManager
 from heronpy.tmaster import events
 from tests.support.waiting import eventually
 from tests.support.wires import new_endpoint
+from tests.support.wordless import WORDINGS, classes, reword
 from tests.tmaster.tmaster_world import World
 
 REPLACED = ReplacedError("stmgr-1", 1, 2)
@@ -51,21 +52,9 @@ KINDS: list[tuple[HeronError, type[RpcError]]] = [
 ]
 
 
-def _classes(kind: type[HeronError]) -> Iterator[type[HeronError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _classes(child)
-
-
-AS_IT_IS = "as it is"
-
-
-@pytest.fixture(params=[AS_IT_IS, "", "; try again", "stmgr-1 was replaced by epoch 2; stop it"], autouse=True)
+@pytest.fixture(params=WORDINGS, autouse=True)
 def reworded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every sentence reads as none, or as one of another kind of error."""
-    if request.param != AS_IT_IS:
-        for kind in set(_classes(HeronError)):
-            monkeypatch.setattr(kind, "__str__", lambda _: request.param)
+    reword(monkeypatch, request.param)
 
 
 class Master:
@@ -161,7 +150,7 @@ def test_each_kind_of_error_is_raised_as_its_kind() -> None:
 def test_each_class_that_a_peer_raises_tells_what_to_do_next() -> None:
     assert issubclass(FencedRpcError, FencedError) and not issubclass(FencedRpcError, RetryableError)
     assert issubclass(RetryableRpcError, RetryableError) and not issubclass(InvalidRpcError, RetryableError)
-    assert {c for c in _classes(errors.FencedError) if c.__module__ == errors.__name__} == {
+    assert {c for c in classes(errors.FencedError) if c.__module__ == errors.__name__} == {
         FencedError,
         FencedRpcError,
         ReplacedError,

@@ -99,7 +99,7 @@ def test_no_limit_is_exceeded(
     try:
         plan = pack(topology, conf(algorithm, container_padding_percent=padding))
     except TopologyError as error:
-        assert "Instance" in str(error)
+        assert "instance" in str(error)
         assert any(f"'{name}'" in str(error) for name in par)
         return
     packing_plan.validate(plan, topology)
@@ -128,7 +128,7 @@ def test_instances_without_a_size_have_the_default_under_a_limit() -> None:
     topology = chain({"a": 6}, **{RAM_LIMIT: "4GB"})
     plan = pack(topology, conf("resource_compliant_round_robin", container_padding_percent=0.0))
     assert sorted(len(c.instances) for c in plan.containers) == [2, 4]
-    with pytest.raises(TopologyError, match=r"Instance 4 of component 'a' \(1GB ram\) fits in none"):
+    with pytest.raises(TopologyError, match=r"instance 4 of component 'a' \(1GB ram\) fits in none"):
         pack(topology, conf(container_padding_percent=0.0))
 
 
@@ -203,7 +203,7 @@ def test_balanced_uses_what_freedom_limits_leave() -> None:
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"topology__stmgrs": 4}, "asks for 4 containers but has only 3 instances"),
     ({"topology__stmgrs": 0}, "'topology.stmgrs' is 0"),
-    ({RAM_MAP: "a:5GB", RAM_LIMIT: "4GB"}, "Instance 0 of component 'a' needs 5GB ram"),
+    ({RAM_MAP: "a:5GB", RAM_LIMIT: "4GB"}, "instance 0 of component 'a' needs 5GB ram"),
     ({RAM_MAP: "aa:5GB"}, "names the component 'aa', which .*did you mean 'a'"),
     ({RAM_MAP: "a=5GB"}, "'a=5GB'; write component:value"),
     ({RAM_MAP: "a:5XB"}, "topology.component.rammap of 'a': '5XB' is not an amount of bytes"),

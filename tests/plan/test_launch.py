@@ -69,12 +69,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     ("changes", "message"),
     [
         ({"colour": "red"}, "unknown field 'colour'"),
-        ({"topology": None}, "Field 'topology' of launch file must be str but is NoneType"),
-        ({"needs_spark": 1}, "Field 'needs_spark' of launch file must be bool but is int"),
-        ({"settings": []}, "Field 'settings'"),
-        ({"settings": {"stmgr": 1}}, "Field 'settings'"),
-        ({"origins": {"a": 1}}, "Field 'origins'"),
-        ({"package_dir": 1}, "Field 'package_dir'"),
+        ({"topology": None}, "field 'topology' of launch file must be str but is NoneType"),
+        ({"needs_spark": 1}, "field 'needs_spark' of launch file must be bool but is int"),
+        ({"settings": []}, "field 'settings'"),
+        ({"settings": {"stmgr": 1}}, "field 'settings'"),
+        ({"origins": {"a": 1}}, "field 'origins'"),
+        ({"package_dir": 1}, "field 'package_dir'"),
     ],
 )
 def test_a_wrong_field_is_named(changes: dict[str, Any], message: str) -> None:
@@ -85,7 +85,7 @@ def test_a_wrong_field_is_named(changes: dict[str, Any], message: str) -> None:
 
 def test_a_wrong_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "launch.json"
-    with pytest.raises(ConfigError, match=rf"Cannot read launch file {path}: No such file"):
+    with pytest.raises(ConfigError, match=rf"cannot read launch file {path}: No such file"):
         LaunchSpec.load(path)
     content = json.loads(SPEC.to_json())
     del content["role"]

@@ -88,7 +88,7 @@ def test_custom_may_choose_any_of_its_tasks() -> None:
 
 @pytest.mark.parametrize("wrong", [[9], [True], ["1"], [1.0], [None], 1, None, "1"])
 def test_custom_choices_are_checked(wrong: Any) -> None:
-    with pytest.raises(TopologyError, match=r"The custom grouping Chooses (chose|returned)"):
+    with pytest.raises(TopologyError, match=r"the custom grouping Chooses (chose|returned)"):
         Custom(Chooses(wrong), [1, 2]).targets(())
 
 

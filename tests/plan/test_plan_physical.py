@@ -56,8 +56,8 @@ def test_wrong_packing_plans_are_named() -> None:
     packing_plan.validate(PACKING, TOPOLOGY)
     wrong = packing({1: [("word", 1, 0), ("word", 1, 1)], 0: [("x", 2, 0)]})
     text = "\n".join(packing_plan.problems(wrong, TOPOLOGY))
-    assert "Task id 1" in text
-    assert "Container id 0" in text
+    assert "task id 1" in text
+    assert "container id 0" in text
     assert "'count' needs 2 tasks" in text
     assert "tasks of 'x'" in text
     with pytest.raises(TopologyError):

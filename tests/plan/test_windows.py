@@ -46,9 +46,9 @@ def test_a_window_longer_than_the_timeout_is_refused_with_the_fix() -> None:
     topology = spout()
     tumbling(topology, "sums", "s", 60)
     assert problems(topology) == [
-        "Tuples of spout 's' stay pending for up to 60 s, until they have left the window of 'sums' (60 s), but "
+        "tuples of spout 's' stay pending for up to 60 s, until they have left the window of 'sums' (60 s), but "
         "topology.message.timeout.secs is 30, so they would be replayed and counted again; set it to 66 or more, "
-        "or shorten the window."
+        "or shorten the window"
     ]
     with pytest.raises(TopologyError, match="set it to 66 or more"):
         Simulator(topology.message)

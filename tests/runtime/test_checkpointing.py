@@ -74,10 +74,10 @@ def calls(out: Path, component: str) -> dict[str, list[list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("asynchronous", [False, True])
-def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, asynchronous: bool) -> None:
+@pytest.mark.parametrize("words", [(), ("--asynchronous",), ("--asynchronous-source",)])
+def test_state_is_exact_whoever_is_killed(heron: Heron, out: Path, words: tuple[str, ...]) -> None:
     """Spouts rewind, coroutines have ended at each cut, ticks count, the last checkpoint publishes (F01, F02)."""
-    submit(heron, out, "--source-pause-ms", 4, *(["--asynchronous"] if asynchronous else []))
+    submit(heron, out, "--source-pause-ms", 4, *words)
     victims = ("container_1_source_1", "container_1_work_3", "container_1_store_4")
     for number, victim in enumerate(victims):
         completed = when(heron, lambda now: now.restores == number, "the restore").completed  # noqa: B023

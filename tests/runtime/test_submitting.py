@@ -43,7 +43,7 @@ def test_kill_on_interrupt_ends_the_topology_as_well(heron: Heron) -> None:
     heron.check_clean()
     assert err.rstrip().endswith("topology 'kept' is removed; what it logged: heron logs local kept")
     heron("logs", "local", "kept").ok()
-    heron("submit", "local", WORD_COUNT, "kept", "--kill-on-interrupt").refused(2, "give --wait, too")
+    heron("submit", "local", WORD_COUNT, "kept", "--kill-on-interrupt").refused(2, "--kill-on-interrupt needs --wait")
 
 
 def interrupted_wait(heron: Heron, signum: int, *flags: str) -> tuple[int, str]:

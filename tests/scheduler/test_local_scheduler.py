@@ -175,7 +175,7 @@ def test_second_scheduler_is_refused(home: Path) -> None:
             [sys.executable, "-m", "tests.support.fake_scheduler", "--launch", deployed.launch_file], timeout=20
         )
         assert second.returncode == exit_codes.FENCED
-        assert "Another scheduler runs topology 'word-count'" in deployed.log("scheduler")
+        assert "another scheduler runs topology 'word-count'" in deployed.log("scheduler")
         assert first.poll() is None
         assert rpc.call(control_pb2.GetContainers()) is not None
 
@@ -195,7 +195,7 @@ def test_failed_container_is_reported_with_its_cause(home: Path) -> None:
             return found if found is not None and found.state == control_pb2.PROC_FAILED else None
 
         record = wait_for(failed)
-        assert "stmgr-1 has failed for good" in record.exit_detail
+        assert "stmgr-1 has failed permanently" in record.exit_detail
         assert "no route" in record.exit_detail
         assert deployed.starts("container_2_count_2")
 

@@ -185,7 +185,7 @@ def bolt_frames() -> list[bytes]:
         Frame(kind=DATA, source_task=1, dest_task=2, stream=1, count=3, payload=flat, tracked=True,
               roots=pack64([7, 8, 9, 10]), root_counts=pack32([2, 1, 1]), root_tasks=pack32([1, 1, 2, 1]), edge=3),
         Frame(kind=DATA, source_task=7, dest_task=2, count=6, payload=flat),
-        Frame(kind=COMPLETE, dest_task=1, first=[1, 9], length=[2, 1]),
+        Frame(kind=COMPLETE, dest_task=1, run_first=pack64([1, 9]), run_length=pack32([2, 1])),
     ]  # fmt: skip
     return [frame.SerializeToString() for frame in made]
 

@@ -92,7 +92,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
         process = current_process()
         process.program = task
         stop = control_pb2.StopTask(reason="SIGTERM")
-        process.on_sigterm = lambda: task.control.deliver("stop_task", stop)
+        process.on_sigterm = lambda: task.control.deliver(stop)
 
     def open_state(launch: Any) -> Any:
         return current_process().world.state.open()  # type: ignore[attr-defined]

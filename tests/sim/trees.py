@@ -200,8 +200,13 @@ class TreeBolt(_Tree, Bolt):
             self.book.failed.update(ids)
 
     def settle_kept(self) -> None:
-        for kept in self.kept:
-            self.done(kept, "ack")
+        if self.book.rng.random() < 0.5:
+            self.ack(self.kept)
+            for kept in self.kept:
+                self.mark(kept, "ack")
+        else:
+            for kept in self.kept:
+                self.done(kept, "ack")
         self.kept.clear()
 
     def process_tick(self, tup: Any) -> None:

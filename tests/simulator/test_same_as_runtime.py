@@ -5,6 +5,7 @@ The runtime's side is the plane: real tasks and stream managers in one process.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +43,8 @@ class Emit:
     stream: str
     direct_task: int | None
     need_task_ids: bool
+    #: What a spout says about its next call.
+    says: str = ""
 
     def of(self, owner: Any, **more: Any) -> Any:
         options = {"stream": self.stream, "direct_task": self.direct_task, "need_task_ids": self.need_task_ids}
@@ -130,7 +133,8 @@ class Program:
             )
             try:
                 # The plane takes a task that emits nothing for one at rest, and a refused emit emits nothing.
-                for _ in self.emits["c0"]:
+                # Its clock moves by looks at it, so a wait takes a few turns.
+                for _ in range(4 * len(self.emits["c0"])):
                     plane.settle()
                 assert not plane.failures
             finally:
@@ -139,6 +143,8 @@ class Program:
 
 
 PROGRAM: Program
+#: A descriptor that can always be read.
+READABLE = os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def made(kind: Any, delegate: Any) -> Any:
@@ -156,7 +162,14 @@ class Source(Spout):
 
     def next_tuple(self) -> None:
         self.left = getattr(self, "left", None) or deque(PROGRAM.emits["c0"])
-        PROGRAM.emit(self, "c0", self.left.popleft(), tup_id=len(self.left))
+        emit = self.left.popleft()
+        PROGRAM.emit(self, "c0", emit, tup_id=len(self.left))
+        if "wait" in emit.says:
+            self.wait(2e-6)
+        if "read" in emit.says:
+            self.wait_readable(READABLE)
+        if "busy" in emit.says:
+            self.busy()
         if not self.left:
             self.end_of_input()
 
@@ -222,7 +235,8 @@ def emits(draw: Any, tasks: int) -> Emit:
     direct = (
         draw(st.one_of(st.none(), st.integers(1, tasks + 1))) if stream != "default" or draw(st.booleans()) else None
     )
-    return Emit(draw(st.one_of(right, right, sequences)), stream, direct, draw(st.booleans()))
+    says = draw(st.sampled_from(["", "", "wait", "read", "busy", "wait read", "wait busy"]))
+    return Emit(draw(st.one_of(right, right, sequences)), stream, direct, draw(st.booleans()), says)
 
 
 @st.composite

@@ -26,7 +26,7 @@ from heronpy.connectors.spark.sink import SparkSink
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
-from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, start
+from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, start, state_of
 from tests.spark.support import make_launch
 
 ROWS = 40
@@ -212,7 +212,7 @@ def test_batches_end_by_bytes(home: Path) -> None:
     for i in range(100):
         sink.process(Tup(i, ["x" * 92]))
     sink.pre_save("1")
-    assert [manifest.rows for manifest in sink._checkpointed._prepared] == [10] * 10
+    assert [manifest.rows for manifest in sink._checkpointed._prepared] == [11] * 9 + [1]
 
 
 def test_ids_are_the_same_after_a_restore(home: Path) -> None:
@@ -220,7 +220,7 @@ def test_ids_are_the_same_after_a_restore(home: Path) -> None:
     feed(first, 1, 2)
     first.pre_save("1")
     first.post_save("1")
-    saved = copy(first._state)
+    saved = copy(state_of(first))
     feed(first, 3)
     first.pre_save("2")
     lost = [manifest.id for manifest in first._checkpointed._prepared]
@@ -260,7 +260,7 @@ def test_a_batch_claimed_by_a_gateway_that_died_is_published_once(home: Path) ->
     sink.pre_save("1")
     sink.post_save("1")
     FakeGateway(home / "table").step(die_after_claim=True)
-    again = start(SparkSink, config_of(), attempt=2, state=copy(sink._state), checkpoint=1)
+    again = start(SparkSink, config_of(), attempt=2, state=copy(state_of(sink)), checkpoint=1)
     assert again._uncommitted, "its outcome is waited for"
     FakeGateway(home / "table").work()
     assert rows_of(home / "table") == [1]
@@ -271,7 +271,7 @@ def test_rows_come_once_when_a_checkpoint_turns_out_to_be_damaged(home: Path) ->
     sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
     feed(sink, 1)
     sink.pre_save("1")
-    older = copy(sink._state)
+    older = copy(state_of(sink))
     sink.post_save("1")
     for value in (2, 3):
         feed(sink, value)
@@ -293,7 +293,7 @@ def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(h
     sink, gateway = start(SparkSink, config_of(), attempt=1), FakeGateway(home / "table")
     feed(sink, 1)
     sink.pre_save("1")
-    older = copy(sink._state)
+    older = copy(state_of(sink))
     sink.post_save("1")
     gateway.work()
     feed(sink, 2)
@@ -330,7 +330,7 @@ def test_another_submission_takes_over_what_was_not_aggregated(home: Path, monke
     gateway.work()
     assert rows_of(table) == [1]
     for attempt in (1, 2):
-        second = start(SparkSink, config_of(), attempt, state=copy(first._state), checkpoint=4)
+        second = start(SparkSink, config_of(), attempt, state=copy(state_of(first)), checkpoint=4)
         gateway.work()
         assert rows_of(table) == [1, 2, 3, 4]
     feed(second, 5)
@@ -360,7 +360,7 @@ def test_the_last_checkpoint_waits_for_spark(home: Path) -> None:
     sink.pre_save("1")
     sink.post_save("1")
     assert rows_of(home / "table") == [1]
-    again = start(SparkSink, config_of(), attempt=2, state=copy(sink._state), checkpoint=1)
+    again = start(SparkSink, config_of(), attempt=2, state=copy(state_of(sink)), checkpoint=1)
     assert again._finished
 
 

@@ -228,7 +228,7 @@ def jvm_of(gateway):
 
 def stream_under_fire(gateway, tmp_path, name, tasks, rows, shoot):
     """Stream rows through sinks of which somebody shoots the gateway; the table must be exact."""
-    bolts = [sink(name, task, tmp_path / "t", batch_rows=20) for task in range(1, tasks + 1)]
+    bolts = [sink(name, task, tmp_path / "t", batch_rows=20, batch_bytes_max=1) for task in range(1, tasks + 1)]
     stop = threading.Event()
     shots = []
 
@@ -308,7 +308,7 @@ def test_a_sink_that_restarts_goes_on_with_fresh_batches(gateway, tmp_path):
 @pytest.mark.heavy
 def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gateway, tmp_path):
     gateway.kill()
-    dead = sink("dead", 1, tmp_path / "t", mode="ATMOST_ONCE", batch_rows=5)
+    dead = sink("dead", 1, tmp_path / "t", mode="ATMOST_ONCE", batch_rows=5, batch_bytes_max=1)
     for i in range(15):
         dead.process(Tup(i, ("a", 1)))
     dead._link.close()
@@ -324,7 +324,7 @@ def test_leftovers_of_a_dead_sink_are_committed_where_nothing_is_replayed(gatewa
 @pytest.mark.heavy
 def test_leftovers_are_withdrawn_where_tuples_are_replayed(gateway, tmp_path):
     gateway.kill()
-    dead = sink("replay", 1, tmp_path / "t", batch_rows=5)
+    dead = sink("replay", 1, tmp_path / "t", batch_rows=5, batch_bytes_max=1)
     for i in range(15):
         dead.process(Tup(i, ("a", 1)))
     dead._link.close()

@@ -240,7 +240,7 @@ def test_a_removed_root_is_made_anew(state: LocalStateManager, tmp_path: Path) -
 
 
 def test_open_state_names_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Unknown state manager type 'locall'.*mean 'local'"):
+    with pytest.raises(ConfigError, match=r"unknown state manager type 'locall'.*mean 'local'"):
         open_state("locall", str(tmp_path))
     with pytest.raises(ConfigError, match=r"heron\.statemgr\.root"):
         open_state("local", "")

@@ -42,8 +42,8 @@ Make = Callable[..., ZooKeeperStateManager]
 
 def expire(manager: ZooKeeperStateManager) -> None:
     """End the manager's session as the server does when it has heard nothing for too long."""
-    client = manager._session.client
-    thief = KazooClient(manager._session.hosts, client_id=client.client_id)
+    client = manager.session.client
+    thief = KazooClient(manager.session.hosts, client_id=client.client_id)
     thief.start()
     thief.stop()
     thief.close()
@@ -80,7 +80,7 @@ def test_a_restart_of_the_server_costs_nothing(own_server: ZooKeeperServer, make
     first.create("tmasters/a", b"1", ephemeral=True)
     heard = threading.Event()
     first.watch("pplans/a", lambda path: heard.set())
-    number = first._session.number
+    number = first.session.number
     with first.lock("locks/a"), ThreadPoolExecutor(1) as pool:
         own_server.stop()
         read = pool.submit(second.get, "tmasters/a")  # during the outage
@@ -88,7 +88,7 @@ def test_a_restart_of_the_server_costs_nothing(own_server: ZooKeeperServer, make
         assert read.result(DEADLINE_S) == (b"1", 1)
         with pytest.raises(Exception, match="still held by process"), second.lock("locks/a", 0):
             pass
-    assert first._session.number == number, "a lost connection is not a lost session"
+    assert first.session.number == number, "a lost connection is not a lost session"
     assert not heard.is_set()
     second.set("pplans/a", b"changed")
     assert heard.wait(DEADLINE_S), "the watch did not survive the outage"
@@ -100,7 +100,7 @@ def test_an_outage_is_one_sentence_and_does_not_stop_an_event_loop(
     state = make(f"{own_server.hosts}/heron")
     state.create("topologies/a", b"")
     own_server.stop()
-    wait_for(lambda: not state._session.client.connected, DEADLINE_S)
+    wait_for(lambda: not state.session.client.connected, DEADLINE_S)
     monkeypatch.setattr(zk_session, "PATIENCE_S", 2.0)
     calls: list[str] = []
     state.watch("topologies/a", calls.append)
@@ -132,7 +132,7 @@ def test_a_rolling_restart_and_a_lost_quorum_cost_nothing(
     root = f"{ensemble.hosts}/heron"
     state, other = make(root), make(root)
     state.create("tmasters/a", b"1", ephemeral=True)
-    number, seen = state._session.number, []
+    number, seen = state.session.number, []
     other.watch("tmasters/a", seen.append)
     for round_number, server in enumerate(ensemble.servers):
         server.stop()
@@ -152,7 +152,7 @@ def test_a_rolling_restart_and_a_lost_quorum_cost_nothing(
     ensemble.when_all_serve()
     assert state.get("pplans/a") == other.get("pplans/a") == (b"2", 3)
     assert other.get("tmasters/a") == (b"1", 1) and not seen
-    assert state._session.number == number, "the session ended with a server"
+    assert state.session.number == number, "the session ended with a server"
 
 
 def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> None:
@@ -162,12 +162,12 @@ def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> 
         state = make(f"127.0.0.1:{link.port}/slow")
         state.create("tmasters/a", b"1", ephemeral=True)
         state.create("pplans/a", b"0")
-        number, seen = state._session.number, []
+        number, seen = state.session.number, []
         state.watch("tmasters/a", seen.append)
         link.delay_s = 1.0  # each way
         assert state.get("tmasters/a") == (b"1", 1)
         assert state.set("pplans/a", b"1") == 2
-        assert state._session.number == number and not seen
+        assert state.session.number == number and not seen
 
         async def look() -> None:
             before = time.monotonic()
@@ -180,7 +180,7 @@ def test_a_slow_network_is_no_outage(make: Make, zookeeper: ZooKeeperServer) -> 
         asyncio.run(look())
         link.delay_s = 0.0
         assert state.set("pplans/a", b"2", version=2) == 3
-        assert state._session.number == number and not seen
+        assert state.session.number == number and not seen
     finally:
         link.close()
 
@@ -196,13 +196,13 @@ def test_an_expired_session_is_replaced_and_gets_its_ephemerals_back(
     second.watch("schedulers/a", lambda path: changes.append(second.get(path)))
     heard = threading.Event()
     first.watch("pplans/a", lambda path: heard.set())
-    number = first._session.number
+    number = first.session.number
     # Takes the place of the topology master while its session is gone.
     second.watch("tmasters/a", lambda path: second.exists(path) or second.create(path, b"theirs", ephemeral=True))
     with caplog.at_level(logging.INFO), first.lock("locks/a"):
         expire(first)
         wait_for(lambda: second.get("schedulers/a") == (b"2", 1) and changes, DEADLINE_S)
-        assert first._session.number != number
+        assert first.session.number != number
         with second.lock("locks/a", timeout_s=DEADLINE_S):
             pass
     assert "lock 'locks/a' was lost" in caplog.text
@@ -336,7 +336,7 @@ class Interrupted:
 
         def interrupted(client: KazooClient, *args: Any, **options: Any) -> Any:
             result = real(client, *args, **options)
-            if client is state._session.client and not self.times:
+            if client is state.session.client and not self.times:
                 self.times += 1
                 result.get(timeout=DEADLINE_S)
                 result = client.handler.async_result()

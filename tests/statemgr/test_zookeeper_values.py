@@ -193,7 +193,7 @@ def test_a_missing_kazoo_is_one_sentence(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout == (
-        "The 'zookeeper' state manager needs kazoo, which is not installed; run pip install 'heronpy[zookeeper]'.\n"
+        "the 'zookeeper' state manager needs kazoo, which is not installed; run pip install 'heronpy[zookeeper]'\n"
     ), done
 
 

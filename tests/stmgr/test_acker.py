@@ -7,11 +7,13 @@ import random
 import pytest
 
 from heronpy.wire.frames import Frame, edges_of, pack64
-from stmgr.acker import RING_MIN, Acker, Ranges
+from heronpy.wire.runs import NO_RUNS, Runs, expand, one_run, read_runs
+from stmgr.acker import RING_MIN, Acker
 
 
-def roots_in(ranges: Ranges) -> list[int]:
-    return [root for first, length in zip(*ranges, strict=True) for root in range(first, first + length)]
+def roots_in(runs: Runs) -> list[int]:
+    roots: list[int] = expand(*read_runs(runs)).tolist()
+    return roots
 
 
 class Model:
@@ -76,7 +78,7 @@ def test_ring_grows_and_forgets_nothing() -> None:
         acker.register(frame)
     assert acker.live_roots == 1000 * len(frames)
     for frame in reversed(frames):
-        assert acker.ack(frame) == ([frame.root_base], [1000])
+        assert acker.ack(frame) == one_run(frame.root_base, 1000)
     assert acker.live_roots == 0
 
 
@@ -92,5 +94,5 @@ def test_acks_of_an_earlier_incarnation_match_nothing() -> None:
 def test_a_tree_of_several_copies_needs_all_of_them() -> None:
     acker = Acker()
     acker.register(Frame(count=1, root_base=9, edge=3 ^ 12))
-    assert acker.ack(Frame(count=1, root_base=9, edge=3)) == ([], [])
-    assert acker.ack(Frame(count=1, root_base=9, edge=12)) == ([9], [1])
+    assert acker.ack(Frame(count=1, root_base=9, edge=3)) == NO_RUNS
+    assert acker.ack(Frame(count=1, root_base=9, edge=12)) == one_run(9, 1)

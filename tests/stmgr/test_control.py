@@ -269,6 +269,16 @@ def test_backpressure_clamps_announces_names_the_culprit_and_logs_rarely() -> No
     assert lines == [f"backpressure: word-3 had more than {MB} bytes waiting (1 episodes since the last such line)"]
 
 
+def test_a_culprit_is_a_peer_when_it_is_one_whatever_its_name_looks_like() -> None:
+    world = World()
+    world.feed(plan(1, {3: 2}, {2: 1}))
+    for link in ("stmgr-2", "stmgr-task"):
+        world.pressure.observe(link, 3 * MB, lambda: (3, MB), world.now)
+    effects = world.feed(Signal.PRESSURE_CHANGED)
+    (announced,) = [e.message for e in effects if isinstance(e, events.Announce)]
+    assert [culprit.peer for culprit in announced.culprits] == ["stmgr-2", ""]
+
+
 def test_a_lease_that_is_no_number_ends() -> None:
     world = World()
     world.feed(announcement(True, math.nan))

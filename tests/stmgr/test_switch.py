@@ -24,6 +24,7 @@ from heronpy.wire.frames import (
     Frame,
     pack64,
 )
+from heronpy.wire.runs import one_run
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
 from stmgr.pending import BYTES_MAX, LINKS_MAX, PendingLinks
 from stmgr.switch import Switch
@@ -121,7 +122,7 @@ def test_a_frame_for_nobody_is_counted_credited_and_its_roots_fail() -> None:
     world.receive(spout, data(77, 4))
     assert world.switch.discarded == {"no such task": 7} and world.switch.lost_tuples == 4
     [failed] = world.of(spout, COMPLETE)
-    assert failed.failed and ([*failed.first], [*failed.length]) == ([10], [3])
+    assert failed.failed and (failed.run_first, failed.run_length) == one_run(10, 3)
     world.switch.settle_credit()
     assert world.of(spout, CREDIT)[-1].consumed_tuples == 7
 
@@ -319,7 +320,7 @@ def test_a_dead_task_loses_what_was_in_flight_and_nothing_else() -> None:
     again = world.register(BOLT, 2, 300)
     assert world.switch.discarded == {"task died": 5}
     [failed] = world.of(spout, COMPLETE)
-    assert ([*failed.first], [*failed.length], failed.failed) == ([6], [5], True)
+    assert ((failed.run_first, failed.run_length), failed.failed) == (one_run(6, 5), True)
     assert [frame.root_base for frame in world.of(again, DATA)] == [11]
 
 
@@ -331,7 +332,9 @@ def test_roots_may_be_registered_out_of_order() -> None:
     world.receive(spout, tracked(BOLT, 50, 2))
     for base, edge in ((100, 3), (101, 12), (50, 5), (51, 5)):
         world.receive(spout, Frame(kind=ACK, dest_task=SPOUT, count=1, root_base=base, edge=edge))
-    assert [[*frame.first] for frame in world.of(spout, COMPLETE)] == [[100], [101], [50], [51]]
+    assert [(frame.run_first, frame.run_length) for frame in world.of(spout, COMPLETE)] == [
+        one_run(root, 1) for root in (100, 101, 50, 51)
+    ]
     assert not any(frame.failed for frame in world.of(spout, COMPLETE))
 
 

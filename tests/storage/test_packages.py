@@ -362,7 +362,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
             raise OSError(28, "No space left on device")
 
         patch.setattr(packages, "_sync", full)
-        with pytest.raises(PackageError, match=r"cannot be stored: .*: No space left on device\.$"):
+        with pytest.raises(PackageError, match=r"cannot be stored: .*: No space left on device$"):
             store.add(tmp_path / "a.py")
     assert leftovers(tmp_path) == []
     assert content(store.add(tmp_path / "a.py").dir) == {"a.py": "1"}

@@ -36,8 +36,8 @@ def choice(folder: Path, config: CheckpointSettings, topology_id: str = "wordy1"
 def disks(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Free bytes of the stores, by name; those that are not named have plenty."""
     free: dict[str, int] = {}
-    real = module._free_bytes
-    monkeypatch.setattr(module, "_free_bytes", lambda root: real(root) and free.get(root.name, 1 << 40))
+    real = module.free_bytes
+    monkeypatch.setattr(module, "free_bytes", lambda root: real(root) and free.get(root.name, 1 << 40))
     return free
 
 
@@ -117,8 +117,8 @@ def test_the_default_is_in_herons_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def _choose(folder: Path, number: int, config: CheckpointSettings, barrier: Any, answers: Any) -> None:
     barrier.wait()
     # Each would choose another one.
-    real = module._free_bytes
-    module._free_bytes = lambda root: real(root) and (1 << 30) + (root.name == "abcd"[number % 4])
+    real = module.free_bytes
+    module.free_bytes = lambda root: real(root) and (1 << 30) + (root.name == "abcd"[number % 4])
     answers.put(str(StoreChoice(launch_of(folder / "work"), config).store.folder))
 
 
@@ -207,7 +207,7 @@ def test_a_full_store_that_is_the_only_one_still_serves_restores(tmp_path: Path,
     first = choice(tmp_path, config).store
     disks["only"] = 0
     assert choice(tmp_path, config).store.folder == first.folder
-    with pytest.raises(StoreError, match=r"No checkpoint store of topology wordy can be written .*/only\); free space"):
+    with pytest.raises(StoreError, match=r"no checkpoint store of topology wordy can be written .*/only\); free space"):
         choice(tmp_path, config, "wordy9")
 
 

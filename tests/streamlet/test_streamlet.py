@@ -7,6 +7,7 @@ import importlib
 import itertools
 import logging
 import operator
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -533,3 +534,48 @@ def test_config_and_resources() -> None:
     assert given_config == {"mine": 1}
     resources = Resources().set_ram_in_gb(1)
     assert (resources.get_ram(), resources.get_cpu()) == (1024**3, 0)
+
+
+class Paced(Items):
+    """Says before each item when it is to be asked again."""
+
+    def setup(self, context: Context) -> None:
+        super().setup(context)
+        self.context, self.turns, self.began = context, 0, time.monotonic()
+        self.says = itertools.cycle([lambda: context.wait(10), context.busy, lambda: context.wait_readable(self.fd)])
+
+    def get(self) -> Any:
+        self.turns += 1
+        if self.turns % 2:
+            next(self.says)()
+            return None
+        return next(self.rest), round(time.monotonic() - self.began)
+
+    def __init__(self, fd: int, *items: Any) -> None:
+        super().__init__(*items)
+        self.fd = fd
+
+
+def test_a_generator_says_when_it_is_called_again() -> None:
+    fd = os.open("/dev/zero", os.O_RDONLY)
+    try:
+        builder = Builder()
+        builder.new_source(Paced(fd, "a", "b", "c", "d")).set_name("paced")
+        simulator = simulate(builder)
+    finally:
+        os.close(fd)
+    # It waits, is busy, can read, and waits again.
+    assert elements(simulator, "paced") == [("a", 10), ("b", 10), ("c", 10), ("d", 20)]
+    assert simulator.is_finished
+
+
+def test_an_operator_cannot_put_off_its_elements() -> None:
+    class Putting(TransformOperator):
+        def setup(self, context: Context) -> None:
+            self.context = context
+
+        def transform(self, tup: Any) -> None:
+            self.context.wait(1)
+
+    with pytest.raises(SimulationError, match=r"wait\(\) is for the generator of a source"):
+        results(lambda source: source.transform(Putting()), 1)

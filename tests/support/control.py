@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from instance.messages import Message
+
 
 class FakeControl:
     """The control thread's face to the task's loop."""
@@ -12,7 +14,7 @@ class FakeControl:
     wake_fd = -1
 
     def __init__(self) -> None:
-        self.inbox: deque[tuple[str, Any]] = deque()
+        self.inbox: deque[Message] = deque()
         self.interrupted: deque[bool] = deque(maxlen=1)
         self.calm = False
         self.sent: tuple[int, ...] = ()
@@ -31,6 +33,6 @@ class FakeControl:
     def publish(self, message: Any) -> None:
         self.reports.append(message)
 
-    def deliver(self, kind: str, body: Any) -> None:
-        self.inbox.append((kind, body))
+    def deliver(self, message: Message) -> None:
+        self.inbox.append(message)
         self.interrupt()

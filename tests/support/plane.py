@@ -8,6 +8,7 @@ thousands of frames or hundreds of programs; what fails and in which order belon
 from __future__ import annotations
 
 import random
+import select
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -48,6 +49,7 @@ INSTANCE = replace(
     poison_tries=0,
     batch_tuples=8,
     batch_bytes=600,
+    linger_max_us=0.0,
     in_queue_bytes_max=1500,
     out_queue_bytes_max=2500,
 )
@@ -328,7 +330,7 @@ class Plane:
         for container in self.containers.values():
             container.feed(events.PlanReceived(plan))
         for task in self.tasks.values():
-            task.control.deliver("new_plan", control_pb2.NewPlan(plan=plan))
+            task.control.deliver(control_pb2.NewPlan(plan=plan))
 
     # ---- processes ----------------------------------------------------------------------------
 
@@ -344,10 +346,9 @@ class Plane:
         task.control = FakeControl()
         task.link = DataLink(task_id, f"t:{task_id}:{epoch}".encode(), "ipc://x", 1 << 26, -1)
         task.link._context = SimpleNamespace(socket=lambda kind: FakeSocket(self))
-        task.sleep = lambda timeout_s: self._sleep(task, timeout_s)
+        task.sleep = lambda timeout_s, *, frames=True, also=-1: self._sleep(task, timeout_s, also)
         self.register(task)
-        _, body = task.control.inbox.popleft()
-        task.registered(body)
+        task.serve_inbox()
         task.build(self.plan)
         task.bind_emit()
         task.state = control_pb2.TASK_RUNNING
@@ -362,11 +363,12 @@ class Plane:
         identity = f"t:{task.task_id}:{task.epoch}".encode()
         effects = self.containers[task.container].feed(events.TaskRegistered(1, identity, message))
         (reply,) = [effect for effect in effects if isinstance(effect, events.Reply)]
-        task.control.deliver("registered", reply.body)
+        task.control.deliver(reply.body)
 
-    def _sleep(self, task: Any, timeout_s: float) -> None:
+    def _sleep(self, task: Any, timeout_s: float, also: int) -> bool:
         if task._waiting or isinstance(task, SpoutTask) or timeout_s > IDLE_CREDIT_S:
             self.fibers[task.task_id].park()
+        return also >= 0 and bool(select.select([also], [], [], 0)[0])
 
     def turn(self, task_id: int) -> None:
         """Let a task run until it sleeps."""

@@ -167,7 +167,7 @@ class CheckpointWorld(World):
         elif region.location != self.log.restore_from:
             record = next(r for r in self.log.complete if r.checkpoint == region.checkpoint)
             assert not record.abandoned and record.location == region.location
-            assert not record.damaged or self.machine.desk.failure
+            assert not record.damaged or self.machine.desk.failure is not None
             assert region.checkpoint in self.written and region.checkpoint not in self.pruned
 
     def _check_trigger(self, body: control_pb2.TriggerCheckpoint) -> None:
@@ -243,11 +243,11 @@ class CheckpointWorld(World):
         waiting, self.to_write = self.to_write, []
         for metadata in waiting:
             if self.full:
-                self.feed(events.MetadataWritten(metadata, "", "no space left on device"))
+                self.feed(events.MetadataWritten(metadata, events.Failed("no space left on device")))
                 continue
             self.written[metadata.checkpoint] = metadata
             location = f"/store/{metadata.topology_id}/chk-{metadata.checkpoint}"
-            self.feed(events.MetadataWritten(metadata, location))
+            self.feed(events.MetadataWritten(metadata, events.Written(location)))
 
     def delete(self) -> None:
         """The files of deleted checkpoints go."""

@@ -25,6 +25,7 @@ from heronpy.tmaster.coordinator import (
     Trigger,
     WriteMetadata,
 )
+from heronpy.tmaster.events import Failed, Written
 
 TASKS = (1, 2, 3)
 
@@ -90,7 +91,7 @@ class Model:
                 assert effect.checkpoint == self.open and effect.reason
                 self.open, self.ended_at = None, self.now
             elif isinstance(effect, Answer):
-                assert effect.token not in self.answers and bool(effect.record) != bool(effect.error)
+                assert effect.token not in self.answers
                 self.answers[effect.token] = effect
             elif isinstance(effect, Prune):
                 assert not set(effect.delete) & set(effect.keep)
@@ -106,24 +107,29 @@ class Model:
         assert {task.attempt for task in metadata.tasks} == {self.attempt}
         assert all(task.emitted == self.epochs[task.task_id] for task in metadata.tasks), "of another process"
 
-    def answer(self, task: int, *, epoch: int = 0, attempt: int = 0, checkpoint: int = 0, error: str = "") -> bool:
+    def answer(
+        self, task: int, *, epoch: int = 0, attempt: int = 0, checkpoint: int = 0, error: str | None = None
+    ) -> bool:
         epoch = epoch or self.epochs[task]
         message = control_pb2.TaskCheckpoint(
             checkpoint=checkpoint or self.open or 1,
             task_id=task,
             epoch=epoch,
             attempt=attempt or self.attempt,
-            error=error,
-            snapshot=checkpoint_pb2.TaskSnapshot(emitted=epoch, total_bytes=7),
         )
+        if error is None:
+            message.snapshot.MergeFrom(checkpoint_pb2.TaskSnapshot(emitted=epoch, total_bytes=7))
+        else:
+            message.error = error
         return self.coordinator.answered(message, self.now)
 
-    def write(self, error: str = "") -> None:
+    def write(self, error: str | None = None) -> None:
         waiting, self.to_write = self.to_write, []
         for metadata in waiting:
-            if not error:
+            if error is None:
                 self.on_disk.add(metadata.checkpoint)
-            self.coordinator.written(metadata, f"/x/chk-{metadata.checkpoint}", error, self.now)
+            outcome = Written(f"/x/chk-{metadata.checkpoint}") if error is None else Failed(error)
+            self.coordinator.written(metadata, outcome, self.now)
             self.take()
 
     def advance(self, seconds: float) -> None:
@@ -238,7 +244,7 @@ def test_the_two_kinds_have_times_of_their_own() -> None:
     m.advance(250.0)
     assert m.triggers[-1][1].savepoint and m.open == 2, "the savepoint still runs"
     m.complete()
-    assert m.answers[1].record is not None
+    assert isinstance(m.answers[1].outcome, checkpoint_pb2.CheckpointRecord)
 
 
 def test_between_two_checkpoints_there_is_a_pause_also_when_people_ask() -> None:

@@ -186,7 +186,11 @@ def test_startup_failure_fails_the_topology_with_the_last_line() -> None:
     world.task(3).stuck = True
     world.rounds(2)
     world.sims[1].failed["container_1_count_3"] = control_pb2.ProcessRecord(
-        name="container_1_count_3", task_id=3, state=control_pb2.PROC_FAILED, exit_reason="startup_failure"
+        name="container_1_count_3",
+        kind=control_pb2.PROCESS_TASK,
+        task_id=3,
+        state=control_pb2.PROC_FAILED,
+        exit_reason="startup_failure",
     )
     world.feed(events.ExceptionsReported((startup_exception(3),)))
     world.round()
@@ -211,7 +215,12 @@ def test_failed_task_status_fails_and_a_new_incarnation_heals() -> None:
 def test_spent_budget_after_start_fails_but_the_rest_runs() -> None:
     world = World().running()
     world.sims[1].failed["container_1_word_1"] = control_pb2.ProcessRecord(
-        name="container_1_word_1", task_id=1, state=control_pb2.PROC_FAILED, exit_reason="oom", restarts=10
+        name="container_1_word_1",
+        kind=control_pb2.PROCESS_TASK,
+        task_id=1,
+        state=control_pb2.PROC_FAILED,
+        exit_reason="oom",
+        restarts=10,
     )
     world.round()
     assert world.life == control_pb2.LIFE_FAILED

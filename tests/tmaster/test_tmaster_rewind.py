@@ -149,7 +149,7 @@ def test_a_deletion_that_fails_says_so() -> None:
     w.when_complete(2)
     token = w.request(events.DeleteRequested, (1,))
     w.deletions.clear()
-    w.feed(events.CheckpointsDeleted(token, "permission denied"))
+    w.feed(events.CheckpointsDeleted(token, events.Failed("permission denied")))
     assert "permission denied" in str(w.replies[token].error)
 
 

@@ -473,4 +473,4 @@ def test_wrong_launch_file_is_one_sentence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "none.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 2
-    assert "Cannot read launch file" in done.stderr and "Traceback" not in done.stderr
+    assert "cannot read launch file" in done.stderr and "Traceback" not in done.stderr

@@ -26,8 +26,9 @@ from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.effects import Node
-from heronpy.tmaster.standby import MISSED_MIN, Standby, Vigil
+from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store
+from heronpy.tmaster.vigil import MISSED_MIN, Vigil
 from tests.support.waiting import wait_for
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -114,7 +115,7 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
         with pytest.raises(FencedError):
             old.write(node, value)
     assert {node: state.get(path) for node, path in new._paths.items()} == before
-    with pytest.raises(FencedError, match="was replaced by pid 2 with epoch 2"):
+    with pytest.raises(FencedError, match="of epoch 1 was replaced by epoch 2"):
         old.reclaim()
     old.release()
     assert location(state) == plan_pb2.TmasterLocation.FromString(new.holder() or b""), (
@@ -364,7 +365,7 @@ def test_killed_and_stopped_masters_are_replaced_and_the_stopped_one_ends_fenced
         with suppress(ProcessLookupError):
             os.kill(second.pid, signal.SIGCONT)
     assert by_pid[second.pid].wait(PATIENCE_S) == FENCED
-    assert "was replaced by pid" in made.logs[made.processes.index(by_pid[second.pid])].read_text()
+    assert "was replaced by epoch" in made.logs[made.processes.index(by_pid[second.pid])].read_text()
     assert nodes(state) == before, "a fenced master wrote"
     assert checkpoint_pb2.CheckpointLog.FromString(state.get(paths.checkpoints("wc"))[0]) == LOG  # type: ignore[index]
 

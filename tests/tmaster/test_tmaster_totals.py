@@ -83,13 +83,17 @@ def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
         totals.take_process(control_pb2.ProcessRecord(name="tmaster", restarts=1, exit_reason=reason))
         assert not totals.uncounted, "no tuple passes through it"
         totals.take_process(
-            control_pb2.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason)
+            control_pb2.ProcessRecord(
+                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit_reason=reason
+            )
         )
         assert totals.uncounted
     totals = Totals()
     for reason in ORDERLY_ENDS:
         totals.take_process(
-            control_pb2.ProcessRecord(name="container_1_x_3", task_id=3, restarts=1, exit_reason=reason)
+            control_pb2.ProcessRecord(
+                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit_reason=reason
+            )
         )
     totals.take_stmgr("stmgr-1", 1)
     totals.take_stmgr("stmgr-2", 1)
@@ -145,6 +149,7 @@ def down(world: World, task: int, **how: float) -> None:
     name = world.machine.desk.registry.name_of(task)
     sim.failed[name] = control_pb2.ProcessRecord(
         name=name,
+        kind=control_pb2.PROCESS_TASK,
         task_id=task,
         state=control_pb2.PROC_BACKOFF,
         exit_reason="user_exception",
@@ -206,7 +211,12 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
     assert world.life == control_pb2.LIFE_DEGRADED
     assert world.status().cause == "1 of 2 tasks of count is down: ConnectionRefusedError: no"
     world.sims[1].failed["container_1_count_3"] = control_pb2.ProcessRecord(
-        name="container_1_count_3", task_id=3, state=control_pb2.PROC_FAILED, exit_reason="user_exception", restarts=9
+        name="container_1_count_3",
+        kind=control_pb2.PROCESS_TASK,
+        task_id=3,
+        state=control_pb2.PROC_FAILED,
+        exit_reason="user_exception",
+        restarts=9,
     )
     world.round()
     assert world.life == control_pb2.LIFE_FAILED and "container_1_count_3 failed" in world.status().cause

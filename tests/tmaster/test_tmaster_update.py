@@ -199,7 +199,7 @@ def test_update_while_starting_or_failed_is_refused() -> None:
     assert "still starting" in str(world.replies[world.update(world.packing(), {})].error)
     world.running()
     world.sims[1].failed["stmgr-1"] = control_pb2.ProcessRecord(
-        name="stmgr-1", state=control_pb2.PROC_FAILED, exit_reason="crashed"
+        name="stmgr-1", kind=control_pb2.PROCESS_STMGR, state=control_pb2.PROC_FAILED, exit_reason="crashed"
     )
     world.round()
     assert "has failed (stmgr-1 failed: crashed)" in str(world.replies[world.update(world.packing(), {})].error)

@@ -18,7 +18,7 @@ class AsyncBolt(Bolt):
     async def process(self, tup: Tuple) -> None:
         """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`."""
         raise NotImplementedError(
-            f"AsyncBolt {type(self).__name__} does not define process(tup); define it with `async def`."
+            f"AsyncBolt {type(self).__name__} does not define process(tup); define it with `async def`"
         )
 
     async def process_tick(self, tup: Tuple) -> None:

@@ -6,7 +6,7 @@ hold faster closures with the same signatures.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from heronpy.api.component.base_component import BaseComponent
@@ -69,12 +69,12 @@ class BaseBolt(BaseComponent):
         """Whether `tup` is a tick tuple."""
         return TupleHelper.is_tick(tup)
 
-    def ack(self, tup: Tuple) -> None:
-        """Says that `tup` was processed."""
+    def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
+        """Says that `tup` was processed, or that several tuples were: a list of any tuples in any order."""
         self.delegate.ack(tup)
 
-    def fail(self, tup: Tuple) -> None:
-        """Says that `tup` could not be processed; its spout is told to replay it."""
+    def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
+        """Says that `tup`, or a list of tuples, could not be processed; their spouts are told to replay them."""
         self.delegate.fail(tup)
 
     def finish(self) -> Awaitable[None] | None:

@@ -32,7 +32,7 @@ class BasicBolt(Bolt):
     def execute(self, tup: Tuple) -> Iterable[Sequence[Any] | Output] | None:
         """Yields the outputs of one tuple."""
         raise NotImplementedError(
-            f"BasicBolt {type(self).__name__} does not define execute(tup); define it to yield output values."
+            f"BasicBolt {type(self).__name__} does not define execute(tup); define it to yield output values"
         )
 
     def process(self, tup: Tuple) -> None:

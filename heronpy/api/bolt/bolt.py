@@ -21,7 +21,7 @@ class Bolt(BaseBolt):
     def process(self, tup: Tuple) -> Awaitable[None] | None:
         """Processes one tuple; call `self.emit`, then `self.ack` or `self.fail`. Only an AsyncBolt may await."""
         raise NotImplementedError(
-            f"Bolt {type(self).__name__} does not define process(tup); define it to handle tuples."
+            f"bolt {type(self).__name__} does not define process(tup); define it to handle tuples"
         )
 
     def process_tick(self, tup: Tuple) -> Awaitable[None] | None:

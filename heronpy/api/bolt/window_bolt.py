@@ -205,9 +205,7 @@ class TumblingWindowBolt(_WindowBolt):
 
 def _seconds(config: dict[str, Any], key: str, bolt: Bolt) -> float:
     if key not in config:
-        raise ValueError(
-            f"{type(bolt).__name__} needs {key} in its configuration; give it in the config of its spec()."
-        )
+        raise ValueError(f"{type(bolt).__name__} needs {key} in its configuration; give it in the config of its spec()")
     value = config[key]
     try:
         seconds = float(value)

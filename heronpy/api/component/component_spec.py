@@ -64,13 +64,13 @@ class HeronComponentSpec:
         if name is not None:
             check_name("Component name", name)
         if not isinstance(py_class_path, str):
-            raise SpecTypeError(f"Class path of component {name!r} must be a string, given: {py_class_path!r}")
+            raise SpecTypeError(f"class path of component {name!r} must be a string, given: {py_class_path!r}")
         if not isinstance(is_spout, bool):
             raise SpecTypeError(f"is_spout of component {name!r} must be True or False, given: {is_spout!r}")
         if not isinstance(par, int) or isinstance(par, bool):
-            raise SpecTypeError(f"Parallelism of {name or py_class_path} must be an int, given: {par!r}")
+            raise SpecTypeError(f"parallelism of {name or py_class_path} must be an int, given: {par!r}")
         if par <= 0:
-            raise SpecValueError(f"Parallelism of {name or py_class_path} must be at least 1, given: {par}")
+            raise SpecValueError(f"parallelism of {name or py_class_path} must be at least 1, given: {par}")
 
     def __repr__(self) -> str:
         kind = "spout" if self.is_spout else "bolt"
@@ -81,7 +81,7 @@ class HeronComponentSpec:
         known = self.get_out_streamids()
         if stream_id not in known:
             raise ValueError(
-                f"{self._title()} has no output stream {stream_id!r}; it declares {', '.join(sorted(known)) or 'none'}."
+                f"{self._title()} has no output stream {stream_id!r}; it declares {', '.join(sorted(known)) or 'none'}"
             )
         return GlobalStreamId(componentId=self.name or self, streamId=stream_id)
 
@@ -94,14 +94,14 @@ class HeronComponentSpec:
         if self.outputs is None:
             return {}
         if not isinstance(self.outputs, (list, tuple)):
-            raise TypeError(f"Outputs of {self._title()} must be a list or tuple, given: {self.outputs!r}")
+            raise TypeError(f"outputs of {self._title()} must be a list or tuple, given: {self.outputs!r}")
         streams: dict[str, Stream] = {}
         default = Stream.DEFAULT_STREAM_ID
         for output in self.outputs:
             if isinstance(output, str):
                 streams.setdefault(default, Stream()).fields.append(output)
             elif not isinstance(output, Stream):
-                raise TypeError(f"Outputs of {self._title()} must be field names or Streams, given: {output!r}")
+                raise TypeError(f"outputs of {self._title()} must be field names or Streams, given: {output!r}")
             elif output.stream_id == default and default in streams:
                 streams[default].fields.extend(output.fields)
             else:
@@ -119,7 +119,7 @@ class HeronComponentSpec:
         elif isinstance(self.inputs, (list, tuple)):
             groupings = [(source, Grouping.SHUFFLE) for source in self.inputs]
         else:
-            raise TypeError(f"Inputs of {self._title()} must be a dict, list or None, given: {self.inputs!r}")
+            raise TypeError(f"inputs of {self._title()} must be a dict, list or None, given: {self.inputs!r}")
         return {self._input_stream(source): self._input_grouping(source, grouping) for source, grouping in groupings}
 
     def _input_stream(self, source: Any) -> GlobalStreamId:
@@ -128,16 +128,16 @@ class HeronComponentSpec:
         if isinstance(source, HeronComponentSpec):
             if source.name is None:
                 raise UnnamedInputError(
-                    f"An input of {self._title()} is a component without a name; "
-                    "make it part of the topology or give its spec() a name."
+                    f"an input of {self._title()} is a component without a name; "
+                    "make it part of the topology or give its spec() a name"
                 )
             return GlobalStreamId(source.name, Stream.DEFAULT_STREAM_ID)
-        raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component spec or spec['stream'].")
+        raise ValueError(f"{source!r} cannot be an input of {self._title()}; give a component spec or spec['stream']")
 
     def _input_grouping(self, source: Any, grouping: AnyGrouping) -> AnyGrouping:
         if not Grouping.is_grouping_sane(grouping):
             raise ValueError(
-                f"{grouping!r} is not a grouping for input {source} of {self._title()}; use one of Grouping's."
+                f"{grouping!r} is not a grouping for input {source} of {self._title()}; use one of Grouping's"
             )
         return grouping
 
@@ -148,7 +148,7 @@ class HeronComponentSpec:
 
     def _check_own(self) -> None:
         if self.name is None:
-            raise ValueError(f"A component of class {self.python_class_path} has no name; give its spec() a name.")
+            raise ValueError(f"a component of class {self.python_class_path} has no name; give its spec() a name")
         if self.custom_config is not None:
             self._sanitize_config(self.custom_config, self._title())
         self.output_streams()
@@ -340,4 +340,4 @@ def check_name(what: str, name: Any) -> None:
     if not isinstance(name, str):
         raise SpecTypeError(f"{what} must be a string, given: {name!r}")
     if not name or name in (".", "..") or "/" in name or not name.isprintable():
-        raise SpecValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'.")
+        raise SpecValueError(f"{what} {name!r} cannot be used; take letters, digits, '-', '_' and '.'")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+import os
+import stat
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heronpy.api.spout.base_spout import BaseSpout
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
+
+
+class HasFileno(Protocol):
+    """A socket, a pipe, a subprocess's output: anything with a file descriptor."""
+
+    def fileno(self) -> int:
+        """The file descriptor."""
 
 
 class Spout(BaseSpout):
@@ -20,10 +30,42 @@ class Spout(BaseSpout):
         """Called when the task ends normally; not guaranteed."""
 
     def next_tuple(self) -> None:
-        """Emits zero or more tuples and returns soon. The runtime pauses between calls that emit nothing."""
-        raise NotImplementedError(
-            f"Spout {type(self).__name__} does not define next_tuple(); define it to emit tuples."
-        )
+        """Emits zero or more tuples and returns soon.
+
+        It may say when it wants to be called again: `wait`, `wait_readable` or `busy`. A spout that says nothing
+        is polled: about a thousand times a second while tuples keep coming, and ever more rarely when it has
+        emitted nothing for a while, up to a pause of `heron.instance.spout_idle_max_ms`.
+        """
+        raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
+
+    def wait(self, seconds: float) -> None:
+        """Says that `next_tuple` is not to be called again before this much time has passed.
+
+        `seconds` is 0 or more and may be a fraction. To be called from `next_tuple`, for the next call only.
+        Acks, fails and checkpoints do not wait for it. Together with `wait_readable`, whichever comes first counts.
+        Raises ValueError for anything but a finite number that is not negative.
+        """
+        if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"wait({seconds!r}): give a number of seconds that is finite and not negative")
+        self.delegate.wait(float(seconds))
+
+    def wait_readable(self, fd: int | HasFileno) -> None:
+        """Says that `next_tuple` is to be called again once this file descriptor can be read.
+
+        `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
+        other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
+        call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
+        library has already read into a buffer of its own makes no descriptor readable: empty that first. Raises
+        ValueError if it is not an open descriptor, or is that of a regular file, which can always be read.
+        """
+        self.delegate.wait_readable(_descriptor(fd))
+
+    def busy(self) -> None:
+        """Says that `next_tuple` worked without emitting and is to be called again at once.
+
+        To be called from `next_tuple`, for the next call only. It does not end a `wait` of the same call.
+        """
+        self.delegate.busy()
 
     def ack(self, tup_id: Any) -> None:
         """Called when the tuple emitted with this id was fully processed."""
@@ -36,3 +78,18 @@ class Spout(BaseSpout):
 
     def deactivate(self) -> None:
         """Called when the topology is paused; `next_tuple` is not called until `activate`."""
+
+
+def _descriptor(fd: object) -> int:
+    """The number of an open file descriptor that can be waited for."""
+    fileno = getattr(fd, "fileno", None)
+    try:
+        number = fileno() if callable(fileno) else fd
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ValueError
+        mode = os.fstat(number).st_mode
+    except (OSError, OverflowError, ValueError):
+        raise ValueError(f"wait_readable({fd!r}): give an open file descriptor, or an object that has one") from None
+    if stat.S_ISREG(mode):
+        raise ValueError(f"wait_readable({fd!r}): a regular file can always be read; use wait(seconds) to follow it")
+    return number

@@ -66,7 +66,7 @@ class KeyOwner:
         if not isinstance(key, tuple) or len(key) != self.width:
             raise TopologyError(
                 f"key {key!r} is not a tuple of {self.width} values; component {self.component} is grouped by"
-                f" {self.width} fields, so its keyed state needs keys of that length."
+                f" {self.width} fields, so its keyed state needs keys of that length"
             )
         return key_group_of_hash(stable_hash_many(key), self.key_groups)
 
@@ -135,7 +135,7 @@ class KeyedState(MutableMapping[Any, Any]):
         if not self._allow_pickle and type(value) not in PLAIN:
             raise TopologyError(
                 f"keyed state {self.name!r} got a value of type {type(value).__name__}, which needs pickle, and this"
-                " topology forbids it (heron.instance.allow_pickle: false); put a plain scalar."
+                " topology forbids it (heron.instance.allow_pickle: false); put a plain scalar"
             )
         self._will_change(key)
         self._values[key] = value
@@ -194,7 +194,7 @@ class KeyedState(MutableMapping[Any, Any]):
         if not self._allow_pickle and type(key) not in PLAIN and owner.width <= 1:
             raise TopologyError(
                 f"keyed state {self.name!r} got a key of type {type(key).__name__}, which needs pickle, and this"
-                " topology forbids it (heron.instance.allow_pickle: false); use a plain scalar as key."
+                " topology forbids it (heron.instance.allow_pickle: false); use a plain scalar as key"
             )
         group = owner.group_of(key)
         if not owner.owns(group):
@@ -202,7 +202,7 @@ class KeyedState(MutableMapping[Any, Any]):
             raise TopologyError(
                 f"keyed state {self.name!r} of {owner.component}[{owner.index}] got key {key!r}, which belongs to"
                 f" {owner.component}[{other}]; use the value of the field that the component's input is grouped by"
-                " (Grouping.fields) as key."
+                " (Grouping.fields) as key"
             )
 
     def _will_change(self, key: Any) -> None:
@@ -359,7 +359,7 @@ class _Values(ValuesView[Any]):
 def check_ttl(name: str, ttl_s: float | None) -> float | None:
     """A time to live, checked."""
     if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and ttl_s > 0):
-        raise TopologyError(f"keyed state {name!r} has ttl_s={ttl_s!r}; give a number of seconds above 0, or None.")
+        raise TopologyError(f"keyed state {name!r} has ttl_s={ttl_s!r}; give a number of seconds above 0, or None")
     return None if ttl_s is None else float(ttl_s)
 
 
@@ -375,11 +375,11 @@ class KeyedStates:
     def __call__(self, name: str, ttl_s: float | None = None) -> KeyedState:
         """The state of this name, made on first use; each use must give the same time to live."""
         if not isinstance(name, str) or not name:
-            raise TopologyError(f"a keyed state needs a name, a text, not {name!r}.")
+            raise TopologyError(f"a keyed state needs a name, a text, not {name!r}")
         ttl_s = check_ttl(name, ttl_s)
         if self._claimed.setdefault(name, ttl_s) != ttl_s:
             raise TopologyError(
-                f"keyed state {name!r} is used with ttl_s={ttl_s} and with ttl_s={self._claimed[name]}; give one."
+                f"keyed state {name!r} is used with ttl_s={ttl_s} and with ttl_s={self._claimed[name]}; give one"
             )
         state = self.restored(name)
         state.claim(ttl_s)

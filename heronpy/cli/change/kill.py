@@ -34,8 +34,8 @@ def kill(target: Target, topology: str, timeout_s: float, as_json: bool, common:
     say(f"  logs stay in {record.working_dir}/log-files")
     if newest:
         say(f"  checkpoints stay; the newest is {newest}")
-        say(f"  to go on from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")
-        say(f"  to delete them:    {command('heron', 'checkpoints', 'delete', target, topology, '--all')}")
+        say(f"  to resume from it:  {command('heron', 'submit', target, 'PROGRAM', '--restore', 'latest')}")
+        say(f"  to delete them:     {command('heron', 'checkpoints', 'delete', target, topology, '--all')}")
 
 
 def remove(

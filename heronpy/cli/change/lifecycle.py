@@ -9,6 +9,7 @@ from heronpy.cli.change.update_outcome import moves
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import say
+from heronpy.common.nearest import suggestion
 from heronpy.proto import control_pb2, plan_pb2
 
 ALL_CONTAINERS = -1
@@ -84,7 +85,7 @@ def _target_of(session: Session, topology: str, what: str) -> tuple[int, int, st
         return ALL_CONTAINERS, names[what], None
     components = {instance.component for container in plan.containers for instance in container.instances}
     if what not in components:
-        hint = exits.nearest(what, {*names, *components}, f"; see 'heron plan {session.target} {topology} physical'")
+        hint = suggestion(what, {*names, *components}, f"; see 'heron plan {session.target} {topology} physical'")
         raise exits.Failure(
             f"topology '{topology}' has no container, component or instance '{what}'{hint}", exits.USAGE
         )

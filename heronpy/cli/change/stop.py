@@ -16,11 +16,12 @@ from heronpy.cli import exits
 from heronpy.cli.change.kill import remove
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.output import counted, listed, print_json, say, warning
+from heronpy.cli.output import print_json, say, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.progress import Progress
 from heronpy.cli.render.summary import lifecycle_name
 from heronpy.common.errors import HeronError
+from heronpy.common.units import counted, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2
 
@@ -46,7 +47,7 @@ def stop(
     except (exits.Failure, HeronError) as error:
         if not force or stop.topology_id == "":
             raise
-        warning(f"{str(error).rstrip('.')}; killing it, as --force says")
+        warning(f"{error}; killing it, as --force says")
     execution, _, newest = remove(stop.session, topology, KILL_S, stop.topology_id)
     if as_json:
         print_json(
@@ -124,7 +125,7 @@ class Stop:
             said = self._as_before()
             if isinstance(error, (exits.Failure, HeronError)) and said:
                 code = exits.exit_code_of(error)
-                raise exits.Failure(f"{str(error).rstrip('.')}; nothing was killed, and {said}", code) from error
+                raise exits.Failure(f"{error}; nothing was killed, and {said}", code) from error
             raise
 
     def _as_before(self) -> str:
@@ -138,7 +139,7 @@ class Stop:
             self.session.ask(self.topology, control_pb2.SetState(active=True), ACTIVATE_S)
         except (exits.Failure, HeronError) as error:
             where = f"{self.session.target} {self.topology}"
-            return f"its spouts are not active again ({str(error).rstrip('.')}); see 'heron status {where}'"
+            return f"its spouts are not active again ({error}); see 'heron status {where}'"
         return "its spouts are active again"
 
     # ---- savepoint --------------------------------------------------------------------------

@@ -16,11 +16,13 @@ from heronpy.cli.change import update_outcome
 from heronpy.cli.change.update_outcome import moves
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.output import counted, print_json, say
+from heronpy.cli.output import print_json, say
 from heronpy.cli.render import packing as render_packing
 from heronpy.common.errors import TopologyError
+from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.units import counted
 from heronpy.packing import repack
 from heronpy.plan.component_config import reliability_mode, runtime_key_problem, set_key, split_setting
 from heronpy.plan.logical import LogicalPlan
@@ -59,7 +61,7 @@ def _configure(session: Session, name: str, options: UpdateOptions) -> None:
     for _, key, value in changes:
         problem = runtime_key_problem(key, value)
         if problem:
-            raise exits.Failure(problem.rstrip("."), exits.USAGE)
+            raise exits.Failure(problem, exits.USAGE)
     if not options.dry_run:
         session.ask(name, control_pb2.RuntimeConfig(settings=list(options.runtime_config)), options.timeout_s)
     if options.as_json:
@@ -161,7 +163,7 @@ def parse_parallelism(texts: tuple[str, ...], components: list[str]) -> dict[str
         if not component or not re.fullmatch(r"[0-9]{1,9}", count) or int(count) < 1:
             raise exits.Failure(f"'{text}' is not NAME:N with N of 1 or more; for example 'count:4'", exits.USAGE)
         if component not in components:
-            hint = exits.nearest(component, components, f"; it has {', '.join(components)}")
+            hint = suggestion(component, components, f"; it has {', '.join(components)}")
             raise exits.Failure(f"the topology has no component '{component}'{hint}", exits.USAGE)
         if wanted.setdefault(component, int(count)) != int(count):
             raise exits.Failure(f"component '{component}' is given two parallelisms; give one", exits.USAGE)

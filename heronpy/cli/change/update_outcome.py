@@ -2,7 +2,7 @@
 
 It follows from the plans in the state manager: the packing plan has version v before an update, v+1 during it and
 v+2 at its end, with the new places or, after a rollback, the old ones; from the first step to the last an
-intent is stored beside it. A master that takes over continues from there. An update that was never stored never
+intent is stored next to it. A master that takes over continues from there. An update that was never stored never
 began, and because a request names the version that it replaces, sending it again is safe.
 """
 

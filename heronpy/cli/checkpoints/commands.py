@@ -17,10 +17,11 @@ from heronpy.cli.checkpoints.rewinding import rewind
 from heronpy.cli.checkpoints.view import View
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.output import clean, counted, print_json, say, warning
+from heronpy.cli.output import clean, print_json, say, warning
 from heronpy.cli.render import checkpoints as render_checkpoints
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2, control_pb2

@@ -25,7 +25,7 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
     for record in known.complete:
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:
-            raise exits.Failure("; ".join(text.rstrip(".") for text in wrong))
+            raise exits.Failure("; ".join(wrong))
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
@@ -44,7 +44,7 @@ def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -
             ):
                 numbers = sorted({region.checkpoint for region in reply.regions})
                 told = ", ".join(f"checkpoint {number}" if number else "empty state" for number in numbers)
-                return f"Topology '{topology}' goes on from {told}"
+                return f"Topology '{topology}' has resumed from {told}"
         status = session.poll(topology)
         if status is not None and failed(status):
             raise exits.Failure(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")

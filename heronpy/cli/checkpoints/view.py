@@ -18,6 +18,7 @@ from heronpy.cli.checkpoints.places import found_of
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.checkpoints import Row, kind_name
 from heronpy.common.errors import HeronError
+from heronpy.common.nearest import suggestion
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import paths
@@ -94,7 +95,7 @@ class View:
         """A Failure when there is neither such a topology nor a checkpoint of one."""
         if self.record is None and not self.found:
             cluster = self.session.target.cluster
-            hint = exits.nearest(self.topology, self.session.names())
+            hint = suggestion(self.topology, self.session.names())
             raise exits.Failure(
                 f"cluster {cluster} has no topology '{self.topology}' and no checkpoint of one{hint}", exits.NOT_FOUND
             )

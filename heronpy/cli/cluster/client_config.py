@@ -16,6 +16,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.target import NAME, NAME_RULE
 from heronpy.common import settings
 from heronpy.common.folders import make_folders
+from heronpy.common.nearest import suggestion
 
 CLIENT_KEYS = {
     "config-path": "folder with <cluster>/<room>.yaml files, as --config-path",
@@ -107,7 +108,7 @@ def check(key: str, value: str) -> list[str]:
         return []
     if not key.startswith("heron."):
         known = [*CLIENT_KEYS, "heron.<room>.<field>"]
-        hint = exits.nearest(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
+        hint = suggestion(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
         raise exits.Failure(f"'{key}' is not a key of the client's configuration{hint}", exits.USAGE)
     return settings.resolve("local", [], {}, {}, [f"{key}={value}"], given_in={key: "heron config set"}).ignored
 

@@ -20,6 +20,7 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
 from heronpy.common.folders import check_root
+from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import StatemgrSettings
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
@@ -156,7 +157,7 @@ class Records:
         if record is None:
             cluster = self.target.cluster
             known = [*self.names(), *(known_clusters() if self.target.implied else ())]
-            hint = exits.nearest(topology, known, f"; run 'heron list {cluster}' to see what runs")
+            hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
             raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
@@ -188,7 +189,7 @@ class Records:
         self.find(topology)
         known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
-            hint = exits.nearest(component, known, f"; it has {', '.join(known)}")
+            hint = suggestion(component, known, f"; it has {', '.join(known)}")
             raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
 
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:

@@ -9,6 +9,7 @@ from heronpy.cli.cluster.known import heron_home, known_clusters
 from heronpy.cli.cluster.records import Records
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
+from heronpy.common.nearest import suggestion
 
 
 def log_dir(records: Records, topology: str) -> Path:
@@ -29,7 +30,7 @@ def log_dir(records: Records, topology: str) -> Path:
         known = {name for role in roles for name in _folders(base / role)}.union(records.names())
         if records.target.implied:  # then the word may have been meant as the cluster
             known.update(known_clusters())
-        hint = exits.nearest(topology, known, f"; run 'heron list {records.target}'")
+        hint = suggestion(topology, known, f"; run 'heron list {records.target}'")
         raise exits.Failure(
             f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}", exits.NOT_FOUND
         )

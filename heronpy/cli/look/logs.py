@@ -23,6 +23,7 @@ from heronpy.cli.output import clean_block
 from heronpy.common.errors import ConfigError
 from heronpy.common.log_files import log_processes, read_logs
 from heronpy.common.log_format import Record
+from heronpy.common.nearest import suggestion
 from heronpy.common.units import parse_duration_s
 
 FOLLOW_POLL_S = 0.1
@@ -74,7 +75,7 @@ def select(folder: Path, what: tuple[str, ...], topology: str) -> list[str]:
         fitting = [name for name in known if word in (name, component_of(name))]
         if not fitting:
             words = words_of(folder)
-            hint = exits.nearest(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
+            hint = suggestion(word, words, f"; there are {', '.join(sorted(words)) or 'no logs yet'}")
             raise exits.Failure(f"topology '{topology}' has no log of '{word}'{hint}", exits.USAGE)
         chosen.update(dict.fromkeys(fitting))
     return list(chosen)

@@ -23,8 +23,10 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look.flame import flame_graph, speedscope
-from heronpy.cli.output import clean, counted, say
+from heronpy.cli.output import clean, say
 from heronpy.common.folders import make_output
+from heronpy.common.nearest import suggestion
+from heronpy.common.units import counted
 from heronpy.procs.sampler import paths_of
 from heronpy.proto import control_pb2
 
@@ -81,7 +83,7 @@ def find_process(
             if process.state != control_pb2.PROC_RUNNING or not process.pid:
                 raise exits.Failure(f"{process.name} is not running now; see 'heron status'")
             return executor, process
-    hint = exits.nearest(what, known, f"; it has {', '.join(sorted(known))}")
+    hint = suggestion(what, known, f"; it has {', '.join(sorted(known))}")
     raise exits.Failure(f"topology '{topology}' has no task or process '{what}'{hint}", exits.USAGE)
 
 
@@ -133,7 +135,7 @@ def _listens(pid: int) -> bool:
 
 def _write(title: str, rows: list[tuple[tuple[str, ...], float]], files: dict[str, Path]) -> None:
     if not rows:
-        raise exits.Failure(f"{title} used no CPU while it was sampled; --idle counts threads that wait, too")
+        raise exits.Failure(f"{title} used no CPU while it was sampled; --idle also counts threads that wait")
     for name, path in files.items():
         make = flame_graph if name == "flamegraph" else speedscope
         path.write_text(make(title, rows), encoding="utf-8")

@@ -11,13 +11,14 @@ from heronpy.cli.cluster.known import known_clusters
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, print_table, say, warning
+from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import ROOMS
 
 
 def show(target: Target, room: str | None, topology: str | None, origin: bool, as_json: bool, common: Common) -> None:
     """The settings of a cluster or of a running topology, with their origin."""
     if room is not None and room not in ROOMS:
-        hint = exits.nearest(room, ROOMS, f"; rooms are {', '.join(ROOMS)}")
+        hint = suggestion(room, ROOMS, f"; rooms are {', '.join(ROOMS)}")
         raise exits.Failure(f"there is no room '{room}'{hint}", exits.USAGE)
     session = Session(target, common)
     settings, origins, components = _values(session, topology)
@@ -81,7 +82,7 @@ def set_default(target: Target, key: str, value: str) -> None:
     """Set a client default; a Failure for a cluster that nothing configures."""
     known = known_clusters(value if key == "config-path" else None)
     if target.cluster not in known:
-        hint = exits.nearest(target.cluster, known, f"; the clusters are {', '.join(known)}")
+        hint = suggestion(target.cluster, known, f"; the clusters are {', '.join(known)}")
         raise exits.Failure(f"there is no cluster '{target.cluster}'{hint}", exits.USAGE)
     config = ClientConfig(target.cluster)
     for text in config.set(key, value):
@@ -93,6 +94,6 @@ def unset_default(target: Target, key: str) -> None:
     """Unset a client default."""
     config = ClientConfig(target.cluster)
     if not config.unset(key):
-        hint = exits.nearest(key, config.values, f"; see 'heron config list {target.cluster}'")
+        hint = suggestion(key, config.values, f"; see 'heron config list {target.cluster}'")
         raise exits.Failure(f"'{key}' is not set for cluster {target.cluster}{hint}", exits.USAGE)
     say(f"Unset {key} for cluster {target.cluster}")

@@ -8,10 +8,9 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
-from heronpy.cli.output import counted
 from heronpy.cli.render.checkpoints import master_json, record_json
 from heronpy.common.errors import HeronError
-from heronpy.common.units import format_bytes, format_duration
+from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 

@@ -7,7 +7,7 @@ from typing import Any
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
-from heronpy.cli.look import stateful
+from heronpy.cli.look import spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
@@ -101,6 +101,7 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
             for executor in status.executors
         ],
         **stateful.as_json(session, status),
+        "spark": spark.as_json(session, status),
     }
 
 
@@ -115,6 +116,8 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
     for text in stateful.current_lines(session, status):
         say(f"             {clean(text)}")
     say(f"  tuples     {summary.totals_text(status)}")
+    for number, text in enumerate(spark.lines(spark.as_json(session, status))):
+        say(f"  {'' if number else 'spark':<10} {clean(text)}")
     if status.discarded_tuples:
         again = reliability_mode(status.plan.topology) != "ATMOST_ONCE"
         what = "tuples at most, which the spouts send again" if again else "tuples"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
+from heronpy.cli.cluster.target import Target
 from heronpy.cli.interrupts import interruptible
 from heronpy.cli.output import console, print_table, say
 from heronpy.common.folders import make_output
@@ -42,24 +43,24 @@ def list_profiles() -> None:
     print_table(("profile", "what it does", "mode", "containers", "rate", "duration"), rows, right=("containers",))
 
 
-def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def startup(tasks: int, containers: int | None, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """Submit, restart, kill and idle tasks."""
     return _measure(lambda where: run_startup(where, tasks, containers, repeat, say), against, out, target)
 
 
 def checkpoint(
-    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Any
+    keys: int, value_bytes: int, store: Path | None, repeat: int, against: Path | None, out: Path, target: Target
 ) -> int:
     """Checkpoints of one task's large state."""
     return _measure(lambda where: run_checkpoint_state(keys, value_bytes, store, repeat, say), against, out, target)
 
 
-def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def control_plane(containers: int, tasks: int, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """A topology too large for one machine, simulated."""
     return _measure(lambda where: run_control_plane(containers, tasks, repeat, say), against, out, target)
 
 
-def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Any) -> int:
+def costs(containers: int, duration_s: float, repeat: int, against: Path | None, out: Path, target: Target) -> int:
     """What metrics, logging, encryption and guarantees cost."""
     return _measure(lambda where: run_costs(where, containers, duration_s, repeat, say), against, out, target)
 
@@ -83,14 +84,20 @@ def rates(
 
 
 def profile(
-    load: Load, parameters: tuple[str, ...], repeat: int, against: Path | None, out: Path, target: Any, **changes: Any
+    load: Load,
+    parameters: tuple[str, ...],
+    repeat: int,
+    against: Path | None,
+    out: Path,
+    target: Target,
+    **changes: Any,
 ) -> int:
     """A profile with the changes of the command line."""
     wanted = profiles.changed(load, changes, list(parameters))
     return _measure(lambda where: run_profile(where, wanted, repeat, say), against, out, target)
 
 
-def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Any) -> int:
+def _measure(measure: Callable[[Any], dict[str, Any]], against: Path | None, out: Path, target: Target) -> int:
     """Run, print, write; 1 when a check failed."""
     before = results.read(against) if against is not None else None
     with interruptible(), cluster(str(target) if target is not None else None) as where:

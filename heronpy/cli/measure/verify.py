@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.cli import exits
+from heronpy.cli.cluster.target import Target
 from heronpy.cli.interrupts import interruptible
-from heronpy.cli.output import counted, print_json, print_table, say, warn
+from heronpy.cli.output import print_json, print_table, say, warn
 from heronpy.common.folders import make_output
-from heronpy.common.units import format_duration
+from heronpy.common.units import counted, format_duration
 from heronpy.loadtest.cluster import cluster
 from heronpy.verify.oracle import Limits, Verdict, read_endless, read_spec, verify
 from heronpy.verify.records import write_end
@@ -27,7 +28,7 @@ def list_faults() -> None:
     print_table(("fault", "what it does", "times in full", "modes"), rows)
 
 
-def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Any, **flags: Any) -> int:
+def run(mode: str, faults: tuple[str, ...], as_one: bool, as_json: bool, target: Target, **flags: Any) -> int:
     """A run per fault, or one with all of them, each judged."""
     chosen = [one for one in find(faults) if mode in one.modes]
     if not chosen:
@@ -129,7 +130,13 @@ def _print_verdict(verdict: Verdict) -> None:
 
 
 def report(
-    runs: int, modes: tuple[str, ...], faults: tuple[str, ...], out: Path, data: Path | None, target: Any, **flags: Any
+    runs: int,
+    modes: tuple[str, ...],
+    faults: tuple[str, ...],
+    out: Path,
+    data: Path | None,
+    target: Target,
+    **flags: Any,
 ) -> int:
     """Run faults several times, and write what they did as a table after each run."""
     planned = [(one, mode) for one in find(faults) for mode in modes or one.usual if mode in one.modes]

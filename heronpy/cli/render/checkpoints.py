@@ -8,8 +8,8 @@ from typing import Any
 
 from heronpy.ckpt.catalogue import Found
 from heronpy.ckpt.compatibility import component_states
-from heronpy.cli.output import clean, counted, moment, picked, print_table, say
-from heronpy.common.units import format_bytes, format_duration
+from heronpy.cli.output import clean, moment, picked, print_table, say
+from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.storage.checkpoints import files_of
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from heronpy.cli.output import clean, clean_block, listed, moment
+from heronpy.cli.output import clean, clean_block, moment
 from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
+from heronpy.common.units import listed
 from heronpy.proto import control_pb2
 
 
 def group_text(group: Group) -> str:
-    """One group for people: what, where, how often, which tasks, and the newest traceback in full."""
+    """One group as text: what, where, how often, which tasks, and the newest traceback in full."""
     times = "once" if group.count == 1 else f"{group.count:,} times"
     where = f" at {clean(group.where)}" if group.where else ""
     phase = " while it started" if group.startup else ""
@@ -26,7 +27,7 @@ def group_text(group: Group) -> str:
 
 
 def exception_text(item: control_pb2.ExceptionReport) -> str:
-    """One exception for people, with its full traceback."""
+    """One exception as text, with its full traceback."""
     where = clean(item.instance_id or item.process)
     times = "once" if item.count <= 1 else f"{item.count:,} times, first {moment(item.first_at)}, last"
     phase = " while it started" if item.startup else ""

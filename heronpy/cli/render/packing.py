@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.cli.output import clean, console, counted, table
-from heronpy.common.units import format_bytes
+from heronpy.cli.output import clean, console, table
+from heronpy.common.units import counted, format_bytes
 from heronpy.proto import plan_pb2
 
 

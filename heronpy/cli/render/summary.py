@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.cli.output import clean, clean_block, counted, listed, picked
-from heronpy.common.units import format_bytes, format_duration
+from heronpy.cli.output import clean, clean_block, picked
+from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 

@@ -43,7 +43,7 @@ def package_of(topology: topology_pb2.Topology, folder: Path) -> Loaded:
     for path in paths:
         if "<locals>" in path:
             raise TopologyError(
-                f"Class {path} is defined inside a function, where no task can find it; move it to the top level."
+                f"class {path} is defined inside a function, where no task can find it; move it to the top level"
             )
     roots = _roots({path.rpartition(".")[0] for path in paths if not path.startswith("__main__.")})
     main_file, source = None, ""
@@ -99,7 +99,7 @@ def _copy(root: Path, files: list[Path], folder: Path) -> None:
     tops = {path.relative_to(root).parts[0] for path in files if not package_files.is_installed(root, path)}
     twice = sorted(tops & before)
     if twice:
-        raise PackageError(f"'{twice[0]}' of {root} is also in another folder of this topology's code; rename one.")
+        raise PackageError(f"'{twice[0]}' of {root} is also in another folder of this topology's code; rename one")
     package_files.copy_needed(root, files, folder)
 
 
@@ -128,8 +128,8 @@ def _write_session(wanted: set[str], definition: bytes, folder: Path) -> None:
     main = vars(sys.modules["__main__"])
     missing = sorted(wanted - main.keys())
     if missing:
-        raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again.")
-    # Names that pickles in the definition (such as a custom grouping) refer to are needed under that name, too.
+        raise TopologyError(f"__main__ no longer has the class {missing[0]!r}; define it, or build the topology again")
+    # Names that pickles in the definition (such as a custom grouping) refer to are also needed under that name.
     values = {name: main[name] for name in wanted | _named(main, definition)}
     values.update(_met(values))
     folder.mkdir(mode=0o700)
@@ -157,7 +157,7 @@ def _met(values: dict[str, Any]) -> dict[str, Any]:
             raise PackageError(
                 f"'{name}' cannot be sent to the tasks, because something that it refers to cannot be pickled"
                 f" ({type(error).__name__}: {' '.join(str(error).split())}); create that in initialize(),"
-                " or put the class into a module."
+                " or put the class into a module"
             ) from error
         met.update(recorder.met)
     return {name: value for name, value in met.items() if main.get(name) is value}

@@ -2,7 +2,7 @@
 
 It runs as `python -m heronpy.cli.submit.load_topology request.json`. The program runs as `__main__`, or a
 class of it is imported; when it builds nothing itself, the Topology subclasses it defines are
-written. What was written and which user files were loaded goes to `report.json` beside the
+written. What was written and which user files were loaded goes to `report.json` next to the
 request. A traceback of user code is printed in full, without frames of the runtime; exit
 code 3 means that the report says what is wrong.
 """
@@ -30,7 +30,7 @@ _REFUSALS = (ValueError, TypeError, RuntimeError)
 
 
 class Unusable(Exception):
-    """The program yields no topology that can be used; the text is for people."""
+    """The program yields no topology that can be used; the text is the sentence to print."""
 
 
 class Failed(Exception):
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments.use([request["program"], *request["args"]], request["name_argument"])
     try:
         _run(request)
-    except KeyboardInterrupt:  # the parent is interrupted, too, and says so
+    except KeyboardInterrupt:  # the parent is also interrupted, and says so
         return INTERRUPTED
     except (Unusable, Failed) as error:
         kind = "sentence" if isinstance(error, Unusable) else "failed"

@@ -34,7 +34,7 @@ SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's environment, with heronpy importable from other folders, too."""
+    """This process's environment, with heronpy importable from any folder."""
     home = str(Path(heronpy.__file__).absolute().parent.parent)
     inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home
@@ -127,7 +127,7 @@ def _run_child(
         report = json.loads((scratch / "report.json").read_text(encoding="utf-8"))
         if "sentence" in report:
             raise exits.Failure(report["sentence"], exits.USAGE)
-        raise exits.Failure(f"{program.shown} {report['failed'].rstrip('.')}; no topology was started")
+        raise exits.Failure(f"{program.shown} {report['failed']}; no topology was started")
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     raise exits.Failure(f"{program.shown} {how}; no topology was started")
 

@@ -1,4 +1,4 @@
-"""Which files a plain program needs when it runs elsewhere: itself and what it imports from beside it.
+"""Which files a plain program needs when it runs elsewhere: itself and what it imports from its folder.
 
 The closure has two sources: the modules that the program really loaded, and the import
 statements in them (an import inside a function is not executed at submit). A package is copied as a whole,
@@ -51,7 +51,7 @@ def is_installed(root: Path, path: Path) -> bool:
 
 
 def _imported(root: Path, source: Path) -> list[Path]:
-    """Files or folders beside the program that a source file imports."""
+    """Files or folders next to the program that a source file imports."""
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError, OSError):

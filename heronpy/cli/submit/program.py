@@ -6,7 +6,7 @@ Archives are unpacked below the given temporary folder only.
 
 The word after the program:
   -                 run the program; all further words are its arguments, nothing is renamed
-  module:Class      import that Topology subclass (module.Class for archives and folders, too)
+  module:Class      import that Topology subclass (or module.Class, also in archives and folders)
   Class             a Topology subclass that the file defines: use that
   any other name    the topology's name; the program also gets it as its first argument
 """
@@ -24,6 +24,7 @@ from pathlib import Path
 from heronpy.cli import exits
 from heronpy.common.absolute import absolute
 from heronpy.common.ids import topology_name_problem
+from heronpy.common.nearest import suggestion
 from heronpy.storage.packages import PackageStore
 
 ARCHIVES = (".zip", ".pex", ".pyz", ".tar.gz", ".tgz", ".tar")
@@ -75,7 +76,7 @@ def understand(word: str, rest: tuple[str, ...], scratch: Path) -> Program:
     if _COLON.fullmatch(word):
         return _module(word, rest)
     folder = path.parent if path.parent.is_dir() else Path(".")
-    near = exits.nearest(path.name, [entry.name for entry in folder.iterdir()])
+    near = suggestion(path.name, [entry.name for entry in folder.iterdir()])
     raise exits.Failure(f"there is no file or folder {word}{near}", exits.USAGE)
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heronpy.cli import exits
-from heronpy.cli.output import counted
-from heronpy.common.units import format_bytes
+from heronpy.common.units import counted, format_bytes
 from heronpy.procs.cgroups import pids_left
 from heronpy.proto import plan_pb2
 

@@ -20,7 +20,7 @@ TRACEBACK_WAIT_S = 3.0
 EXCEPTIONS_SHOWN = 5
 #: A topology gets at least this long to start, whatever the program took.
 LEAST_S = 1.0
-#: How often the scheduler is asked whether a container has failed for good.
+#: How often the scheduler is asked whether a container has failed permanently.
 CONTAINERS_LOOK_S = 1.0
 
 

@@ -64,7 +64,7 @@ def checkpoints_command() -> None:
 def list_command(**flags: Any) -> None:
     """List the complete checkpoints of a topology and the one in progress, newest first.
 
-    Checkpoints of earlier runs of the topology are listed, too.
+    The list includes checkpoints of earlier runs of the topology.
     """
     from heronpy.cli.checkpoints.commands import show_list
 
@@ -105,7 +105,7 @@ def savepoint_command(**flags: Any) -> None:
 @json_flag
 @common_flags
 def trigger_command(**flags: Any) -> None:
-    """Take a checkpoint now, besides those taken at intervals, and wait until it is complete."""
+    """Take a checkpoint now, in addition to those taken at intervals, and wait until it is complete."""
     from heronpy.cli.checkpoints.commands import take
 
     take(savepoint=False, **flags)
@@ -116,10 +116,10 @@ def trigger_command(**flags: Any) -> None:
 @topology_argument
 @click.option("--checkpoint", type=click.IntRange(min=1), metavar="ID", help="Default: the newest one.",
               shell_complete=complete.checkpoints)  # fmt: skip
-@timeout_flag(90.0, "Seconds to wait until every task goes on.")
+@timeout_flag(90.0, "Seconds to wait until every task has resumed.")
 @common_flags
 def restore_command(**flags: Any) -> None:
-    """Rewind a running topology to one of its checkpoints and wait until every task goes on from there.
+    """Rewind a running topology to one of its checkpoints and wait until every task has resumed from there.
 
     What two-phase sinks have committed since then is already visible and is committed again.
     """
@@ -132,7 +132,7 @@ def restore_command(**flags: Any) -> None:
 @target_argument
 @topology_argument
 @click.argument("checkpoint", required=False, metavar="[ID|PATH]", shell_complete=complete.checkpoints)
-@click.option("--all", "everything", is_flag=True, help="Delete all of them, savepoints, too.")
+@click.option("--all", "everything", is_flag=True, help="Delete all of them, including savepoints.")
 @click.option("--older-than", type=Duration(), metavar="TIME", help="Delete those taken longer ago, such as 7d.")
 @json_flag
 @common_flags

@@ -12,7 +12,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 
 
 class _ConfigGroup(click.Group):
-    """Takes the cluster before the subcommand, too, as Apache's command does."""
+    """Also takes the cluster before the subcommand, as Apache's command does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [word for word in args if not word.startswith("-")]

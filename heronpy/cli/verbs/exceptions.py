@@ -18,7 +18,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @click.option("--task", type=click.IntRange(min=1), metavar="ID", help="Only the task with this id.",
               shell_complete=complete.tasks)  # fmt: skip
 @click.option("--summary", is_flag=True, help="A table without tracebacks.")
-@click.option("--all", "everything", is_flag=True, help="Each kind of each task by itself, with its full traceback.")
+@click.option("--all", "everything", is_flag=True, help="List the tasks separately, with all tracebacks.")
 @json_flag
 @common_flags
 def exceptions_command(**flags: Any) -> None:

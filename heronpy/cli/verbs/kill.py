@@ -18,7 +18,7 @@ from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
 def kill_command(**flags: Any) -> None:
     """Stop a topology and remove it from the cluster; its log files and its checkpoints stay.
 
-    A submit with --restore goes on from a checkpoint; 'heron checkpoints delete' removes them.
+    A submit with --restore resumes from a checkpoint; 'heron checkpoints delete' removes them.
     Also works when the topology's scheduler is dead or a submit was interrupted, and with an invalid
     configuration: settings that are wrong are ignored.
     """

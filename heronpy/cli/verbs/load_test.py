@@ -10,6 +10,7 @@ import click
 
 from heronpy.cli import exits
 from heronpy.cli.flags.arguments import cluster_flag
+from heronpy.common.nearest import suggestion
 from heronpy.loadtest import profiles
 
 DEFAULT_OUT = "out/load-test"
@@ -47,7 +48,7 @@ class Profiles(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and self.get_command(ctx, args[0]) is None:
-            hint = exits.nearest(args[0], self.list_commands(ctx), "; run 'heron load-test list' to see all")
+            hint = suggestion(args[0], self.list_commands(ctx), "; run 'heron load-test list' to see all")
             raise exits.Failure(f"there is no load profile '{args[0]}'{hint}", exits.USAGE)
         return super().resolve_command(ctx, args)
 

@@ -22,8 +22,8 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @click.option(
     "--format", "form", type=click.Choice(["flamegraph", "speedscope", "both"]), default="both", show_default=True
 )
-@click.option("--native", is_flag=True, help="Show frames of C extensions, too; needs py-spy.")
-@click.option("--idle", is_flag=True, help="Count threads that wait, too.")
+@click.option("--native", is_flag=True, help="Also show frames of C extensions; needs py-spy.")
+@click.option("--idle", is_flag=True, help="Also count threads that wait.")
 @click.option("--out", type=click.Path(path_type=Path), default=".", metavar="DIR", help="Folder for the files.")
 @common_flags
 def profile_command(**flags: Any) -> None:

@@ -23,7 +23,7 @@ def stop_command(drain: bool, savepoint: bool, **flags: Any) -> None:
 
     Its spouts are deactivated. --drain waits until no tuple is in flight and then finishes every bolt, as at the
     end of bounded input: windows fire, sinks publish. --savepoint keeps the tuples in flight in a savepoint, from
-    which a submit with --restore goes on; it needs EFFECTIVELY_ONCE.
+    which a submit with --restore resumes; it needs EFFECTIVELY_ONCE.
 
     If that fails or takes too long, nothing is killed, and the spouts are activated again if they were active.
     """

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import click
 
-from heronpy.cli import exits
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.flags import complete
 from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, timeout_flag
 from heronpy.cli.output import warning
+from heronpy.common.nearest import suggestion
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True})
@@ -47,7 +46,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     heron submit local topo.pex module.Class Name  use a class of a .pex, .zip or folder
     heron submit local package.module:Class        use a class of an installed module
 
-    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to go on from. A PATH is the
+    An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to resume from. A PATH is the
     folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
     Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C ends the waiting of --wait alone.
@@ -57,9 +56,9 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     if flags["detach"] and flags["wait"]:
         raise click.UsageError("--detach and --wait exclude each other; leave out one of them")
     if flags["kill_on_interrupt"] and not flags["wait"]:
-        raise click.UsageError("--kill-on-interrupt says what Ctrl-C does while --wait waits; give --wait, too")
+        raise click.UsageError("--kill-on-interrupt needs --wait")
     if flags["allow_dropped_state"] and flags["restore"] is None:
-        raise click.UsageError("--allow-dropped-state says what --restore may do; give --restore, too")
+        raise click.UsageError("--allow-dropped-state needs --restore")
     _refuse_early_option(flags["program"])
     _warn_of_misspelled_options(flags["words"])
     from heronpy.cli.submit.command import SubmitOptions, submit
@@ -70,17 +69,20 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
 def _refuse_early_option(program: str) -> None:
     """Unknown flags after the program belong to it; before it they are errors."""
     if program.startswith("-") and program != "-":
-        hint = exits.nearest(program.partition("=")[0], _known_options(), "; flags of the program come after it")
+        hint = suggestion(program.partition("=")[0], _known_options(), "; flags of the program come after it")
         raise click.UsageError(f"no such option: {program}{hint}", click.get_current_context())
 
 
 def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
-    """What is almost one of our flags goes to the program all the same, but not unnoticed."""
+    """Warn of each word that is almost one of our flags: it goes to the program nevertheless."""
+    known = _known_options()
     for word in words:
         flag = word.partition("=")[0]
-        near = difflib.get_close_matches(flag, _known_options(), n=1, cutoff=0.8) if flag.startswith("--") else ()
-        if near and near[0] != flag:
-            warning(f"'{flag}' goes to the program; did you mean '{near[0]}'?")
+        if not flag.startswith("--") or flag in known:
+            continue
+        meant = suggestion(flag, known, least=0.8)
+        if meant:
+            warning(f"'{flag}' goes to the program{meant}")
 
 
 def _known_options() -> list[str]:

@@ -123,7 +123,7 @@ def check_command(**flags: Any) -> int:
               shell_complete=complete.faults)  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="FILE", help="Markdown file to write.")
 @click.option("--data", type=click.Path(path_type=Path), metavar="FILE",
-              help="JSON file for all measurements; runs that it already holds are reported, too.")  # fmt: skip
+              help="JSON file for all measurements; runs that it already holds are also reported.")  # fmt: skip
 @_run_flags
 def report_command(**flags: Any) -> int:
     """Run all faults several times and write what they did as a table.

@@ -29,17 +29,25 @@ class ArrayLooper(Generator[Any]):
         self._round: Iterator[Any] = iter(())
         self._place = 0
         self._state: Any = None
+        self._context: Any = None
+        self._has_waited = False
 
     def setup(self, context: Any) -> None:
         """Starts from the first element, or from the restored position."""
+        self._context, self._has_waited = context, False
         self._state = None if context is None else context.get_state()
         self._place = int((self._state or {}).get(_PLACE) or 0)
         self._round = itertools.islice(self._elements, self._place, None)
 
     def get(self) -> Any:
-        """The next element; StopIteration when the iterable is empty."""
-        if self._sleep is not None:
+        """The next element, or None before the first wait is over; StopIteration when the iterable is empty."""
+        if self._sleep and self._context is None:
             time.sleep(self._sleep)
+        elif self._sleep:
+            self._context.wait(self._sleep)
+            if not self._has_waited:
+                self._has_waited = True
+                return None
         try:
             element = next(self._round)
         except StopIteration:

@@ -42,7 +42,7 @@ class PulsarSpout(Spout):
         """Subscribes to the topic."""
         for key in (PulsarSpout.serviceUrl, PulsarSpout.topicName):
             if key not in config:
-                raise ValueError(f"Spout {context.get_component_id()} needs {key} in its configuration.")
+                raise ValueError(f"spout {context.get_component_id()} needs {key} in its configuration")
         decode = config.get(PulsarSpout.deserializer, self.default_deserializer)
         if not callable(decode):
             raise TypeError(
@@ -63,7 +63,7 @@ class PulsarSpout(Spout):
         except Exception as error:
             self.client.close()
             raise FatalError(
-                f"Cannot subscribe to Pulsar topic {topic} at {url}: {error}; check the address and the topic."
+                f"cannot subscribe to Pulsar topic {topic} at {url}: {error}; check the address and the topic"
             ) from error
         self.logger.info("subscribed to Pulsar topic %s at %s", topic, url)
 
@@ -102,5 +102,5 @@ def _client_library() -> Any:
     except ImportError as error:
         raise FatalError(
             "Pulsar topics need the package pulsar-client; run "
-            "`pip install pulsar-client` in the topology's environment."
+            "`pip install pulsar-client` in the topology's environment"
         ) from error

@@ -44,6 +44,7 @@ class SinkOptions:
     batch_rows: int | None = None
     batch_bytes: int | None = None
     batch_interval_s: float | None = None
+    batch_bytes_max: int | None = None
     #: Limit of batches handed over whose outcome is not known; at the limit the sink takes no more tuples.
     max_uncommitted: int = 4
     #: Longest wait for an outcome.
@@ -52,12 +53,13 @@ class SinkOptions:
     options: dict[str, Any] = field(default_factory=dict)
 
     def validate(self) -> None:
-        for name in ("batch_rows", "batch_bytes", "batch_interval_s", "max_uncommitted", "commit_timeout_s"):
+        whole = ("batch_rows", "batch_bytes", "batch_bytes_max", "max_uncommitted")
+        for name in (*whole, "batch_interval_s", "commit_timeout_s"):
             value = getattr(self, name)
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if value is not None and not (is_number and value > 0):
                 raise ConfigError(f"{name} of a SparkSink must be a number above zero, not {value!r}")
-        for name in ("batch_rows", "batch_bytes", "max_uncommitted"):
+        for name in whole:
             if not isinstance(getattr(self, name), int | None):
                 raise ConfigError(f"{name} of a SparkSink must be a whole number, not {getattr(self, name)!r}")
         if self.max_uncommitted > UNCOMMITTED_MAX:
@@ -72,6 +74,7 @@ class SinkOptions:
             "batch_rows": self.batch_rows,
             "batch_bytes": self.batch_bytes,
             "batch_interval_s": self.batch_interval_s,
+            "batch_bytes_max": self.batch_bytes_max,
             "max_uncommitted": self.max_uncommitted,
             "commit_timeout_s": self.commit_timeout_s,
             "options": self.options,

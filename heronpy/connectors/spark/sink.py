@@ -9,6 +9,7 @@ replace acks: a batch is handed over when the checkpoint that holds it is comple
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -21,12 +22,14 @@ from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.durable_files import run_token, safe_name, write_record
+from heronpy.connectors.spark.batching import Limits, Step, next_step, room_rows
 from heronpy.connectors.spark.checkpointed import CheckpointedOutbox
+from heronpy.connectors.spark.filling import Filling, Refused
 from heronpy.connectors.spark.handover import Folder, Manifest, gateway_endpoint
 from heronpy.connectors.spark.link import Finished, GatewayLink
 from heronpy.connectors.spark.options import SinkOptions, make_options
 from heronpy.connectors.spark.outbox import Outbox
-from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema, row_bytes
+from heronpy.connectors.spark.rows import RowShape, arrow, decode_schema
 from heronpy.connectors.two_phase_sink import TwoPhaseSink
 from heronpy.plan.launch import LaunchSpec
 
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 REPEAT_S = 1.0
 #: Interval at which outcomes are polled while tuples arrive.
 _LISTEN_S = 0.02
+#: Most tuples that become columns at once, and so most rows by which a batch may exceed a size in bytes.
+FRESH_MAX = 512
 
 
 class SparkSink(TwoPhaseSink):
@@ -93,6 +98,7 @@ class SparkSink(TwoPhaseSink):
         batch_rows: int | None = None,
         batch_bytes: int | None = None,
         batch_interval_s: float | None = None,
+        batch_bytes_max: int | None = None,
         max_uncommitted: int = 4,
         commit_timeout_s: float = 300.0,
         **options: Any,
@@ -105,6 +111,8 @@ class SparkSink(TwoPhaseSink):
         batch_rows, batch_bytes, batch_interval_s: a batch is handed over when it reaches this number of rows, about
             this size, or this age of its first row; None takes `heron.spark.batch_rows` and so on. Under
             EFFECTIVELY_ONCE checkpoints replace the age.
+        batch_bytes_max: size to which a batch grows while earlier ones of its task wait for Spark, at most to 16 times
+            `batch_rows`; not above `batch_bytes`, batches never grow. None takes `heron.spark.batch_bytes_max`.
         max_uncommitted: limit of batches handed over without outcome; at the limit the sink waits, which
             causes backpressure.
         commit_timeout_s: longest wait for an outcome before the sink gives up with an error.
@@ -119,6 +127,7 @@ class SparkSink(TwoPhaseSink):
             batch_rows=batch_rows,
             batch_bytes=batch_bytes,
             batch_interval_s=batch_interval_s,
+            batch_bytes_max=batch_bytes_max,
             max_uncommitted=max_uncommitted,
             commit_timeout_s=commit_timeout_s,
             options=options,
@@ -132,10 +141,14 @@ class SparkSink(TwoPhaseSink):
         launch = _launch()
         defaults = settings_for(launch, SparkSettings)
         who = self.who
-        self._batch_rows: int = options.batch_rows or defaults.batch_rows
-        self._batch_bytes: int = options.batch_bytes or defaults.batch_bytes
-        self._batch_interval_s: float = options.batch_interval_s or defaults.batch_interval_s
-        self._max_uncommitted = options.max_uncommitted
+        self._limits = Limits(
+            rows=options.batch_rows or defaults.batch_rows,
+            bytes=options.batch_bytes or defaults.batch_bytes,
+            # Checkpoints end batches instead.
+            age_s=math.inf if who.is_checkpointed else options.batch_interval_s or defaults.batch_interval_s,
+            bytes_max=options.batch_bytes_max or defaults.batch_bytes_max,
+            uncommitted_max=options.max_uncommitted,
+        )
         self._timeout_s = options.commit_timeout_s
 
         run = run_token(launch.topology_id)
@@ -152,10 +165,10 @@ class SparkSink(TwoPhaseSink):
         self._shape = RowShape(options.fields, decode_schema(options.schema), folder.root / f"schema-{run}.arrow")
         self._link = GatewayLink(gateway_endpoint(launch.sockets_dir), folder.component, who.task, incarnation)
         self._folder = folder
-        self._width = len(options.fields)
-        self._rows: list[Any] = []
-        self._bytes = 0
-        self._tuples: list[Any] = []
+        self._batch = Filling(self._shape)
+        #: Tuples that are not in the batch yet, and how many of them there may be.
+        self._fresh: list[Any] = []
+        self._fresh_max = 1
         self._opened_at = 0.0
         self._uncommitted: dict[str, list[Any]] = {}
         self._repeat_at = self._listen_at = 0.0
@@ -180,22 +193,13 @@ class SparkSink(TwoPhaseSink):
 
     def process(self, tup: Any) -> None:
         """Adds a row to the current batch."""
-        self.check_whole()
-        values = tup.values
-        if len(values) != self._width:
-            self.reject(tup, f"it has {len(values)} values and the sink has {self._width} columns")
-            return
-        if not self._rows:
-            if self._checkpointed is not None:
-                # Each checkpoint hands over a batch, even if Spark needs longer than the checkpoint interval.
-                self._wait_below(self._max_uncommitted)
-            self._opened_at = time.monotonic()
-        self._rows.append(values)
-        self._tuples.append(tup)
-        self._bytes += row_bytes(values)
-        if len(self._rows) >= self._batch_rows or self._bytes >= self._batch_bytes:
-            self._hand_over()
-        else:
+        fresh = self._fresh
+        if not fresh:
+            self.check_whole()
+            if not len(self._batch):
+                self._open_batch()
+        fresh.append(tup)
+        if len(fresh) >= self._fresh_max:
             self._turn()
 
     def process_tick(self, tup: Any) -> None:
@@ -208,7 +212,8 @@ class SparkSink(TwoPhaseSink):
         self._finished = True
         if self._checkpointed is not None:
             return
-        if self._rows:
+        self._take_fresh()
+        if len(self._batch):
             self._hand_over()
         self._wait_below(1)
         self._link.close()
@@ -219,7 +224,8 @@ class SparkSink(TwoPhaseSink):
         """Ends the current batch and prepares all since the last checkpoint: on disk, not handed over."""
         outbox = self._checkpointed
         assert outbox is not None
-        if self._rows:
+        self._take_fresh()
+        if len(self._batch):
             self._stage(outbox)
         outbox.prepare(checkpoint)
         return {**outbox.to_state(self._uncommitted), "finished": self._finished}
@@ -260,20 +266,39 @@ class SparkSink(TwoPhaseSink):
 
     # -- batches ------------------------------------------------------------------------------
 
+    def _open_batch(self) -> None:
+        if self._checkpointed is not None:
+            # Each checkpoint hands over a batch, even if Spark needs longer than the checkpoint interval.
+            self._wait_below(self._limits.uncommitted_max)
+        self._opened_at = time.monotonic()
+
     def _turn(self) -> None:
         """Do what is due."""
+        self._take_fresh()
         now = time.monotonic()
         if self._uncommitted and now >= self._listen_at:
             self._listen_at = now + _LISTEN_S
             self._settle(self._link.finished())
             self._repeat(now)
-        is_old = now - self._opened_at >= self._batch_interval_s
-        if self._rows and is_old and self._checkpointed is None:
+        rows, size_bytes = len(self._batch), self._batch.size_bytes
+        step = next_step(rows, size_bytes, now - self._opened_at, len(self._uncommitted), self._limits)
+        if step is not Step.FILL:
             self._hand_over()
+            rows = size_bytes = 0
+        self._fresh_max = min(FRESH_MAX, room_rows(rows, size_bytes, self._batch.row_bytes, self._limits))
+
+    def _take_fresh(self) -> None:
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._refuse(self._batch.take(fresh))
+
+    def _refuse(self, refused: list[Refused]) -> None:
+        for one in refused:
+            self.reject(one.tuple, one.reason)
 
     def _hand_over(self) -> None:
         # With checkpoints, wait only for batches that were handed over: the gateway has only those.
-        self._wait_below(self._max_uncommitted)
+        self._wait_below(self._limits.uncommitted_max)
         if self._checkpointed is not None:
             with self.refusals_counted():
                 self._stage(self._checkpointed)
@@ -293,16 +318,11 @@ class SparkSink(TwoPhaseSink):
         self._link.ready([manifest.stem])
 
     def _close_batch(self) -> tuple[pa.Table, list[Any]]:
-        """The current batch as a table and its tuples, without those that do not fit; a new one begins."""
-        rows, tuples = self._rows, self._tuples
-        self._rows, self._tuples, self._bytes = [], [], 0
-        table, misfits = self._shape.table(rows)
-        for misfit in misfits:
-            self.reject(tuples[misfit.index], misfit.reason)
-        if misfits:
-            unfit = {misfit.index for misfit in misfits}
-            tuples = [tup for index, tup in enumerate(tuples) if index not in unfit]
-        return table, tuples
+        """The rows of the current batch and their tuples; a new one begins."""
+        batch, self._batch = self._batch, Filling(self._shape, self._batch.row_bytes)
+        table, refused = batch.close()
+        self._refuse(refused)
+        return table, batch.tuples
 
     def _wait_below(self, limit: int) -> None:
         """Wait until fewer than `limit` batches are without outcome."""

@@ -51,10 +51,10 @@ def absolute_patterns(paths: Any) -> list[str]:
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     if not isinstance(paths, Iterable):
-        raise TypeError(f"Paths of text files must be a path or a list of paths, given: {paths!r}")
+        raise TypeError(f"paths of text files must be a path or a list of paths, given: {paths!r}")
     patterns = [os.path.abspath(os.path.expanduser(os.fspath(path))) for path in paths]
     if not patterns:
-        raise ValueError("Paths of text files must name at least one file.")
+        raise ValueError("paths of text files must name at least one file")
     return patterns
 
 
@@ -71,8 +71,8 @@ def find_files(patterns: list[str], may_be_gone: bool = False) -> list[str]:
         matches = [path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)]
         if not matches and not may_be_gone:
             raise TextFileError(
-                f"No file matches {pattern}; check the path, it must be readable "
-                "on every machine that runs the topology."
+                f"no file matches {pattern}; check the path, it must be readable "
+                "on every machine that runs the topology"
             )
         files.update(matches)
     return sorted(files)
@@ -135,12 +135,12 @@ class LineShare:
             if state[key] != now:
                 raise TextFileError(
                     f"{owner} has {now} {what}, but its position was saved with {state[key]}; "
-                    f"restore with {state[key]} {what}."
+                    f"restore with {state[key]} {what}"
                 )
         if state["reader"] != self._index:
             raise TextFileError(
                 f"{owner} is reader {self._index}, but its position is that of reader "
-                f"{state['reader']}; keep the order of its tasks."
+                f"{state['reader']}; keep the order of its tasks"
             )
         known = [str(path) for path in state["files"]]
         self._placed = int(state["placed"])
@@ -162,7 +162,7 @@ class LineShare:
         if begin and size <= begin - self._readers * self._block_bytes:
             raise TextFileError(
                 f"{path} has become shorter than the position {begin} that was reached in it; "
-                "restore the file, or start without the checkpoint."
+                "restore the file, or start without the checkpoint"
             )
 
     @property
@@ -282,7 +282,7 @@ class LineShare:
                 lines[0] = lines[0].removeprefix("\ufeff")
             if self._skip_header > len(lines) and len(data) >= self._block_bytes:
                 raise TextFileError(
-                    f"The header of {path} is longer than its first {self._block_bytes} bytes; skip fewer lines."
+                    f"the header of {path} is longer than its first {self._block_bytes} bytes; skip fewer lines"
                 )
             skip = max(skip, self._skip_header)
         first = position._replace(lines_done=min(skip, len(lines)))
@@ -295,7 +295,7 @@ class LineShare:
             raise TextFileError(
                 f"{path} is not valid {self._encoding} at byte "
                 f"{start + error.start}; set the right encoding, or how to treat "
-                "such bytes."
+                "such bytes"
             ) from error
 
 
@@ -305,20 +305,20 @@ def _check_encoding(encoding: str) -> tuple[bool, str]:
         name = codecs.lookup(encoding).name
     except LookupError:
         raise ValueError(
-            f"Encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1."
+            f"encoding {encoding!r} is unknown; use a name that Python knows, such as utf-8 or latin-1"
         ) from None
     strip = name == "utf-8-sig"
     if strip:
         name = "utf-8"
     if "\n".encode(name) != b"\n":
         raise ValueError(
-            f"Encoding {encoding!r} does not write a line end as one byte, so files "
-            "cannot be shared by blocks; convert them to utf-8."
+            f"encoding {encoding!r} does not write a line end as one byte, so files "
+            "cannot be shared by blocks; convert them to utf-8"
         )
     return strip, name
 
 
 def _unreadable(path: str, offset: int, error: OSError) -> TextFileError:
     return TextFileError(
-        f"{path} cannot be read at byte {offset} ({error.strerror or error}); check that it exists and is readable."
+        f"{path} cannot be read at byte {offset} ({error.strerror or error}); check that it exists and is readable"
     )

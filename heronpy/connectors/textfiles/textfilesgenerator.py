@@ -53,7 +53,7 @@ class TextFileGenerator(Generator[str]):
     def get(self) -> str:
         """The next line without its end; StopIteration after the last one."""
         if self._share is None:
-            raise RuntimeError("TextFileGenerator.get() was called before setup().")
+            raise RuntimeError("TextFileGenerator.get() was called before setup()")
         if self._block is None or self._done == len(self._block.lines):
             self._block, self._done = self._share.next_block(), 0
             if self._block is None:

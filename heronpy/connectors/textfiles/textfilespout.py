@@ -32,6 +32,9 @@ from heronpy.connectors.textfiles.line_share import (
     find_files,
 )
 
+#: At the end of its share it waits for acks, which end the input; a fail that comes meanwhile is seen after this.
+_ENDING_WAIT_S = 0.05
+
 
 class TextFileSpout(Spout, StatefulComponent):
     """Emits `[line]`, or `[line, path, offset]` with `textfile.emit_offset`.
@@ -100,8 +103,8 @@ class TextFileSpout(Spout, StatefulComponent):
         """Finds the files and this task's share of them."""
         if self.PATHS not in config:
             raise ValueError(
-                f"Spout {context.get_component_id()} needs {self.PATHS} in its "
-                "configuration; give the path or glob of the text files."
+                f"spout {context.get_component_id()} needs {self.PATHS} in its "
+                "configuration; give the path or glob of the text files"
             )
         tasks = sorted(context.get_component_tasks(context.get_component_id()))
         self._lines_per_call = _positive(config, self.LINES_PER_CALL, 200)
@@ -153,15 +156,23 @@ class TextFileSpout(Spout, StatefulComponent):
                     self._exhausted = True
                     break
             room -= self._emit_lines(self._block, room)
-        if self._exhausted and not self._pending and not self._replay:
+        if self._exhausted:
+            self._end_or_wait()
+
+    def _end_or_wait(self) -> None:
+        if self._pending or self._replay:
+            self.wait(_ENDING_WAIT_S)
+        elif not self._ended:
             self._ended = True
             self.end_of_input()
 
     def ack(self, tup_id: Any) -> None:
-        """Forgets a line that was processed."""
+        """Forgets a line that was processed; the last one ends the input."""
         self._pending.pop(tup_id, None)
         if self._attempts:
             self._attempts.pop(tup_id, None)
+        if self._exhausted and not self._pending:
+            self._end_or_wait()
 
     def fail(self, tup_id: Any) -> None:
         """Has a failed line read and emitted again."""

@@ -38,9 +38,7 @@ class WordSpout(LoadSpout):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.report = Report(config, context, "spout")
         spec = self.report.spec
-        p = spec["parameters"]
-        words = word_list(p["distinct"], p["words"], p["zipf"])
-        self.messages = sentences(words) if p["split_bolts"] else words
+        self.messages = self.read_messages(spec["parameters"])
         self.payload = bytes(spec["payload_bytes"])
         self.start_acks()
         limit = share(spec["tuples"], self.report) if spec["tuples"] else 0
@@ -49,6 +47,11 @@ class WordSpout(LoadSpout):
             self.values = self.paced(Pace(spec["rate"]), limit, spec["duration_s"])
         else:
             self.values = passes(self.messages, limit, spec["duration_s"], self.report)
+
+    def read_messages(self, p: dict[str, Any]) -> list[str]:
+        """What is emitted, again and again; `p` are the parameters of the profile."""
+        words = word_list(p["distinct"], p["words"], p["zipf"])
+        return sentences(words) if p["split_bolts"] else words
 
     def paced(self, pace: Pace, limit: int, duration_s: float) -> Iterator[str]:
         """The words, each when it is due; "" while none is due."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from heronpy.api.bolt.async_bolt import AsyncBolt
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.api.spout.spout import Spout
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
@@ -87,6 +88,20 @@ class Source(Noted, Spout, StatefulComponent):
         self.note_call(f"pre_save {checkpoint_id}")
         if self.open_ids:
             raise RuntimeError(f"{len(self.open_ids)} tuples before the cut have not been acked")
+
+
+class AsyncSource(Noted, AsyncSpout, StatefulComponent):
+    outputs = Source.outputs
+    initialize, ack, pre_save = Source.initialize, Source.ack, Source.pre_save
+
+    async def run(self):
+        while not self.wants("end"):
+            number = self.state["next"]
+            await asyncio.sleep(self.pause_s)
+            await self.emit([number, self.pad], tup_id=number)
+            self.state["next"] = number + self.step
+            self.open_ids.add(number)
+        self.note_call(f"end {self.state['next']}")
 
 
 class Work(Noted, Bolt, StatefulComponent):
@@ -184,7 +199,7 @@ def stateful(args: argparse.Namespace) -> TopologyBuilder:
         "topology.stmgrs": args.containers,
     }
     work = AsyncWork if args.asynchronous else Work
-    source = b.add_spout("source", Source, par=2)
+    source = b.add_spout("source", AsyncSource if args.asynchronous_source else Source, par=2)
     middle = b.add_bolt(
         "work", work, par=1, inputs={source: Grouping.SHUFFLE}, config={"topology.tick.tuple.freq.ms": 50}
     )
@@ -202,6 +217,7 @@ def main() -> None:
     parser.add_argument("--source-pause-ms", type=float, default=0)
     parser.add_argument("--store-pause-ms", type=float, default=0)
     parser.add_argument("--asynchronous", action="store_true")
+    parser.add_argument("--asynchronous-source", action="store_true")
     stateful(parser.parse_args()).build_and_submit()
 
 

@@ -1,4 +1,4 @@
-"""The user's object of a task: what the runtime reads from its configuration."""
+"""How often a component gets ticks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from heronpy.common.errors import ConfigError
-from instance.user_code import UserCode
+from heronpy.plan.component_config import tick_interval_s
 
 
 def ticks(value: Any) -> float | None:
     """The tick interval after user code has put this value into its configuration."""
-    user = UserCode.__new__(UserCode)
-    user.config = {"topology.tick.tuple.freq.ms": value}
-    return user.tick_interval_s()
+    return tick_interval_s({"topology.tick.tuple.freq.ms": value})
 
 
 def test_a_tick_is_in_seconds_and_none_without_a_setting() -> None:

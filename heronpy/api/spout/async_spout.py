@@ -1,0 +1,97 @@
+"""The class that users extend to write a spout whose source is read by coroutines, e.g. a broker's async client."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.spout.base_spout import BaseSpout
+from heronpy.api.stream import Stream
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+
+class AsyncSpout(BaseSpout):
+    """A source of tuples that is one coroutine, `run`; nothing polls it.
+
+    `run` lasts as long as the task. It waits for its source in whatever way the source's library has (`async for`,
+    a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
+    An emit is a call and not a `yield`, so that a tuple has an id and a stream as in any spout, and what is wrong
+    with it is raised where it was emitted. All coroutines of a task share one thread.
+    """
+
+    # Read by the runtime: `run` is a coroutine function.
+    is_async = True
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        par: int = 1,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """As for any spout. Raises TypeError if `run` is not a coroutine function."""
+        if not inspect.iscoroutinefunction(cls.run):
+            raise TypeError(
+                f"{cls.__name__}.run is not a coroutine; define it with `async def`, and call"
+                " `await self.emit(...)` instead of yielding"
+            )
+        return super().spec(name=name, par=par, config=config, optional_outputs=optional_outputs)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Called once, before the event loop runs: nothing can be emitted yet. Make clients in `run`."""
+
+    async def run(self) -> None:
+        """Reads the source and awaits `self.emit` for each tuple.
+
+        When it has returned and every tuple that it emitted with an id has been acked or failed, the input of this
+        task has ended (see `end_of_input`). What it raises is logged and restarts the task. It is cancelled when
+        the task ends: release what it holds in `finally`, or with `async with`.
+        """
+        raise NotImplementedError(
+            f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples."
+        )
+
+    # A coroutine here, and a plain method in a plain spout: no code is written for both.
+    async def emit(  # type: ignore[override]
+        self,
+        tup: Sequence[Any],
+        tup_id: Any = None,
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        """Waits until this task may emit, then emits a tuple with these values. The arguments are as for any spout.
+
+        It waits while the topology is paused or under backpressure, the out-queue is full, or
+        `topology.max.spout.pending` tuples are pending; several coroutines are served in the order of their calls.
+        Once the tuple is emitted, nothing else runs before the caller goes on. An emit that is cancelled while it
+        waits has emitted nothing.
+        """
+        tasks: list[int] | None = await self.delegate.emit(
+            tup, tup_id=tup_id, stream=stream, direct_task=direct_task, need_task_ids=need_task_ids
+        )
+        return tasks
+
+    def close(self) -> None:
+        """Called when the task ends normally, after `run` was cancelled; not guaranteed."""
+
+    def ack(self, tup_id: Any) -> Awaitable[None] | None:
+        """Called when the tuple emitted with this id was fully processed; may be a coroutine."""
+        return None
+
+    def fail(self, tup_id: Any) -> Awaitable[None] | None:
+        """Called when the tuple emitted with this id failed or timed out; may be a coroutine."""
+        return None
+
+    def activate(self) -> Awaitable[None] | None:
+        """Called when a paused topology is activated; may be a coroutine."""
+        return None
+
+    def deactivate(self) -> Awaitable[None] | None:
+        """Called when the topology is paused; may be a coroutine. `emit` waits until `activate`; `run` goes on."""
+        return None

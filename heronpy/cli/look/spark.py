@@ -1,0 +1,81 @@
+"""What `heron status` says of the Spark sinks of a topology: rows, batches, time per batch, lag."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.common.errors import HeronError
+from heronpy.common.units import format_duration
+from heronpy.connectors.spark import needs_spark
+from heronpy.proto import control_pb2
+
+ASK_S = 1.0
+GATEWAY = "spark-gateway"
+_NAMES = {
+    "spark-rows-committed": "rows",
+    "spark-batches-committed": "batches",
+    "spark-batches-failed": "failed_batches",
+    "spark-seconds": "seconds",
+    "spark-lag-seconds": "lag_s",
+}
+_PORT = "spark-ui-port"
+
+
+def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any] | None:
+    """The documented part of `heron status --json`; None without a Spark sink, or without an answer."""
+    if not needs_spark(status.plan.topology):
+        return None
+    try:
+        request = control_pb2.GetMetrics(names=[*_NAMES, _PORT], instances=[GATEWAY])
+        reply: control_pb2.MetricsReply = session.ask(status.topology, request, ASK_S)
+    except (HeronError, exits.Failure):
+        return None  # the status stands without it
+    settings = session.launch_of(session.find(status.topology)).settings["spark"]
+    hosts = {executor.container: executor.host for executor in status.executors}
+    # The pages of a local master are on loopback.
+    host = "127.0.0.1" if str(settings["master"]).startswith("local") else hosts.get(0, "")
+    return figures(reply, host)
+
+
+def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
+    """Figures of each sink by component, and the address of Spark's own pages on this host ("" when off)."""
+    found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_NAMES.values(), 0.0))
+    ui = ""
+    for sample in (sample for report in reply.reports for sample in report.samples):
+        if sample.name == _PORT and sample.value:
+            ui = f"http://{host}:{sample.value:.0f}"
+        elif sample.label and sample.name in _NAMES:
+            found[sample.label][_NAMES[sample.name]] += sample.value
+    sinks = []
+    for component, values in sorted(found.items()):
+        ended = values["batches"] + values["failed_batches"]
+        sinks.append(
+            {
+                "component": component,
+                "rows": int(values["rows"]),
+                "batches": int(values["batches"]),
+                "failed_batches": int(values["failed_batches"]),
+                "seconds_per_batch": values["seconds"] / ended if ended else None,
+                "lag_s": values["lag_s"],
+            }
+        )
+    return {"sinks": sinks, "ui": ui}
+
+
+def lines(shown: dict[str, Any] | None) -> list[str]:
+    """A line for each sink, and one for Spark's own pages."""
+    if shown is None:
+        return []
+    found = []
+    for sink in shown["sinks"]:
+        each = sink["seconds_per_batch"]
+        found.append(
+            f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batches"
+            + (f", {format_duration(each)} each" if each is not None else "")
+            + f", lag {format_duration(sink['lag_s'])}"
+            + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
+        )
+    return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])

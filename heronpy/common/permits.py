@@ -1,0 +1,58 @@
+"""Permits for coroutines of one event loop: each takes one at a time, in the order in which they asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class Permits:
+    """Coroutines `take`, their loop `offer`s. `wanted` is called when one has to wait, or gives its permit back.
+
+    Invariants: while one waits, none is free; `given` of the permits went to coroutines that have not run since.
+    """
+
+    def __init__(self, wanted: Callable[[], None]) -> None:
+        self._wanted = wanted
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.free = 0
+        self.given = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many coroutines wait."""
+        return len(self._waiting)
+
+    def offer(self, count: int) -> None:
+        """From now on `count` permits may be taken; earlier ones that are still free are void."""
+        waiting = self._waiting
+        while waiting and count > 0:
+            waiter = waiting.popleft()
+            # One that was cancelled has not run since.
+            if not waiter.done():
+                waiter.set_result(None)
+                self.given += 1
+                count -= 1
+        self.free = max(0, count)
+
+    async def take(self) -> None:
+        """Take one, or wait for it. A coroutine that is cancelled here has taken none."""
+        if self.free > 0:
+            self.free -= 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._wanted()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():
+                # It was its turn already: the next one's now.
+                self.given -= 1
+                self.offer(self.free + 1)
+            elif waiter in self._waiting:
+                self._waiting.remove(waiter)
+            self._wanted()
+            raise
+        self.given -= 1

@@ -1,0 +1,96 @@
+"""The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from.
+
+Rows are turned into columns some hundred at a time, so that no Python code runs per value and the size of the
+batch is known while it grows. Until the schema is known (it may be inferred from the first batch), the values
+are kept instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.connectors.spark.rows import RowShape, arrow, row_bytes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(slots=True, frozen=True)
+class Refused:
+    """A tuple that is no row of the sink, and why."""
+
+    tuple: Any
+    reason: str
+
+
+class Filling:
+    """One batch; `take` adds tuples, `close` ends it."""
+
+    def __init__(self, shape: RowShape, row_bytes: float = math.inf) -> None:
+        self._shape = shape
+        self._width = len(shape.fields)
+        #: The tuples of the rows, in order, without the refused ones.
+        self.tuples: list[Any] = []
+        #: Size of the rows in bytes: of their columns, or an estimate while the schema is not known.
+        self.size_bytes = 0
+        #: Mean size of the last rows, at first that of the batch before; infinite before any row.
+        self.row_bytes = row_bytes
+        self._tables: list[pa.Table] = []
+        #: Rows that are not in a table because the schema is not known.
+        self._values: list[Sequence[Any]] = []
+
+    def __len__(self) -> int:
+        return len(self.tuples)
+
+    def take(self, tuples: list[Any]) -> list[Refused]:
+        """Add tuples; those that do not fit are left out and returned."""
+        values = [tup.values for tup in tuples]
+        refused: list[Refused] = []
+        if set(map(len, values)) - {self._width}:
+            tuples, values, refused = self._of_width(tuples)
+        if self._shape.schema is None:
+            self.tuples += tuples
+            self._values += values
+            self._measure(sum(map(row_bytes, values)), len(values))
+            return refused
+        table, kept, misfits = self._convert(values, tuples)
+        if kept:
+            self._tables.append(table)
+        self.tuples += kept
+        self._measure(table.nbytes, len(kept))
+        return refused + misfits
+
+    def close(self) -> tuple[pa.Table, list[Refused]]:
+        """All rows as one table, and the tuples that turned out not to fit; not of an empty batch."""
+        refused: list[Refused] = []
+        if self._values:
+            table, self.tuples, refused = self._convert(self._values, self.tuples)
+            self._values = []
+            self._tables.append(table)
+        return arrow().concat_tables(self._tables).combine_chunks(), refused
+
+    def _convert(self, values: list[Sequence[Any]], tuples: list[Any]) -> tuple[pa.Table, list[Any], list[Refused]]:
+        table, misfits = self._shape.table(values)
+        if not misfits:
+            return table, tuples, []
+        unfit = {misfit.index for misfit in misfits}
+        kept = [tup for index, tup in enumerate(tuples) if index not in unfit]
+        return table, kept, [Refused(tuples[misfit.index], misfit.reason) for misfit in misfits]
+
+    def _measure(self, size_bytes: int, rows: int) -> None:
+        self.size_bytes += size_bytes
+        if rows:
+            self.row_bytes = size_bytes / rows
+
+    def _of_width(self, tuples: list[Any]) -> tuple[list[Any], list[Sequence[Any]], list[Refused]]:
+        """The tuples with a value for each column, their values, and the other tuples."""
+        fitting = [tup for tup in tuples if len(tup.values) == self._width]
+        refused = [
+            Refused(tup, f"it has {len(tup.values)} values and the sink has {self._width} columns")
+            for tup in tuples
+            if len(tup.values) != self._width
+        ]
+        return fitting, [tup.values for tup in fitting], refused

@@ -1,0 +1,66 @@
+"""The output of a container's processes: its files, the last words of a process that ended, stacks on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from heronpy.common.setting_types import LoggingSettings
+from heronpy.procs.child_log import ChildLog
+from heronpy.proto import control_pb2
+
+STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
+#: What faulthandler prints for each thread.
+STACKS_MARK = b"most recent call first"
+DETAIL_MAX = 1024
+#: What the interpreter and libraries print before they abort for lack of memory: other programs' words, not ours.
+MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
+
+
+class ChildLogs:
+    """One log per process name, kept over its incarnations; belongs to the event loop."""
+
+    def __init__(self, folder: Path, settings: LoggingSettings) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._logs: dict[str, ChildLog] = {}
+
+    def open_output(self, name: str) -> int:
+        """A pipe into the log of a process that is about to start; the caller closes this writing end."""
+        child_log = self._logs.get(name)
+        if child_log is None:
+            path, limits = self._folder / f"{name}.log", self._settings
+            child_log = self._logs[name] = ChildLog(str(path), limits.file_max_bytes, limits.files_max, name)
+        return child_log.open_pipe()
+
+    def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:
+        """Why a process ended, as far as it said so itself, and whether it lacked memory.
+
+        `exception` is the last one that it reported; without one its last line counts, unless it was killed.
+        """
+        child_log = self._logs.get(name)
+        last_line = child_log.last_line() if child_log else ""
+        if exception is None:
+            memory = child_log is not None and child_log.mentions(MEMORY_WORDS)
+            return "" if killed else last_line[:DETAIL_MAX], memory
+        words = f"{exception.type}: {exception.message}" if exception.message else exception.type
+        return words[:DETAIL_MAX], exception.out_of_memory
+
+    async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
+        """What a process prints when `ask` makes it dump its stacks, maybe nothing; None when it has no log."""
+        child_log = self._logs.get(name)
+        if child_log is None:
+            return None
+        ask()
+        return await child_log.capture(STACKS_MARK, STACKS_WAIT_S, STACKS_QUIET_S)
+
+    def forget(self, name: str) -> None:
+        """A process will not start again."""
+        child_log = self._logs.pop(name, None)
+        if child_log is not None:
+            child_log.close()
+
+    def close(self) -> None:
+        """Read the rest of all output and close the files."""
+        for child_log in self._logs.values():
+            child_log.close()

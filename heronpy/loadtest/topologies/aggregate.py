@@ -1,0 +1,171 @@
+"""Counts lines by two keys in bolts that hold thousands of tuples: the shape of the flight demo without Spark.
+
+    heron submit local aggregate.py - --spec spec.json
+
+    lines x2 -> parse x2 -> by_carrier x2 (hold 5,000 tuples) -> totals
+                         \\-> by_origin x2 (hold 5,000 tuples) -/
+
+A counting bolt emits one tuple per key and delay, anchored to all tuples that it stands for, and acknowledges
+those key by key: in another order than they came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api import api_constants
+from heronpy.api.api_constants import TopologyReliabilityMode
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Grouping
+from heronpy.loadtest.flight_lines import KINDS, flight_lines, parse
+from heronpy.loadtest.topologies.parts import Report, acked, builder, config_of, read_spec
+from heronpy.loadtest.topologies.words import AckedWordSpout, WordSpout
+
+#: A counting bolt holds nothing back for longer.
+FLUSH_MS = 500
+
+
+def lines_of(p: dict[str, Any]) -> list[str]:
+    """The lines that every spout task repeats."""
+    return flight_lines(p["lines"], p["carriers"], p["origins"], p["delays"])
+
+
+class LineSpout(WordSpout):
+    """Emits lines."""
+
+    outputs = ["line"]
+
+    def read_messages(self, p: dict[str, Any]) -> list[str]:
+        return lines_of(p)
+
+
+class AckedLineSpout(AckedWordSpout):
+    """The same at least once: every line has an id, and is emitted again when it fails."""
+
+    outputs = ["line"]
+
+    def read_messages(self, p: dict[str, Any]) -> list[str]:
+        return lines_of(p)
+
+
+class ParseBolt(Bolt):
+    """Turns lines into their columns."""
+
+    outputs = ["carrier", "origin", "delay"]
+
+    def process(self, tup: Any) -> None:
+        self.emit(list(parse(tup.values[0])))
+
+
+class AckedParseBolt(Bolt):
+    """The same at least once."""
+
+    outputs = ["carrier", "origin", "delay"]
+
+    def process(self, tup: Any) -> None:
+        self.emit(list(parse(tup.values[0])), anchors=[tup])
+        self.ack(tup)
+
+
+class HoldBolt(Bolt, StatefulComponent):
+    """Counts by key and delay; holds the tuples that it has counted until the count is emitted in their name."""
+
+    outputs = ["kind", "key", "delay", "lines"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        report = Report(config, context, "holder")
+        self.hold = report.spec["parameters"]["hold"]
+        self.kind = report.facts["component"].removeprefix("by_")
+        self.column = KINDS.index(self.kind)
+        self.held: dict[tuple[str, int], list[Any]] = {}
+        self.count = 0
+
+    def process(self, tup: Any) -> None:
+        values = tup.values
+        self.held.setdefault((values[self.column], values[2]), []).append(tup)
+        self.count += 1
+        if self.count >= self.hold:
+            self.flush()
+
+    def process_tick(self, tup: Any) -> None:
+        self.flush()
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        # What is emitted here belongs to the checkpoint, so nothing is left that a restore would need.
+        self.flush()
+
+    def finish(self) -> None:
+        self.flush()
+
+    def flush(self) -> None:
+        """Emit the counts; the held tuples are acknowledged key by key."""
+        for (key, delay), tuples in self.held.items():
+            self.emit([self.kind, key, delay, len(tuples)], anchors=tuples)
+            self.ack(tuples)
+        self.held = {}
+        self.count = 0
+
+
+class TotalsBolt(Bolt, StatefulComponent):
+    """Adds the counts up; with checkpoints, the totals are its state."""
+
+    totals: dict[tuple[str, str, int], int]
+
+    def init_state(self, stateful_state: Any) -> None:
+        self.totals = stateful_state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        pass  # the totals are the state
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.report = Report(config, context, "sink")
+        if self.report.spec["mode"] != TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            self.totals = {}
+        self.lines = self.counted()
+
+    def counted(self) -> int:
+        """Lines counted by the first key; each line is counted by every key."""
+        return sum(count for (kind, _, _), count in self.totals.items() if kind == KINDS[0])
+
+    def process(self, tup: Any) -> None:
+        kind, key, delay, count = tup.values
+        self.totals[kind, key, delay] = self.totals.get((kind, key, delay), 0) + count
+        if kind == KINDS[0]:
+            self.lines += count
+        self.ack(tup)
+
+    def process_tick(self, tup: Any) -> None:
+        self.report.mark(self.lines)
+
+    def finish(self) -> None:
+        totals = [[*key, count] for key, count in self.totals.items()]
+        self.report.write(self.counted(), totals=totals)
+
+
+def main() -> None:
+    """Describe the topology and submit it."""
+    spec: dict[str, Any] = read_spec(__doc__)
+    if spec["payload_bytes"]:
+        raise SystemExit("error: lines carry no payload; leave out --payload")
+    p, made, tracked = spec["parameters"], builder(spec), acked(spec)
+    spout, parser = (AckedLineSpout, AckedParseBolt) if tracked else (LineSpout, ParseBolt)
+    lines = made.add_spout("lines", spout, par=p["spouts"], config=config_of(spec))
+    flights = made.add_bolt("parse", parser, par=p["parsers"], inputs={lines: Grouping.SHUFFLE})
+    counts = [
+        made.add_bolt(
+            f"by_{kind}",
+            HoldBolt,
+            par=p["counters"],
+            inputs={flights: Grouping.fields(kind)},
+            config={**config_of(spec), api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: FLUSH_MS},
+        )
+        for kind in KINDS
+    ]
+    inputs = {count: Grouping.SHUFFLE for count in counts}
+    made.add_bolt("totals", TotalsBolt, par=1, inputs=inputs, config=config_of(spec, sink=True))
+    made.build_and_submit()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Options of the driver's JVM: memory, class archive, compiler. Pure.
+
+Most of what a start of Spark costs is loading and compiling some twelve thousand classes. An archive (JDK class
+data sharing) holds them loaded and verified: see archive.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from heronpy.common.units import GB, MB
+
+#: Ours come before the user's `spark.driver.extraJavaOptions`.
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+#: The optimising compiler takes a method after ten times as many calls and loops as usual. Starting Spark runs much
+#: code a few times; what each batch runs gets there after some batches.
+_COMPILE_LATER = {
+    "Tier4InvocationThreshold": 50_000,
+    "Tier4MinInvocationThreshold": 6_000,
+    "Tier4CompileThreshold": 150_000,
+    "Tier4BackEdgeThreshold": 400_000,
+}
+#: Options for the small JVM of Spark's scripts that only prints the command line of the large one.
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: What is left is for the tasks: on one machine all containers share it.
+MEMORY_SHARE = 1 / 8
+_MEMORY_MIN, _MEMORY_MAX = GB, 4 * GB
+#: Spark refuses to start below 450 MB.
+_MEMORY_LEAST = 512 * MB
+
+
+def java_options(given: Mapping[str, str], archive: str | None) -> dict[str, str]:
+    """The property with our options for the JVM; empty when the user's properties replace it."""
+    if JAVA_OPTIONS in given:
+        return {}
+    options = [f"-XX:{name}={value}" for name, value in _COMPILE_LATER.items()]
+    if archive is not None:
+        # Without the quotes of a shell, so a folder with a blank would break the command line.
+        options += [f"-XX:SharedArchiveFile={archive}"] if " " not in archive else []
+    return {JAVA_OPTIONS: " ".join(options)}
+
+
+def driver_memory(container_bytes: int) -> str:
+    """Memory of the driver in Spark's notation, for a container with this memory: an eighth of it, 1 to 4 GB.
+
+    A container with less than 2 GB gives half of it, at least what Spark needs to start.
+    """
+    share = max(int(container_bytes * MEMORY_SHARE), min(_MEMORY_MIN, container_bytes // 2))
+    return f"{min(_MEMORY_MAX, max(_MEMORY_LEAST, share)) // MB}m"

@@ -1,0 +1,324 @@
+"""The loop of an asynchronous spout: the user's coroutines, and turns between them, on an asyncio loop.
+
+A turn does what spout_loop.py does between two calls of next_tuple: frames, acks, checkpoints, timeouts, sends. It
+comes when a coroutine has emitted or wants to, when a frame or a message has come, or when a timer is due; nothing is
+polled. Each turn offers permits for the emits up to the next one; without a permit an emit awaits one, so neither the
+link, nor a clamp, nor the pending tuples ever block the loop.
+
+Invariants: between the append of a tuple and the next await of the coroutine that emitted it there is no turn, so a
+checkpoint, which is made in a turn, never falls between a tuple and what user code does about it at once. Tuples
+of one coroutine leave in the order of its emits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any
+
+from heronpy.api.spout.async_spout import AsyncSpout
+from heronpy.common.errors import TopologyError
+from heronpy.common.permits import Permits
+from heronpy.net.zsock import readable
+
+from .link import drain
+from .spout_loop import SpoutTask
+from .task import StopRequested, UserError
+
+log = logging.getLogger("heron.instance")
+
+#: Emits between two turns: doubled when a turn comes back sooner than the first, halved when later than the second.
+CHUNK_MAX = 4096
+CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
+#: The longest time without a turn.
+IDLE_WAIT_S = 5.0
+#: A task at which nothing has moved for this long reports that it rests.
+SETTLE_S = 0.05
+#: Methods that may be coroutines, beside `run`.
+BESIDE = ("ack", "fail", "activate", "deactivate")
+#: The coroutine is one of these, or was started by one.
+_in_call: ContextVar[bool] = ContextVar("in_call", default=False)
+
+
+class AsyncSpoutTask(SpoutTask):
+    """One task of an AsyncSpout."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._awake = asyncio.Event()
+        self._permits = Permits(self._awake.set)
+        self._push: Callable[..., list[int] | None] = self._emit_any
+        self._run: asyncio.Task[Any]
+        #: Running coroutines of BESIDE, and how many emits of theirs wait for a permit.
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._calls_waiting = 0
+        self._failure: BaseException | None = None
+        self._ending = False
+        self._loop_watched = -1
+        self._chunk = 1
+        self._offered_at = 0.0
+        self._moved: tuple[int, ...] = ()
+
+    # ---- emit ---------------------------------------------------------------------------------
+
+    def prepare_delegate(self) -> None:
+        super().prepare_delegate()
+        self.user.delegate.emit = self._emit
+
+    def bind_emit(self) -> None:
+        """Make the emit closure; the user's other coroutines are started where they are called."""
+        context = self.user.context
+        compiled = self.emitter.compile_emit("spout", self._emit_any, context, self._immediate.append)
+        self._push = compiled or self._emit_any
+        delegate, spout = self.user.delegate, self.user.object
+        if type(spout).emit is AsyncSpout.emit and getattr(spout, "delegate", None) is delegate:
+            spout.emit = self._emit
+        for name in BESIDE:
+            setattr(spout, name, self._beside(getattr(spout, name)))
+
+    async def _emit(
+        self,
+        tup: Any,
+        tup_id: Any = None,
+        stream: str = "default",
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int] | None:
+        permits = self._permits
+        if permits.free > 0:
+            permits.free -= 1
+        else:
+            await self._permit()
+        self._awake.set()
+        return self._push(tup, tup_id, stream, direct_task, need_task_ids)
+
+    async def _permit(self) -> None:
+        inside = _in_call.get()
+        self._calls_waiting += inside
+        try:
+            await self._permits.take()
+        finally:
+            self._calls_waiting -= inside
+
+    def wait_for_room(self) -> None:
+        """An emit never blocks the loop: what does not fit into the link lets the next emits wait."""
+        if self.link.outbox:
+            self._permits.offer(0)
+
+    def _end_of_input(self) -> None:
+        self.exhausted = True
+        self._awake.set()
+
+    def _beside(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method; if it is a coroutine, it runs beside all others."""
+
+        def call(*args: Any) -> Any:
+            result = method(*args)
+            if not asyncio.iscoroutine(result):
+                return result
+            within = _in_call.set(True)
+            try:
+                task = self._start(result)
+            finally:
+                _in_call.reset(within)
+            self._calls.add(task)
+            return task
+
+        return call
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(_contained(coroutine))
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._calls.discard(task)
+        if not task.cancelled():
+            self._failure = self._failure or task.exception()
+        elif not self._ending:
+            self._failure = self._failure or TopologyError(f"a coroutine of component {self.component} was cancelled")
+        self._awake.set()
+
+    # ---- the loop -----------------------------------------------------------------------------
+
+    def run_loop(self) -> None:
+        """Run the asyncio loop until asked to stop; raises UserError when user code raises."""
+        self._stream_names = list(self.emitter.streams)
+        self._activated = True
+        loop = asyncio.SelectorEventLoop(_Selector(self.falls_asleep, self.wakes_up))
+        try:
+            loop.run_until_complete(self._main())
+        finally:
+            # What ignores its cancellation must not keep the process.
+            loop.close()
+        if self._failure is not None:
+            if isinstance(self._failure, UserError | StopRequested):
+                raise self._failure
+            raise UserError from self._failure
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self.control.wake_fd, self._on_wake)
+        try:
+            self._run = self._start(self.guard(self.user.object.run))
+            self._switch_active()
+            self._show_state()
+            while not self.stopping and self._failure is None:
+                self._turn()
+                await self._sleep()
+        except (UserError, StopRequested) as error:
+            self._failure = self._failure or error
+        await self._end()
+
+    def _on_wake(self) -> None:
+        drain(self.control.wake_fd)
+        self._awake.set()
+
+    def falls_asleep(self) -> None:
+        """No coroutine can go on."""
+        self.progress.count(self.emitter.emitted())
+        self.progress.resting = True
+
+    def wakes_up(self) -> None:
+        """Coroutines go on. The loop turns, even when no turn of ours is due."""
+        self.progress.resting = False
+        self.progress.turned_at = self.emitter.batches.now = time.monotonic()
+
+    def _turn(self) -> None:
+        self._awake.clear()
+        if self.control.interrupted:
+            self.serve_inbox()
+            if self.stopping:
+                return
+        if self.active != self._activated:
+            self._switch_active()
+        self._watch()
+        self.link.receive(self.take_frame)
+        now = self.emitter.batches.now = time.monotonic()
+        self._do_what_came(now)
+        self.turn(now)
+        self._flush_and_offer(now)
+        self._look_for_end()
+
+    def _flush_and_offer(self, now: float) -> None:
+        """Send what has waited for long enough, or all if no more may follow, and offer the next permits."""
+        if self._permits.waiting:
+            took = now - self._offered_at
+            if took < CHUNK_SHORT_S:
+                self._chunk = min(CHUNK_MAX, self._chunk * 2)
+            elif took > CHUNK_LONG_S:
+                self._chunk = max(1, self._chunk // 2)
+        allowed = self._allowed()
+        if not allowed or now >= self._linger.due or self._run.done():
+            self._flush(now)
+            allowed = self._allowed()
+        self._permits.offer(allowed)
+        self._offered_at = now
+
+    def _allowed(self) -> int:
+        """How many more emits may be made now."""
+        if not self.active or self.held or self.clamped or self.link.blocked():
+            return 0
+        allowed = self._chunk
+        # A coroutine of `ack` or `fail` stands for its tuple until it is done, or emits itself.
+        calls = max(0, len(self._calls) - self._calls_waiting)
+        if self.max_pending:
+            allowed = min(allowed, self.max_pending - self.pending.total - self.emitter.buffered() - calls)
+        elif calls:
+            allowed = min(allowed, self.settings.async_concurrency - calls)
+        return max(0, allowed - self._permits.given)
+
+    def _look_for_end(self) -> None:
+        """The input ends when `run` has returned and nothing can be emitted again."""
+        if self._calls:
+            return
+        if self._run.done() and not (self.pending.total or self._immediate or self.emitter.dirty()):
+            self.exhausted = True
+        if self.exhausted:
+            self._show_state()
+
+    def _watch(self) -> None:
+        """Watch the socket of the current link; a new one may have its predecessor's descriptor."""
+        if self._loop_watched < 0 and self.link.sock is not None:
+            self._loop_watched = self.link.fd
+            asyncio.get_running_loop().add_reader(self._loop_watched, self._awake.set)
+
+    def on_link_lost(self) -> None:
+        if self._loop_watched >= 0:
+            asyncio.get_running_loop().remove_reader(self._loop_watched)
+            self._loop_watched = -1
+        super().on_link_lost()
+
+    # ---- rest and end -------------------------------------------------------------------------
+
+    async def _sleep(self) -> None:
+        """Wait for a coroutine, a frame, a message or a timer."""
+        sock = self.link.sock
+        if not self._awake.is_set() and not (sock is not None and readable(sock)):
+            timer = asyncio.get_running_loop().call_later(self._rest_s(), self._awake.set)
+            await self._awake.wait()
+            timer.cancel()
+        # Whatever can go on does so first, so that its tuples travel together.
+        await asyncio.sleep(0)
+
+    def _rest_s(self) -> float:
+        """How long nothing of this task's own is due; reports when nothing has moved for a moment."""
+        now, progress = time.monotonic(), self.progress
+        moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
+        rest_s = IDLE_WAIT_S
+        if self.emitter.dirty():
+            rest_s = max(0.0, self._linger.due - now)
+        elif moved == self._moved:
+            self.publish_progress(now, resting=True)
+        else:
+            self._moved, rest_s = moved, SETTLE_S
+        return self._until_timer(rest_s, now)
+
+    async def _end(self) -> None:
+        """Give `ack` and `fail` a moment to end, then cancel all; within half of the time that the process has."""
+        loop = asyncio.get_running_loop()
+        self._ending = True
+        self._permits.offer(0)
+        loop.remove_reader(self.control.wake_fd)
+        if self._loop_watched >= 0:
+            loop.remove_reader(self._loop_watched)
+        moment_s = self.settings.force_exit_s / 4
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=moment_s)
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        if running:
+            _, stuck = await asyncio.wait(running, timeout=moment_s)
+            if stuck:
+                log.warning("%d coroutines did not end when they were cancelled", len(stuck))
+                return
+        await loop.shutdown_asyncgens()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Tells when the loop sleeps, so that a coroutine that blocks it is seen, and one that waits is not."""
+
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        super().__init__()
+        self._before, self._after = before, after
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout > 0:
+            self._before()
+        try:
+            return super().select(timeout)
+        finally:
+            self._after()
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """An exit in user code ends the task in order, not the loop."""
+    try:
+        return await coroutine
+    except SystemExit as error:
+        raise UserError from error

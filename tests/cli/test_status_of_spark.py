@@ -1,0 +1,56 @@
+"""What `heron status` says of Spark sinks."""
+
+from __future__ import annotations
+
+from heronpy.cli.look.spark import figures, lines
+from heronpy.metrics.names import METRICS, Kind
+from heronpy.proto import control_pb2
+
+COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
+
+
+def reply(*samples: tuple[str, str, float]) -> control_pb2.MetricsReply:
+    made = control_pb2.MetricsReply()
+    report = made.reports.add(process="spark-gateway")
+    for name, label, value in samples:
+        report.samples.add(name=name, label=label, value=value)
+    return made
+
+
+def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
+    shown = figures(
+        reply(
+            ("spark-rows-committed", "store", 12000),
+            ("spark-batches-committed", "store", 3),
+            ("spark-batches-failed", "store", 1),
+            ("spark-seconds", "store", 6.0),
+            ("spark-lag-seconds", "store", 2.5),
+            ("spark-lag-seconds", "other", 0.0),
+            ("spark-ui-port", "", 4040),
+        ),
+        "127.0.0.1",
+    )
+    assert shown == {
+        "sinks": [
+            {"component": "other", "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0},
+            {"component": "store", "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5},
+        ],
+        "ui": "http://127.0.0.1:4040",
+    }  # fmt: skip
+    other, store, pages = lines(shown)
+    assert other.startswith("other: 0 rows in 0 batches, lag 0")
+    assert (
+        store.startswith("store: 12,000 rows in 3 batches, 1.5") and "lag 2.5" in store and "1 batches FAILED" in store
+    )
+    assert pages == "its pages: http://127.0.0.1:4040"
+
+
+def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> None:
+    assert lines(None) == []
+    assert lines(figures(control_pb2.MetricsReply(), "")) == []
+    assert figures(reply(("spark-ui-port", "", 0)), "h")["ui"] == ""
+
+
+def test_metrics_of_the_gateway_are_registered() -> None:
+    found = [metric for name, metric in METRICS.items() if name.startswith("spark-")]
+    assert {metric.kind for metric in found} == {Kind.COUNTER, Kind.GAUGE} and len(found) == 10

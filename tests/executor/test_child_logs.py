@@ -1,0 +1,96 @@
+"""What a container's processes leave behind: last words, whether they lacked memory, stacks on request."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.common.setting_types import InstanceSettings, LoggingSettings
+from heronpy.executor.child_logs import STACKS_MARK, ChildLogs
+from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, STMGR, TMASTER
+from heronpy.executor.records import process_record
+from heronpy.procs.supervision import ProcessSpec, ProcessState, ProcessView
+from heronpy.procs.usage import Usage
+from heronpy.proto import control_pb2
+from instance.bolt_loop import BoltTask
+from tests.support.control import FakeControl
+
+Report = control_pb2.ExceptionReport
+
+
+class Exhausted(MemoryError):
+    """A library's own name for it."""
+
+
+def last_words(folder: Path, output: bytes, exception: Report | None, killed: bool = False) -> tuple[str, bool]:
+    async def main() -> tuple[str, bool]:
+        logs = ChildLogs(folder, LoggingSettings())
+        with os.fdopen(logs.open_output("word"), "wb") as out:
+            out.write(output)
+        try:
+            return logs.last_words("word", exception, killed)
+        finally:
+            logs.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("exception", "words"),
+    [
+        (Report(type="MemoryError", message="no more", out_of_memory=True), ("MemoryError: no more", True)),
+        (Report(type="Exhausted", out_of_memory=True), ("Exhausted", True)),
+        (Report(type="billing.MemoryError", message="of a customer"), ("billing.MemoryError: of a customer", False)),
+        (None, ("the end", False)),
+    ],
+)
+def test_memory_is_known_from_the_report_and_not_from_its_words(
+    tmp_path: Path, exception: Report | None, words: tuple[str, bool]
+) -> None:
+    assert last_words(tmp_path, b"the end\n", exception) == words
+
+
+def test_who_reported_nothing_is_judged_by_what_the_interpreter_printed(tmp_path: Path) -> None:
+    assert last_words(tmp_path, b"terminate called after throwing 'std::bad_alloc'\n", None)[1]
+    assert last_words(tmp_path, b"the end\n", None, killed=True) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("error", "out_of_memory"), [(MemoryError(), True), (Exhausted(), True), (ValueError("MemoryError"), False)]
+)
+def test_a_task_tells_whether_it_lacked_memory(error: Exception, out_of_memory: bool) -> None:
+    task: Any = BoltTask(None, InstanceSettings(), 1.0, 1, 2, 7)  # type: ignore[arg-type]
+    task.control = FakeControl()
+    task.report_exception(error)
+    [report] = task.control.reports
+    assert report.out_of_memory == out_of_memory and report.type == type(error).__name__
+
+
+def test_stacks_are_what_comes_after_asking(tmp_path: Path) -> None:
+    async def main() -> tuple[str | None, str | None]:
+        logs = ChildLogs(tmp_path, LoggingSettings())
+        with os.fdopen(logs.open_output("word"), "wb", buffering=0) as out:
+            dumped = await logs.stacks("word", lambda: out.write(b"Thread 1 (" + STACKS_MARK + b"):\n") and None)
+            unknown = await logs.stacks("other", lambda: pytest.fail("it does not run"))
+        logs.close()
+        return dumped, unknown
+
+    dumped, unknown = asyncio.run(main())
+    assert dumped is not None and STACKS_MARK.decode() in dumped and unknown is None
+
+
+@pytest.mark.parametrize(
+    ("role", "kind"),
+    [
+        (STMGR, control_pb2.PROCESS_STMGR),
+        (INSTANCE, control_pb2.PROCESS_TASK),
+        *((role, control_pb2.PROCESS_OTHER) for role in (TMASTER, STANDBY, SPARK_GATEWAY, REPLICATOR)),
+    ],
+)
+def test_the_record_of_a_process_tells_its_kind(role: str, kind: Any) -> None:
+    view = ProcessView(ProcessSpec("stmgr-like-name", role), ProcessState.RUNNING, 1, 1, 0, "", "")
+    assert process_record(view, Usage(), 0.0, 1, 0.0).kind == kind

@@ -1,0 +1,87 @@
+"""Memory and options of the driver's JVM, and which class archive it is given."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.common.units import GB, MB
+from heronpy.procs.cgroups import memory_max_bytes
+from heronpy.spark import archive
+from heronpy.spark.tuning import JAVA_OPTIONS, driver_memory, java_options
+
+
+@given(st.integers(1, 1 << 44))
+def test_the_driver_gets_a_share_of_its_container(container: int) -> None:
+    memory = int(driver_memory(container).removesuffix("m")) * MB
+    assert 512 * MB <= memory <= 4 * GB
+    assert memory <= max(container // 2, 512 * MB), "the tasks need memory, too"
+    assert memory >= min(container // 8, 4 * GB) - MB
+
+
+def test_more_memory_never_means_less() -> None:
+    found = [int(driver_memory(size * MB)[:-1]) for size in range(1, 64 * 1024, 100)]
+    assert found == sorted(found) and found[0] == 512 and found[-1] == 4096
+
+
+def test_the_users_java_options_replace_ours() -> None:
+    assert java_options({JAVA_OPTIONS: "-XX:+UseG1GC"}, "/a.jsa") == {}
+    ours = java_options({}, "/a.jsa")[JAVA_OPTIONS].split()
+    assert ours[-1] == "-XX:SharedArchiveFile=/a.jsa"
+    assert java_options({"spark.driver.extraJavaOptions": "-Dx=1"}, None)[JAVA_OPTIONS].split() == ours[:-1]
+    assert java_options({}, "/with blank/a.jsa")[JAVA_OPTIONS].split() == ours[:-1]
+
+
+def test_an_archive_that_others_could_have_written_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = tmp_path / "jdk" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\n")
+    java.chmod(0o700)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    assert archive.find_archive() is None
+    path = archive.archive_path(str(java))
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"x")
+    path.chmod(0o444)
+    assert archive.find_archive() == str(path)
+    for mode in (0o464, 0o446):
+        path.chmod(mode)
+        assert archive.find_archive() is None
+    other = tmp_path / "other"
+    os.replace(path, other)
+    path.symlink_to(other)
+    assert archive.find_archive() is None
+    java.rename(java.with_name("java17"))
+    java.symlink_to("java17")
+    assert archive.archive_path(str(java)) != path, "another Java has another archive"
+
+
+def test_without_java_no_archive_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert archive.main([]) == 1
+    assert "correct or unset JAVA_HOME" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_the_memory_that_a_group_may_use(tmp_path: Path) -> None:
+    groups, one = tmp_path / "cgroup", tmp_path / "sys" / "a" / "b"
+    one.mkdir(parents=True)
+    groups.write_text("0::/a/b\n")
+    assert memory_max_bytes(str(groups), str(tmp_path / "sys")) is None
+    (one / "memory.max").write_text("max\n")
+    assert memory_max_bytes(str(groups), str(tmp_path / "sys")) is None
+    (one.parent / "memory.max").write_text("4096\n")
+    (one / "memory.max").write_text("8192\n")
+    assert memory_max_bytes(str(groups), str(tmp_path / "sys")) == 4096
+    old = tmp_path / "sys" / "memory" / "c"
+    old.mkdir(parents=True)
+    (old / "memory.limit_in_bytes").write_text("2048\n")
+    groups.write_text("3:cpu,memory:/c\n")
+    assert memory_max_bytes(str(groups), str(tmp_path / "sys")) == 2048
