@@ -20,6 +20,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
 from instance.link import DataLink, drain
+from instance.messages import Message
 from instance.task import UserError
 from tests.instance.test_link import FakeSocket
 from tests.plan.builders import TopologyMessage
