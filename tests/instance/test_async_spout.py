@@ -17,7 +17,7 @@ from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame
+from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame, pack32, pack64
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
 from instance.link import DataLink, drain
 from instance.messages import Message
@@ -236,7 +236,7 @@ def test_without_credit_no_more_than_a_turn_is_emitted(harnesses: Callable[..., 
 
 
 def complete(h: Harness, first: int, length: int, failed: bool = False) -> None:
-    h.come(kind=COMPLETE, first=[first], length=[length], failed=failed)
+    h.come(kind=COMPLETE, run_first=pack64([first]), run_length=pack32([length]), failed=failed)
 
 
 def test_max_spout_pending_holds(harnesses: Callable[..., Harness]) -> None:
