@@ -77,6 +77,11 @@ class BoltAcks:
         self._failed += failed
         self._failed_at += [len(self.acked)] * len(failed)
 
+    @property
+    def has_fails(self) -> bool:
+        """Whether there are fails that were not sent yet."""
+        return bool(self._failed)
+
     def withdraw(self, tup: HeronTuple) -> None:
         """Forget the fails of a tuple that were not sent yet."""
         kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if pair[0] is not tup]

@@ -38,6 +38,9 @@ log = logging.getLogger("heron.instance")
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
+#: The acks of fewer tuples may wait for company, this many times as long as tuples do: nobody processes them.
+FEW_ACKS = 64
+ACK_LINGERS = 2
 NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
 
@@ -59,6 +62,7 @@ class BoltTask(Task):
         self._tick_s: float | None = None
         self._next_tick = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
+        self._ack_linger = Linger(ACK_LINGERS * self.settings.linger_max_us * 1e-6)
         self._worked_at = self._granted_at = 0.0
         self._finished = False
         self.opener: FrameOpener
@@ -263,6 +267,7 @@ class BoltTask(Task):
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control_pb2.TASK_RUNNING)
         self._turns()
+        self.flush_acks()
 
     def _turns(self) -> None:
         link, queue, emitter, linger = self.link, self.in_queue.waiting, self.emitter, self._linger
@@ -281,6 +286,8 @@ class BoltTask(Task):
             if self._tick_s is not None and now >= self._next_tick:
                 self._tick(now)
             if link.outbox:
+                if self.acks.acked:
+                    self.flush_acks()
                 self._rest(now, busy=True)
             elif self.current or queue:
                 self._step(now)
@@ -292,6 +299,9 @@ class BoltTask(Task):
                 if now >= linger.due and emitter.dirty():
                     linger.sent(now)
                     emitter.flush()
+                if self.acks.acked and now >= self._ack_linger.due:
+                    self._ack_linger.sent(now)
+                    self.flush_acks()
                 if self.finish_requested and not self._finished and not self.opener.strangers:
                     emitter.flush()
                     self._finish()
@@ -308,7 +318,9 @@ class BoltTask(Task):
         count = self._process(part)
         after = time.monotonic()
         self._account(part[0], count, after - now)
-        self.flush_acks(current if whole and count == len(part) else None)
+        if not self.acking or count >= FEW_ACKS or after >= self._ack_linger.due or self.acks.has_fails:
+            self._ack_linger.sent(after)
+            self.flush_acks(current if whole and count == len(part) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
@@ -402,6 +414,8 @@ class BoltTask(Task):
             deadline = min(deadline, self._next_tick)
         if not busy and self.emitter.dirty():
             deadline = min(deadline, self._linger.due)
+        if not busy and self.acks.acked:
+            deadline = min(deadline, self._ack_linger.due)
         if self.link.unreported() and not busy:
             credit_at = min(self._worked_at + IDLE_CREDIT_S, self._granted_at + CALM_CREDIT_S)
             if now < credit_at:

@@ -1,15 +1,15 @@
 """`python -m heronpy.spark.archive`: prepare the class archive that halves the time and CPU of a start of Spark.
 
-Owns `<HERON_HOME>/cache/spark/<key>.jsa`, written once per user, Spark and Java (about 180 MB). The JVM checks that it
-fits its version and jars, and goes on without it otherwise. The classes are recorded in a real start of
-the driver, with its first batch, and written when that JVM ends.
+Owns `<HERON_HOME>/cache/spark/<key>.jsa`, written once per user, Spark and Java: about 180 MB each, the newest three
+are kept. The JVM checks that an archive fits its version and jars, and goes on without it otherwise. The classes are
+recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.metadata
+import importlib.util
 import os
 import shutil
 import stat
@@ -29,12 +29,17 @@ from heronpy.spark.tuning import JAVA_OPTIONS
 
 #: Writing the archive takes some ten seconds; a busy machine may need much longer.
 _WRITE_S = 600.0
+#: Archives kept, one per installation in use.
+_KEPT = 3
 
 
 def archive_path(java: str) -> Path:
     """Where the archive for this Java program and the installed Spark belongs."""
     home = Path(os.environ.get("HERON_HOME") or "~/.herondata").expanduser().absolute()
-    who = f"{os.path.realpath(java)}\n{importlib.metadata.version('pyspark')}\n{sys.prefix}"
+    spec = importlib.util.find_spec("pyspark")
+    # Of an installation: one that replaces it has other files.
+    installed = f"{spec.origin}\n{os.stat(spec.origin).st_mtime_ns}" if spec and spec.origin else ""
+    who = f"{os.path.realpath(java)}\n{installed}\n{os.environ.get('SPARK_HOME', '')}"
     return home / "cache" / "spark" / f"{hashlib.sha256(who.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -77,6 +82,9 @@ def make_archive() -> Path:
         if not made.exists():
             raise HeronError("the JVM wrote no class archive; Java 13 or newer with its own archive can do it")
         os.replace(made, target)
+        # Those of installations that were replaced; a JVM that runs with one keeps it.
+        for old in sorted(target.parent.glob("*.jsa"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("pytest_benchmark", reason="pip install 'heronpy[bench]'")
@@ -16,7 +17,9 @@ from heronpy.loadtest.histogram import Histogram
 from heronpy.loadtest.vocabulary import word_list
 from heronpy.plan.grouping import Fields, Shuffle
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA, Frame
+from heronpy.wire.frames import DATA, Frame, pack64
+from heronpy.wire.runs import runs_of
+from instance.acks import BoltAcks
 from instance.emitter import Emitter, OutStream
 from instance.pending import PendingRoots
 from instance.queues import TunedCapacity
@@ -188,6 +191,55 @@ def test_acker_single_acks(per_item: Measure) -> None:
             single.root_base = root
             acker.ack(single)
         assert acker.live_roots == 0
+
+    per_item(run, BATCH)
+
+
+def test_acker_scattered_acks(per_item: Measure) -> None:
+    """Every other tuple of the frames that a bolt has held, in one message."""
+    acker, roots = Acker(), itertools.count(ROOT, BATCH)
+    edge = frames_of(itertools.count(), 1)[0].edge
+
+    def run() -> None:
+        frames = frames_of(roots, 5)
+        for frame in frames:
+            acker.register(frame)
+        end = frames[-1].root_base + BATCH
+        for first in (frames[0].root_base, frames[0].root_base + 1):
+            some = np.arange(first, end, 2, dtype=np.uint64)
+            values = pack64(np.full(len(some), edge, dtype=np.uint64))
+            acker.ack(Frame(count=len(some), roots=pack64(some), values=values))
+        assert acker.live_roots == 0
+
+    per_item(run, 5 * BATCH)
+
+
+def test_bolt_acks_of_held_tuples(per_item: Measure) -> None:
+    """A bolt holds 5,000 tuples of frames of 200 and acks them by key."""
+    sent: list[bytes] = []
+    acks = BoltAcks(2, sent.append, lambda: None, True, lambda *_: None, 64 << 20)
+
+    def run() -> None:
+        held = [tup for _ in range(25) for tup in make_tuples(WORDS[:200], 1, tracked_frame(200))]
+        for key in range(100):
+            acks.ack(held[key::100])
+        sent.clear()
+        acks.flush()
+        assert len(sent) == 1
+
+    per_item(run, 5000)
+
+
+def test_pending_scattered_roots(per_item: Measure) -> None:
+    pending, ids = PendingRoots(ROOT + 1), list(range(BATCH))
+
+    def run() -> None:
+        first = pending.add(list(ids), 0.0, 0)
+        for base in (first, first + 1):
+            runs = runs_of(np.arange(base, first + BATCH, 2, dtype=np.uint64))
+            for _ in pending.complete_runs(runs):
+                pass
+        assert not pending.total
 
     per_item(run, BATCH)
 

@@ -20,6 +20,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
 from instance.link import DataLink, drain
+from instance.messages import Message
 from instance.task import UserError
 from tests.instance.test_link import FakeSocket
 from tests.plan.builders import TopologyMessage
@@ -108,12 +109,12 @@ class Harness:
         self.sockets[-1].inbox.append([header, Frame(**frame).SerializeToString()])
         os.write(self.sockets[-1]._poke, b"!")
 
-    def order(self, kind: str, body: Any) -> None:
-        self.control.deliver(kind, body)
+    def order(self, message: Message) -> None:
+        self.control.deliver(message)
         os.write(self.wake, b"!")
 
     def stop(self) -> None:
-        self.order("stop_task", control_pb2.StopTask(reason="test"))
+        self.order(control_pb2.StopTask(reason="test"))
 
     @property
     def frames(self) -> list[Frame]:
@@ -202,7 +203,7 @@ def test_an_emit_waits_for_a_clamp_a_pause_and_credit(harnesses: Callable[..., H
             new = plan_pb2.PhysicalPlan()
             new.CopyFrom(h.task.plan)
             new.version, new.topology.state = version, state
-            h.order("new_plan", control_pb2.NewPlan(plan=new))
+            h.order(control_pb2.NewPlan(plan=new))
 
         await closes_and_opens(lambda: change(2, topology_pb2.PAUSED), lambda: change(3, topology_pb2.RUNNING))
 
@@ -216,7 +217,7 @@ def test_without_credit_no_more_than_a_turn_is_emitted(harnesses: Callable[..., 
     async def script() -> None:
         await h.emit([0])
         await eventually(lambda: h.sent == 1)
-        h.order("registered", control_pb2.RegisterInstanceReply(link_epoch=10))
+        h.order(control_pb2.RegisterInstanceReply(link_epoch=10))
         await eventually(lambda: h.task.link.epoch == 10 and h.task._permits.free == 0)
         h.seq = 0
         emits = [asyncio.ensure_future(h.emit([n])) for n in range(100)]

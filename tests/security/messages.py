@@ -91,6 +91,9 @@ def frames() -> list[bytes]:
             Frame(kind=kind, dest_task=1, count=3, roots=roots, values=edges)
             for kind in (ACK, FAIL, REGISTER, FORGET)
         ),
+        Frame(kind=ACK, dest_task=1, count=3, run_first=pack64([1, 7]), run_length=pack32([1, 2]),
+              run_edge=pack64([9, 8])),
+        Frame(kind=ACK, dest_task=1, count=3, root_base=1, values=edges),
     ]  # fmt: skip
     return [frame.SerializeToString() for frame in made]
 

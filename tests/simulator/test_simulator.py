@@ -182,6 +182,34 @@ def three_stages(values: list[Any], config: dict[str, Any]) -> TopologyBuilder:
     return builder
 
 
+class HoldBolt(Bolt):
+    """Acks and fails lists of the tuples that it has held."""
+
+    outputs = ["count"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.held: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.held.append(tup)
+        if len(self.held) == 4:
+            self.emit([4], anchors=self.held)
+            self.ack(self.held[1:])
+            self.fail(tup for tup in self.held[:1])
+            self.held.clear()
+
+
+def test_lists_are_acked_and_failed() -> None:
+    builder = TopologyBuilder("held")
+    source = builder.add_spout("source", ListSpout, par=1, config={"values": ["ok"] * 8})
+    builder.add_bolt("sink", SinkBolt, par=1, inputs=[builder.add_bolt("hold", HoldBolt, par=1, inputs=[source])])
+    builder.set_config(ATLEAST)
+    sim = Simulator(builder)
+    sim.run()
+    assert sim.acked("source") == [1, 2, 3, 5, 6, 7]
+    assert sim.failed("source") == [0, 4]
+
+
 def test_at_most_once_acks_at_once() -> None:
     sim = Simulator(three_stages(["ok", "fail", "forget"], {}))
     sim.run()

@@ -47,9 +47,10 @@ STMGR = replace(
 INSTANCE = replace(
     InstanceSettings(),
     poison_tries=0,
+    # Its clock stands still while nobody looks.
+    linger_max_us=0.0,
     batch_tuples=8,
     batch_bytes=600,
-    linger_max_us=0.0,
     in_queue_bytes_max=1500,
     out_queue_bytes_max=2500,
 )
