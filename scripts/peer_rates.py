@@ -60,9 +60,9 @@ class RateContender:
     """Why it was not measured."""
 
 
-def heronpy(name: str, label: str, mode: str) -> RateContender:
+def heronpy(name: str, label: str, mode: str, *parameters: str) -> RateContender:
     def run(rate: float, seconds: float) -> Sample:
-        load = rates.load_of(mode, rate, seconds, [], counting=False)
+        load = rates.load_of(mode, rate, seconds, parameters, counting=False)
         try:
             with cluster() as where:
                 result = run_once(where, load, 1)
@@ -127,8 +127,10 @@ def contenders(cache: Path) -> list[RateContender]:
     """All of them."""
     return [
         program(cache, PIPE, "by hand: pipes, router process", "pipe_rate.py"),
-        heronpy("heronpy", "heronpy, acks off", "ATMOST_ONCE"),
-        heronpy("heronpy-acks", "heronpy, at least once", "ATLEAST_ONCE"),
+        heronpy("heronpy", "heronpy, acks off, spout polled", "ATMOST_ONCE", "polled=true"),
+        heronpy("heronpy-acks", "heronpy, at least once, spout polled", "ATLEAST_ONCE", "polled=true"),
+        heronpy("heronpy-wait", "heronpy, acks off, spout waits", "ATMOST_ONCE"),
+        heronpy("heronpy-acks-wait", "heronpy, at least once, spout waits", "ATLEAST_ONCE"),
         program(cache, "bytewax", "Bytewax, 1 process", "bytewax_rate.py", "bytewax", "0.21.1", "1"),
         program(cache, "bytewax-2", "Bytewax, 2 processes", "bytewax_rate.py", "bytewax", "0.21.1", "2"),
         program(cache, "pathway", "Pathway, commits every 5 ms", "pathway_rate.py", "pathway", "0.33.0"),

@@ -94,11 +94,16 @@ class FakePaced(PacedSpout):
         self.payload, self.due, self.first, self.started_ns = b"", {}, 0, 0
         self.duration_s = 60.0
         self.again = []
+        self.polled = False
+        self.waits: list[float] = []
         self.emitted: list[tuple[int, int]] = []
         self.report = SimpleNamespace(mark=lambda count, now=0.0: None)  # type: ignore[assignment]
 
     def emit(self, tup: Any, tup_id: Any = None, *args: Any, **kwargs: Any) -> None:
         self.emitted.append((tup[0], tup[1]))
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
 
     def finish_when_acked(self, **facts: Any) -> None:
         """The end is not part of this."""
@@ -121,6 +126,8 @@ def test_a_paced_spout_has_emitted_all_that_is_due_however_rarely_it_is_called(r
                 spout.next_tuple()
                 assert len(spout.emitted) - before <= passthrough.DUE_MAX + 1, "acks and barriers get their turn"
             assert spout.sent == len(spout.emitted) == bisect_right(dues, now)
+            if spout.sent < limit:
+                assert spout.waits[-1] == (dues[spout.sent] - now) / 1e9 > 0
     assert spout.emitted == list(enumerate(dues[: spout.sent]))
 
 

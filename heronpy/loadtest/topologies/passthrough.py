@@ -41,6 +41,7 @@ class PacedSpout(LoadSpout):
         rate = spec["rate"]
         self.pace = Pace(rate, p["burst_factor"], p["burst_at_s"], p["burst_s"]) if rate else None
         self.payload = bytes(spec["payload_bytes"])
+        self.polled = p["polled"]
         self.duration_s = spec["duration_s"]
         self.left = share(spec["tuples"], self.report)
         if self.pace is not None and not spec["tuples"]:
@@ -71,6 +72,7 @@ class PacedSpout(LoadSpout):
         elif now < self.due_ns:
             if self.again:
                 self.replay()
+            self.wait_until_due(now)
             return
         if self.sent >= self.left if self.limited else now >= self.end_ns:
             self.finish_when_acked(**self.facts())
@@ -78,6 +80,7 @@ class PacedSpout(LoadSpout):
         self.emit_one()
         if self.pace is not None:
             self.catch_up(now)
+            self.wait_until_due(now)
         self.report.mark(self.sent, now / 1e9)
 
     def emit_one(self) -> None:
@@ -97,6 +100,11 @@ class PacedSpout(LoadSpout):
         last = min(self.left, self.sent + DUE_MAX)
         while self.due_ns <= now and self.sent < last:
             self.emit_one()
+
+    def wait_until_due(self, now: int) -> None:
+        """Say when to be called again, unless this is to measure a spout that does not say so."""
+        if now < self.due_ns and not self.polled and not self.again:
+            self.wait((self.due_ns - now) / 1e9)
 
     def ack(self, tup_id: int) -> None:
         self.acked_count += 1
