@@ -67,7 +67,13 @@ EFFECTS = {
 }
 
 #: Where processes take metric names from; the other places only read them.
-REPORTERS = ("stmgr/*.py", "instance/*.py", "heronpy/executor/*.py", "heronpy/metrics/prometheus.py", "heronpy/spark/*.py")
+REPORTERS = (
+    "stmgr/*.py",
+    "instance/*.py",
+    "heronpy/executor/*.py",
+    "heronpy/metrics/prometheus.py",
+    "heronpy/spark/*.py",
+)
 #: Names that the source puts together.
 COMPOSED = re.compile(r"__py-generation-\d-(count|collection-threshold)|__replica/__\w+")
 

@@ -39,7 +39,9 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
     }  # fmt: skip
     other, store, pages = lines(shown)
     assert other.startswith("other: 0 rows in 0 batches, lag 0")
-    assert store.startswith("store: 12,000 rows in 3 batches, 1.5") and "lag 2.5" in store and "1 batches FAILED" in store
+    assert (
+        store.startswith("store: 12,000 rows in 3 batches, 1.5") and "lag 2.5" in store and "1 batches FAILED" in store
+    )
     assert pages == "its pages: http://127.0.0.1:4040"
 
 
