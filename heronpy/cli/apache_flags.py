@@ -28,7 +28,7 @@ _WORDS = {"true": True, "false": False}
 
 def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
     """The arguments without the flags that have no effect here, and a sentence for each flag left out."""
-    verb = next((word for word in args if not word.startswith("-")), "")
+    verb = _verb_of(args)
     switches = _SWITCHES if verb in _VERBS else frozenset()
     gone = _OF_SUBMIT if verb == "submit" else _OF_OTHERS
     found: list[str] = []
@@ -52,6 +52,17 @@ def translate(args: Sequence[str]) -> tuple[list[str], list[str]]:
         elif is_set:
             found.append(word)
     return found, warnings
+
+
+def _verb_of(args: Sequence[str]) -> str:
+    """The first word that is neither a flag nor the value of one; empty when there is none."""
+    words = iter(args)
+    for word in words:
+        if word in _VALUED:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 def _without_effect(flag: str, verb: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,10 @@ from heronpy.common.errors import ConfigError
 #: Write permission of group and others.
 WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
+#: As in Linux.
+_LINKS_MAX: Final = 40
+#: The map of users of a process that is in no namespace of its own.
+_ALL_USERS: Final = ["0", "0", "4294967295"]
 
 
 def make_folders(folder: str | os.PathLike[str]) -> None:
@@ -84,8 +89,8 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
 
     `what` names the folder in the error. A missing folder is fine: it will be made. `sticky` also accepts a
     folder such as /tmp, where all users may write but may not touch each other's files; the caller then has
-    to check who owns what is inside. Parents are refused only if they are writable by all users, because
-    the rights of a group there are an administrator's choice.
+    to check who owns what is inside. Folders above it, and links on the way, must belong to this user or root, and
+    must not be writable by all users; the rights of a group there are an administrator's choice.
     """
     path = Path(folder).absolute()
     try:
@@ -110,16 +115,58 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
 
 
 def _check_above(path: Path, what: str) -> None:
-    """ConfigError when any user could rename a parent of the path."""
-    for parent in Path(os.path.realpath(path)).parents:
+    """ConfigError when another user could rename or replace a folder above the path, or a link on the way to it."""
+    trusted = _trusted_owners()
+    for above in _way_to(path):
         try:
-            mode = os.stat(parent).st_mode
+            status = os.lstat(above)
         except OSError:
             continue
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        if status.st_uid not in trusted:
+            kind = "the link" if stat.S_ISLNK(status.st_mode) else "the folder"
             raise ConfigError(
-                f"{what} {path} is in {parent}, which is writable by all users; run: chmod o-w {_quoted(parent)}"
+                f"{what} {path} is reached through {kind} {above}, which belongs to another user (uid {status.st_uid})"
+                " who could replace it; use a folder of your own"
             )
+        if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            raise ConfigError(
+                f"{what} {path} is in {above}, which is writable by all users; run: chmod o-w {_quoted(above)}"
+            )
+
+
+def _way_to(path: Path) -> Iterator[Path]:
+    """Every folder and link that the system passes on its way to an absolute path; not what the path itself is."""
+    left, here, links = list(reversed(path.parts[1:])), Path("/"), 0
+    yield here
+    while left:
+        name = left.pop()
+        if name == "..":
+            here = here.parent
+            continue
+        step = here / name
+        if os.path.islink(step) and (links := links + 1) <= _LINKS_MAX:
+            yield step
+            target = Path(os.readlink(step))
+            here = Path("/") if target.is_absolute() else here
+            left += reversed([part for part in target.parts if part != "/"])
+        else:
+            here = step
+            if left:
+                yield here
+
+
+def _trusted_owners() -> set[int]:
+    """Users who may own what is above our folders: this one and root.
+
+    In a user namespace root of the machine may have no number, and shows as the overflow user.
+    """
+    trusted = {os.geteuid(), 0}
+    try:
+        if Path("/proc/self/uid_map").read_text().split() != _ALL_USERS:
+            trusted.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
+    except (OSError, ValueError):
+        pass
+    return trusted
 
 
 def _quoted(path: Path) -> str:

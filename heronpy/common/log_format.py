@@ -25,8 +25,11 @@ RAW_LOGGER: Final = "raw"
 MESSAGE_MAX: Final = 256 * 1024
 _WORD_MAX: Final = 300
 LEVEL_NAMES: Final = {"WARNING": "WARN", "CRITICAL": "FATAL"}
-# C0 without tab and newline, DEL, C1, line separators, and the marks that reorder or hide text.
-_UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+# C0 without tab and newline, DEL, C1, line separators, and the marks and fillers that reorder or hide text.
+_UNSAFE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _HEAD: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{3})\+0000 "
     r"(\S{1,5}) {1,5}(\S+) \[([^\]]*)\] ?(.*)",
@@ -48,7 +51,7 @@ def _visible(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code == 13:
         return "\\r"
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
 
 
 @lru_cache(maxsize=1024)

@@ -2,7 +2,8 @@
 
 Read-only, on loopback unless the settings name another address. Invariants: a request has at most
 `REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
-open, and one more closes the oldest that has sent no request, so slow clients block no one; a page on
+open, and one more closes the oldest that has sent no request, so slow clients block no one; a page is built at
+most every `KEEP_S`; a page on
 loopback answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
 """
 
@@ -28,8 +29,13 @@ CONNECTIONS_MAX = 32
 #: A serious client has sent its request within this.
 ASK_S = 0.25
 
-#: path -> (content type, body)
-Pages = dict[str, Callable[[], tuple[str, str]]]
+#: A page is built at most this often, however many ask.
+KEEP_S = 0.5
+
+#: Returns content type and body.
+Page = Callable[[], tuple[str, str]]
+#: By path.
+Pages = dict[str, Page]
 
 
 def is_loopback(host: str) -> bool:
@@ -69,7 +75,8 @@ class MetricsPage:
         self._wanted_port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
-        #: In the order of their arrival.
+        #: Of each page, when it was built and what it says.
+        self._kept: dict[Page, tuple[float, tuple[str, str]]] = {}
         #: The open connections, oldest first.
         self.visits: dict[_Visit, None] = {}
         #: Connections that were closed to make room for others.
@@ -154,11 +161,18 @@ class MetricsPage:
         if page is None:
             return 404, "text/plain", "there are /metrics and /health\n"
         try:
-            content_type, body = page()
+            return 200, *self._built(page)
         except Exception:
             log.exception("the page %s failed", words[1])
             return 500, "text/plain", "the page failed; see the log of the executor\n"
-        return 200, content_type, body
+
+    def _built(self, page: Page) -> tuple[str, str]:
+        """Content type and body; built at most every KEEP_S, because building costs far more than asking."""
+        now = asyncio.get_running_loop().time()
+        kept = self._kept.get(page)
+        if kept is None or now - kept[0] >= KEEP_S:
+            kept = self._kept[page] = (now, page())
+        return kept[1]
 
     def _host_allowed(self, headers: list[str]) -> bool:
         if not is_loopback(self._host):

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import zmq
 
 from heronpy.common.errors import ConfigError, RpcError
+from heronpy.common.folders import check_root
 from heronpy.common.setting_types import SecuritySettings
 from heronpy.common.settings import HasSettings, settings_for
 from heronpy.net.curve import Keys, load
@@ -190,6 +191,7 @@ def check_folder(folder: str) -> None:
             f"other users can replace {folder}, where the sockets of this topology are; make"
             f" {os.path.dirname(folder)} a folder that only you can write to, then submit the topology again"
         )
+    check_root(os.path.dirname(os.path.dirname(folder)), "the folder for temporary files", sticky=True)
 
 
 def _keys_for(endpoint: str, keys: Keys | None) -> Keys:

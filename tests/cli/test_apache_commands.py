@@ -154,8 +154,41 @@ def test_kill_works_whatever_the_configuration_says(heron: Heron, home: Path, to
     client = home.parent / "client/local/cli.yaml"
     client.parent.mkdir(parents=True)
     client.write_text("a: [")
-    done = heron("kill", "local", "wordy", *flags)
+    done = heron("kill", "local", "wordy", *flags, "--config-property", "rubbish")
     assert done.code == 0, done
     assert [line for line in done.err.splitlines() if not line.startswith("warning: left out: ")] == []
-    assert len(done.err.splitlines()) == 6 and f"left out: {client} is not valid YAML" in done.err
+    assert len(done.err.splitlines()) == 7 and f"left out: {client} is not valid YAML" in done.err
+    assert "left out: --config-property 'rubbish' has no form key=value" in done.err
     started[0].wait(10)
+
+
+@pytest.mark.parametrize("where", ["client", "command line"])
+def test_kill_works_when_its_configuration_folder_is_gone(
+    heron: Heron, home: Path, topo: Path, runtime: Any, where: str
+) -> None:
+    runtime("running")
+    assert heron("submit", "local", str(topo)).code == 0
+    gone, flags = home.parent / "gone", []
+    client = home.parent / "client/local/cli.yaml"
+    if where == "client":
+        client.parent.mkdir(parents=True, exist_ok=True)
+        client.write_text(f"config-path: {gone}\n")
+    else:
+        flags = ["--config-path", str(gone)]
+    shown = f"config-path in {client}," if where == "client" else "--config-path"
+    refused = heron("deactivate", "local", "wordy", *flags)
+    assert refused.code == 2 and f"{shown} {gone} is not a folder" in refused.err
+    done = heron("kill", "local", "wordy", *flags)
+    assert done.code == 0 and f"warning: left out: {shown} {gone} is not a folder" in done.err
+
+
+def test_apaches_flags_are_left_out_after_a_flag_in_front_of_the_verb() -> None:
+    words = ["--service-url", "http://x", "submit", "--extra-launch-classpath", "/x", "local", "exc.py"]
+    assert translate(words)[0] == ["submit", "local", "exc.py"]
+
+
+def test_words_after_two_dashes_raise_no_question(heron: Heron, topo: Path) -> None:
+    asked = heron("submit", "local", "--dry-run", str(topo), "wordy", "--wiat")
+    assert "did you mean '--wait'?" in asked.err
+    certain = heron("submit", "local", "--dry-run", str(topo), "wordy", "--", "--wiat")
+    assert certain.code == 0 and certain.err == "", certain

@@ -72,3 +72,28 @@ def test_who_ignores_the_signal_goes_on_ignoring_it(tmp_path: Path) -> None:
     command = run(tmp_path, *words)
     out, err = command.communicate(timeout=60)
     assert (command.returncode, err) == (0, ""), out
+
+
+def test_an_interrupt_while_a_program_is_prepared_prints_no_traceback(tmp_path: Path) -> None:
+    """The child that runs the program imports a lot first; the signal of a Ctrl-C reaches it, too."""
+    program = tmp_path / "slow.py"
+    program.write_text("import time\ntime.sleep(60)\n")
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    # Python imports this at its start: the child asks for the signal in the middle of its own imports.
+    (hook / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'heronpy.api.user_code' and 'load_topology' in ' '.join(sys.orig_argv):\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+    )
+    environment = {**os.environ, "HERON_HOME": str(tmp_path / "home"), "PYTHONPATH": str(hook)}
+    command = subprocess.run(
+        [sys.executable, "-m", "heronpy.cli", "submit", "local", str(program)],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (command.returncode, command.stderr.strip()) == (130, "error: interrupted"), command.stderr

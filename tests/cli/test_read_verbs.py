@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -154,7 +155,8 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
     assert "ValueError at /home/me/topo.py:17 in f: 4 times" in out and "topo.py:30 in f: 2 times" in out
     assert "container_1_count_2, container_1_count_3" in out and "also      bad 1" in out
     # The newest traceback of the two stands for the group, whole.
-    assert trace(17, "bad 2") in out and trace(17, "bad 1") not in out and out.count("Traceback") == 2
+    newest, older = (indent(trace(17, text).rstrip(), "  ") for text in ("bad 2", "bad 1"))
+    assert newest in out and older not in out and out.count("Traceback") == 2
     assert heron("exceptions", "local", "wordy", "--all").out.count("Traceback") == 3
     assert heron("exceptions", "local", "wordy", "--summary").out.count("topo.py:17 in f") == 1
     groups = json.loads(heron("exceptions", "local", "wordy", "--json").out)["groups"]
@@ -189,12 +191,15 @@ def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, 
 
 
 def test_exceptions_show_whole_tracebacks(heron: Heron, wordy: FakeTopology) -> None:
-    text = "Traceback (most recent call last):\n  File 'x'\nValueError: no\x1b]0;title\x07"
+    text = "Traceback (most recent call last):\n  File 'x'\nValueError: no\x1b]0;title\x07\n2026 ERROR forged"
     reply = control_pb2.ExceptionsReply(discarded=3)
     reply.exceptions.add(instance_id="container_1_count_2", type="ValueError", traceback=text, count=4, message="no")
     wordy.answers["get_exceptions"] = reply
     result = heron("exceptions", "local", "wordy")
-    assert "Traceback (most recent call last):\n  File 'x'\nValueError: no\\x1b]0;title\\x07" in result.out
+    indented = (
+        "\n  Traceback (most recent call last):\n    File 'x'\n  ValueError: no\\x1b]0;title\\x07\n  2026 ERROR forged"
+    )
+    assert indented in result.out, "no line of a message stands where heron's own lines stand"
     assert "4 times" in result.out and "3 further kinds" in result.out
     assert "ValueError" in heron("exceptions", "local", "wordy", "--summary").out
     assert json.loads(heron("exceptions", "local", "wordy", "--json").out)["exceptions"][0]["traceback"] == text

@@ -99,7 +99,7 @@ def test_a_task_that_cannot_start_fails_the_submit(heron: Heron, home: Path, top
     started = runtime("failing")
     result = heron("submit", "local", str(topo))
     assert result.code == 1
-    assert "Traceback (most recent call last):\n  File ...\nZeroDivisionError: division by zero" in result.err
+    assert "  Traceback (most recent call last):\n    File ...\n  ZeroDivisionError: division by zero" in result.err
     assert "container_1_word_1 failed: ZeroDivisionError" in result.err.splitlines()[-1]
     nothing_left(home, started)
 

@@ -94,6 +94,8 @@ def test_a_later_container_beats_every_earlier_start() -> None:
         ("a" * 201, "longer"),
         ("-rf", "starts with '-'"),
         ("a\u202eb", "control"),
+        ("a\u061cb", "control"),
+        ("\u3164", "control"),
         *((f"a{character}b", "shells") for character in "\"'`$;|&*?~<>"),
         ("ü" * 101, "longer"),
     ],

@@ -112,3 +112,25 @@ def test_slow_clients_have_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
         assert page.evicted == 0
 
     play(scene, LARGE)
+
+
+def test_a_page_is_not_built_for_each_that_asks() -> None:
+    """Building it costs milliseconds of the executor's only thread, asking for it nearly nothing."""
+    built = 0
+
+    def body() -> tuple[str, str]:
+        nonlocal built
+        built += 1
+        return "text/plain", f"built {built}\n"
+
+    async def run() -> None:
+        page = MetricsPage("127.0.0.1", 0, {"/metrics": body})
+        await page.start()
+        begun = asyncio.get_running_loop().time()
+        answers = await asyncio.gather(*(fetch(page.port) for _ in range(20)))
+        assert {answer[-8:] for answer in answers} == {b"built 1\n"}, "asked within half a second"
+        await eventually(lambda: asyncio.get_running_loop().time() > begun + metrics_page.KEEP_S)
+        assert (await fetch(page.port)).endswith(b"built 2\n")
+        await page.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))

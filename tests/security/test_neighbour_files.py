@@ -115,6 +115,57 @@ def test_a_root_of_another_user_is_refused(tmp_path: Path) -> None:
         check_root(root, "HERON_HOME")
 
 
+@needs_root
+def test_a_root_in_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    """He could rename what is in it, and put a package of his own in its place."""
+    between = tmp_path / "neighbour" / "shared"
+    (between / "home").mkdir(parents=True)
+    os.chown(tmp_path / "neighbour", NOBODY, NOBODY)
+    problem = rf"reached through the folder {tmp_path / 'neighbour'}, which belongs to another user \(uid 65534\)"
+    for root in (between / "home", between / "home" / "not yet"):
+        with pytest.raises(ConfigError, match=problem):
+            check_root(root, "HERON_HOME")
+    with pytest.raises(ConfigError, match=problem):
+        check_root(between / "home", "The checkpoint store", sticky=True)
+    (tmp_path / "link").symlink_to(tmp_path / "neighbour")
+    with pytest.raises(ConfigError, match=problem):
+        check_root(tmp_path / "link" / "shared" / "home", "HERON_HOME")
+
+
+@needs_root
+def test_a_link_of_another_user_on_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "home").mkdir(parents=True)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o1777)
+    link = tmp_path / "open" / "link"
+    link.symlink_to(tmp_path / "mine")
+    check_root(link / "home", "HERON_HOME")
+    os.lchown(link, NOBODY, NOBODY)
+    (tmp_path / "mine" / "again").symlink_to("../open/link/home")
+    for root in (link / "home", link / "not yet", tmp_path / "mine" / "again"):
+        with pytest.raises(ConfigError, match=r"reached through the link .*open/link, which belongs to another user"):
+            check_root(root, "HERON_HOME")
+
+
+@needs_root
+@pytest.mark.parametrize("what", ["writable", "foreign"])
+def test_sockets_are_not_put_where_others_could_replace_them(
+    heron: Heron, home: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    folder = home.parent / "s"  # short, as a socket's path must be
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    if what == "writable":
+        folder.chmod(0o777)
+    else:
+        os.chown(folder, NOBODY, NOBODY)
+    problem = "writable by other users" if what == "writable" else "belongs to another user"
+    heron("submit", "local", EXAMPLES / "word_count.py").refused(2, "the folder for temporary files", problem)
+    assert heron.names() == []
+    folder.chmod(0o700)
+    os.chown(folder, 0, 0)
+
+
 def test_a_home_that_others_may_write_stops_a_submit(heron: Heron) -> None:
     heron.home.chmod(0o770)
     try:
@@ -339,7 +390,7 @@ def test_no_race_wins_against_the_check_of_metadata(tmp_path: Path, location: Pa
 # ---- names and packages ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["../../tmp/x", "a b", "-rf", "$(id)", "x\u202ey", ""])
+@pytest.mark.parametrize("name", ["../../tmp/x", "a b", "-rf", "$(id)", "x\u202ey", "x\u3164y", ""])
 def test_the_role_is_the_users_name_as_the_system_knows_it(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for variable in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         monkeypatch.setenv(variable, "somebody-else")
@@ -354,6 +405,8 @@ def test_the_role_is_the_users_name_as_the_system_knows_it(monkeypatch: pytest.M
     [
         ("a\nb.py", "control character"),
         ("a\u202eyp.b.py", "hides or reorders"),
+        ("a\u061cyp.b.py", "hides or reorders"),
+        ("a\xadb\U000e0041.py", "hides or reorders"),
         ("a\u200bb.py", "hides or reorders"),
         ("a\x9bb.py", "control character"),
         ("/".join(["d"] * 101) + "/a.py", "nested deeper than 100 folders"),

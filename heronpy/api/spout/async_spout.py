@@ -53,7 +53,7 @@ class AsyncSpout(BaseSpout):
         the task ends: release what it holds in `finally`, or with `async with`.
         """
         raise NotImplementedError(
-            f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples."
+            f"AsyncSpout {type(self).__name__} does not define run(); define it with `async def` to emit tuples"
         )
 
     # A coroutine here, and a plain method in a plain spout: no code is written for both.

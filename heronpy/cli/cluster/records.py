@@ -71,16 +71,34 @@ class Records:
     @property
     def overrides(self) -> list[str]:
         """Settings from the client's own file, then those of the command line, which win."""
-        return self.client.properties() + list(self.common.config_property)
+        return self.client.properties() + self._command_line()
+
+    def _command_line(self) -> list[str]:
+        """The settings of the command line; a lenient session leaves out what is none."""
+        given = list(self.common.config_property)
+        if not self._lenient:
+            return given
+        self._tell([f"left out: --config-property {text!r} has no form key=value" for text in given if "=" not in text])
+        return [text for text in given if "=" in text]
 
     def conf_dirs(self) -> list[Path]:
-        path = self.common.config_path or self.client.get("config-path")
+        given = self.common.config_path
+        path = given or self.client.get("config-path")
         if path and not Path(path).expanduser().is_dir():
-            raise exits.Failure(
-                f"--config-path {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml",
-                exits.USAGE,
-            )
+            whose = "--config-path" if given else f"config-path in {self.client.path},"
+            text = f"{whose} {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml"
+            if not self._lenient:
+                raise exits.Failure(text, exits.USAGE)
+            self._tell([f"left out: {text}"])
+            path = None
         return list(settings.find_conf(Path(path).expanduser() if path else None))
+
+    def _tell(self, texts: list[str]) -> None:
+        """Warn of each once."""
+        for text in texts:
+            if text not in self._told:
+                output.warning(text)
+        self._told.update(texts)
 
     def check_cluster(self) -> None:
         """A ConfigError that names the nearest cluster when this one has no settings."""
@@ -94,15 +112,12 @@ class Records:
         A bad one is a ConfigError; a lenient session leaves it out and says so once.
         """
         given = (topology_config or {}, component_configs or {}, self.overrides)
-        given_in = self.client.given_in(settings.split_overrides(self.common.config_property))
+        given_in = self.client.given_in(settings.split_overrides(self._command_line()))
         resolved = settings.resolve(
             self.target.cluster, self.conf_dirs(), *given, lenient=self._lenient, given_in=given_in
         )
         if self._lenient:
-            for text in resolved.ignored:
-                if text not in self._told:
-                    output.warning(text)
-            self._told.update(resolved.ignored)
+            self._tell(resolved.ignored)
         return resolved
 
     def state_place(self, resolved: Resolved) -> tuple[str, str]:

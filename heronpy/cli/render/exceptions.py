@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from heronpy.cli.output import clean, clean_block, moment
 from heronpy.cli.render.exception_groups import MESSAGES_MAX, Group
 from heronpy.common.units import listed
@@ -23,7 +25,12 @@ def group_text(group: Group) -> str:
         lines += [f"  {'also' if number == 0 else '':<9} {message}" for number, message in enumerate(others)]
         lines += [f"            and {left:,} more messages"] if left else []
     body = group.newest.traceback or f"{group.type}: {group.newest.message}"
-    return "\n".join(lines) + f"\n{clean_block(body).rstrip()}"
+    return "\n".join([*lines, body_of(body)])
+
+
+def body_of(text: str) -> str:
+    """A traceback or message of user code, indented: no line of it can look like one of heron's own."""
+    return indent(clean_block(text).rstrip(), "  ")
 
 
 def exception_text(item: control_pb2.ExceptionReport) -> str:
@@ -33,4 +40,4 @@ def exception_text(item: control_pb2.ExceptionReport) -> str:
     phase = " while it started" if item.startup else ""
     head = f"{where}: {clean(item.type)}{phase}, {times} {moment(item.last_at)}"
     body = item.traceback or f"{item.type}: {item.message}"
-    return f"{head}\n{clean_block(body).rstrip()}"
+    return f"{head}\n{body_of(body)}"

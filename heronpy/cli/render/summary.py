@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.cli.output import clean, clean_block, picked
+from heronpy.cli.output import clean, picked
+from heronpy.cli.render.exceptions import body_of
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -261,11 +262,11 @@ def failure_report(status: control_pb2.StatusReply) -> str:
     """Full tracebacks of the tasks that failed; tasks with the same failure share one."""
     alike: dict[str, list[str]] = {}
     for report in status.startup_exceptions:
-        text = clean_block(report.traceback or report.message).rstrip()
+        text = body_of(report.traceback or report.message)
         alike.setdefault(text, []).append(clean(report.instance_id or report.process))
     blocks = [f"{listed(names)} failed to start:\n{text}" for text, names in alike.items()]
     if not blocks:
         for task in status.tasks:
             if task.state == control_pb2.TASK_FAILED:
-                blocks.append(f"{clean(task_name(task))}: {clean_block(task.error)}")
+                blocks.append(f"{clean(task_name(task))}:\n{body_of(task.error)}")
     return "\n\n".join(blocks)

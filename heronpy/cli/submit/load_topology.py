@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import sys
 import traceback
 import types
@@ -46,8 +47,10 @@ def main(argv: list[str] | None = None) -> int:
     sys.path[0:0] = request["sys_path"]
     arguments.use([request["program"], *request["args"]], request["name_argument"])
     try:
+        # Ignored until here, so that no import is interrupted. The parent is also interrupted, and says so.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         _run(request)
-    except KeyboardInterrupt:  # the parent is also interrupted, and says so
+    except KeyboardInterrupt:
         return INTERRUPTED
     except (Unusable, Failed) as error:
         kind = "sentence" if isinstance(error, Unusable) else "failed"

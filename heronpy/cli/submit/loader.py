@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -102,13 +103,20 @@ def _write_request(program: Program, scratch: Path, out: Path) -> None:
     (scratch / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
 
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _run_child(
     program: Program, scratch: Path, environment: dict[str, str], timeout_s: float, output: int | None
 ) -> None:
     # -P: the current folder is not on sys.path unless the program lies there.
     argv = [sys.executable, "-P", "-m", "heronpy.cli.submit.load_topology", str(scratch / "request.json")]
     started = time.monotonic()
-    child = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=output)
+    # A Ctrl-C reaches both. The child ignores it until it runs the program: this process ends it.
+    child = subprocess.Popen(
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, preexec_fn=_ignore_interrupts
+    )
     try:
         code = child.wait(timeout_s)
     except subprocess.TimeoutExpired:

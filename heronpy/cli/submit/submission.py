@@ -27,7 +27,7 @@ from heronpy.cli.submit import resources
 from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
-from heronpy.common.folders import make_folders, open_private
+from heronpy.common.folders import check_root, make_folders, open_private
 from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import check_spark, needs_spark
@@ -193,6 +193,7 @@ def refuse_taken(session: Session, name: str) -> None:
 
 def make_private(folder: Path) -> None:
     """Create the sockets folder, refusing one that another user planted in the shared temporary folder."""
+    check_root(folder.parent.parent, "the folder for temporary files", sticky=True)
     for part in (folder.parent, folder):
         try:
             private.make_private(part)

@@ -12,8 +12,19 @@ from heronpy.cli.flags.arguments import FORMATS, common_flags, target_argument, 
 from heronpy.cli.output import warning
 from heronpy.common.nearest import suggestion
 
+#: In a context's meta: how many words come after `--`.
+CERTAIN = "heronpy.cli.words_for_certain"
 
-@click.command("submit", context_settings={"ignore_unknown_options": True})
+
+class _Submit(click.Command):
+    """Counts the words after `--`, which click drops: they are the program's for certain."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[CERTAIN] = len(args) - args.index("--") - 1 if "--" in args else 0
+        return super().parse_args(ctx, args)
+
+
+@click.command("submit", cls=_Submit, context_settings={"ignore_unknown_options": True})
 @target_argument
 @click.argument("program", metavar="PROGRAM")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
@@ -60,7 +71,8 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     if flags["allow_dropped_state"] and flags["restore"] is None:
         raise click.UsageError("--allow-dropped-state needs --restore")
     _refuse_early_option(flags["program"])
-    _warn_of_misspelled_options(flags["words"])
+    certain = click.get_current_context().meta[CERTAIN]
+    _warn_of_misspelled_options(flags["words"][: len(flags["words"]) - certain])
     from heronpy.cli.submit.command import SubmitOptions, submit
 
     submit(target, common, SubmitOptions(dry_run_format=dry_run_format if dry_run else None, **flags))
