@@ -149,12 +149,10 @@ def test_a_link_of_another_user_on_the_way_is_refused(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("what", ["writable", "foreign"])
-def test_sockets_are_not_put_where_others_could_replace_them(
-    heron: Heron, home: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_sockets_are_not_put_where_others_could_replace_them(heron: Heron, home: Path, what: str) -> None:
     folder = home.parent / "s"  # short, as a socket's path must be
     folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
+    heron.env["TMPDIR"] = str(folder)
     if what == "writable":
         folder.chmod(0o777)
     else:
