@@ -22,7 +22,7 @@ from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
 from .link import drain
 from .readiness import ASK_S
-from .task import CALM_CREDIT_S, IDLE_CREDIT_S, StopRequested, UserError
+from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
@@ -187,7 +187,6 @@ class AsyncBoltTask(BoltTask):
 
     def _tuple_done(self, tup: HeronTuple) -> None:
         number, link = tup.frame.number, self.link
-        self._worked_at = time.monotonic()
         entry = self._open[number]
         self.in_queue.done(entry, 1)
         if not entry.left:
@@ -228,7 +227,7 @@ class AsyncBoltTask(BoltTask):
             deadline = min(deadline, max(0.0, self._linger.due - now))
         if self._idle():
             if self.link.unreported():
-                credit_at = min(self._worked_at + IDLE_CREDIT_S, self._granted_at + CALM_CREDIT_S)
+                credit_at = self._granted_at + CREDIT_EVERY_S
                 if now >= credit_at:
                     self._granted_at = now
                     self.link.grant()
@@ -240,6 +239,7 @@ class AsyncBoltTask(BoltTask):
         if self.readiness is not None:
             deadline = min(deadline, ASK_S)
         # While a coroutine runs, it may block the loop.
+        self.note_outgoing()
         self.progress.resting = self._idle()
         try:
             async with asyncio.timeout(deadline):

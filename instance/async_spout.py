@@ -180,7 +180,7 @@ class AsyncSpoutTask(SpoutTask):
 
     def falls_asleep(self) -> None:
         """No coroutine can go on."""
-        self.progress.count(self.emitter.emitted())
+        self.note_outgoing()
         self.progress.resting = True
 
     def wakes_up(self) -> None:

@@ -27,7 +27,7 @@ from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
 from .routing import upstream_tasks
-from .task import CALM_CREDIT_S, IDLE_CREDIT_S, StopRequested, Task, UserError
+from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class BoltTask(Task):
         self._next_tick = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
         self._ack_linger = Linger(ACK_LINGERS * self.settings.linger_max_us * 1e-6)
-        self._worked_at = self._granted_at = 0.0
+        self._granted_at = 0.0
         self._finished = False
         self.opener: FrameOpener
         self.poison = PoisonGuard(self)
@@ -291,7 +291,7 @@ class BoltTask(Task):
                 self._rest(now, busy=True)
             elif self.current or queue:
                 self._step(now)
-                after = self._worked_at = monotonic()
+                after = monotonic()
                 if after >= linger.due and emitter.dirty():
                     linger.sent(after)
                     emitter.flush()
@@ -417,7 +417,7 @@ class BoltTask(Task):
         if not busy and self.acks.acked:
             deadline = min(deadline, self._ack_linger.due)
         if self.link.unreported() and not busy:
-            credit_at = min(self._worked_at + IDLE_CREDIT_S, self._granted_at + CALM_CREDIT_S)
+            credit_at = self._granted_at + CREDIT_EVERY_S
             if now < credit_at:
                 self.sleep(max(0.0, min(deadline, credit_at) - now))
                 return

@@ -60,10 +60,8 @@ SILENCE_MAX_S = 10.0
 STOP_OVERSHOOT = 8
 #: What initialize() emits waits for the start of the region: at most this many times the out-queue.
 EARLY_MAX = 8
-#: Credit that was not returned for lack of a quarter window is returned after this idle time,
-IDLE_CREDIT_S = 0.02
-#: and by a task that is never idle for so long, but has time, after this.
-CALM_CREDIT_S = 0.1
+#: Credit below a quarter window is returned when there is time, no more often than this.
+CREDIT_EVERY_S = 0.02
 
 
 # Both propagate through user code, so an `except Exception` there must not catch them.
@@ -408,11 +406,16 @@ class Task:
             return False
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
-        self.progress.count(self.emitter.emitted())
+        self.note_outgoing()
         self.progress.resting = True
         readable = self.link.wait(timeout_s, frames=frames, also=also)
         self.progress.resting = False
         return readable
+
+    def note_outgoing(self) -> None:
+        """Count what was emitted, and what of that is still here, or an update would take the task for empty."""
+        self.progress.count(self.emitter.emitted())
+        self.progress.out_tuples = self.link.out_tuples() + self.emitter.buffered()
 
     def set_state(self, state: control_pb2.TaskState) -> None:
         """Change the state and tell the stream manager at once."""

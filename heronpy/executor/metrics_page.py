@@ -16,6 +16,7 @@ import ipaddress
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -168,7 +169,7 @@ class MetricsPage:
 
     def _built(self, page: Page) -> tuple[str, str]:
         """Content type and body; built at most every KEEP_S, because building costs far more than asking."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         kept = self._kept.get(page)
         if kept is None or now - kept[0] >= KEEP_S:
             kept = self._kept[page] = (now, page())

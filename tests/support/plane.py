@@ -28,7 +28,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from instance.bolt_loop import BoltTask
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
-from instance.task import IDLE_CREDIT_S, UserError
+from instance.task import CREDIT_EVERY_S, UserError
 from stmgr import events
 from stmgr.control import Control
 from stmgr.events import Signal
@@ -367,8 +367,10 @@ class Plane:
         task.control.deliver(reply.body)
 
     def _sleep(self, task: Any, timeout_s: float, also: int) -> bool:
-        if task._waiting or isinstance(task, SpoutTask) or timeout_s > IDLE_CREDIT_S:
+        if task._waiting or isinstance(task, SpoutTask) or timeout_s > CREDIT_EVERY_S:
             self.fibers[task.task_id].park()
+        else:  # it waits to return credit, which nothing interrupts here
+            self.clock.now += timeout_s
         return also >= 0 and bool(select.select([also], [], [], 0)[0])
 
     def turn(self, task_id: int) -> None:
