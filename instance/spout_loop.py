@@ -319,6 +319,7 @@ class SpoutTask(Task):
         """Acks and fails, then what waits for them."""
         if self._completed or self._given_up:
             self.guard(self._deliver_completed, now)
+            self._may_replay()
         if self._immediate or self.emitter.unrouted:
             self.guard(self._deliver_immediate)
         if self.checkpoints is not None and self.checkpoints.pending:
@@ -326,7 +327,13 @@ class SpoutTask(Task):
             self.checkpoints.work()
         if self.timeout_s and now >= self._next_expiry:
             self.guard(self._expire, now)
+            self._may_replay()
         self.progress.pending = self.pending.total
+
+    def _may_replay(self) -> None:
+        """What has failed may be queued for a replay: no reason to wait until the source has something new."""
+        if self._call_on >= 0:
+            self._call_at, self._call_on = 0.0, -1
 
     def _flush_due(self, now: float) -> None:
         """Send what has waited for long enough."""

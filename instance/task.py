@@ -314,7 +314,9 @@ class Task:
             self.checkpoints.take_plan(plan)
         self.topology = plan.topology
         self.components = component_of(plan)
-        active = plan.topology.state != topology_pb2.PAUSED and self.task_id in self.components
+        # A spout that moved to another container must not go on here until its executor stops it.
+        here = any(i.task_id == self.task_id and i.container == self.container for i in plan.instances)
+        active = plan.topology.state != topology_pb2.PAUSED and here
         customs = self.user.custom_groupings
         key_groups = 0 if self.checkpoints is None else self.checkpoints.settings.key_groups
         self.emitter.route(choosers_for(plan, self.component, self.task_id, self.container, customs, key_groups))

@@ -36,6 +36,8 @@ class PlanBook:
         #: Components whose tasks report when they are ready; until all are, no spout is called.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
         self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
+        #: An update moves tasks: the spouts also wait while the topology runs empty.
+        self.held_for_move = False
         #: The current plan; None before the first, and while the previous one does not fit.
         self.plan: plan_pb2.PhysicalPlan | None = None
         self.version = previous.version if previous is not None else 0
@@ -82,7 +84,7 @@ class PlanBook:
         self.version += 1
         self.plan = build_physical_plan(self.topology, self.packing, records, self.version, self.epoch)
         self.plan.regions.extend(self.regions)
-        self.plan.spouts_held = self.spouts_held
+        self.plan.spouts_held = self.spouts_held or self.held_for_move
         self._shown = {record.id: record for record in self.plan.stmgrs}
         self.stale = False
         return self.plan

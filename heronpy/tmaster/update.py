@@ -6,7 +6,9 @@ Pure. The steps, each stored before it is announced:
     JOINING    the packing plan is the union of old and new, so executors start what is added; wait
                until all of it is registered
     SWITCHING  the physical plan has the new tasks and no removed ones; wait until every task has applied it
-    DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout
+    DRAINING   removed tasks get no new tuples; wait until they are empty, or until the drain timeout. When tasks move
+               to other containers, the spouts wait, too, until the whole topology is empty: what is on its way
+               to a stream manager that leaves the plan would be lost
     SETTLING   the packing plan is the new one, so executors stop what is removed; tasks that move to
                another container start there; wait for them
 
@@ -39,6 +41,8 @@ from heronpy.tmaster.planbook import placement, placement_of_plan
 
 #: Longer than a frame takes to a removed task from its sender, which has applied the plan by now.
 QUIET_S = 0.5
+#: A topology whose ticks emit is never empty: it moves after this.
+MOVE_WAIT_S = 5.0
 _GONE_STATES = frozenset({control_pb2.TASK_LOST, control_pb2.TASK_FAILED})
 
 
@@ -257,6 +261,7 @@ class Update:
         book = self._desk.book
         self.phase = Phase.SWITCHING
         self._deadline = now + self._desk.settings.start_timeout_s
+        book.held_for_move = bool(self._moved) and self._saver is None
         book.topology = self._intent.new_topology
         book.use(self._middle)
         self._desk.persist(Node.TOPOLOGY, book.topology)
@@ -287,8 +292,10 @@ class Update:
     def _advance_draining(self, now: float) -> None:
         # Tuples that removed tasks still hold are processed again by their successors.
         left = self._undrained() if self._saver is None else []
-        if left and now < self._deadline:
+        emptying = self._desk.book.held_for_move and now < self._draining_at + MOVE_WAIT_S
+        if now < self._deadline and any(emptying or task in self._removed for task in left):
             return
+        left = [task for task in left if task in self._removed]
         for task in left:
             status = self._desk.registry.tasks.get(task)
             if status is not None:
@@ -296,17 +303,18 @@ class Update:
         self._commit(now)
 
     def _undrained(self) -> list[int]:
-        """The removed tasks that may still have work.
+        """The removed tasks that may still have work, and the others when the spouts wait for them.
 
         All of them must be idle during the same period, because one of them may feed another; and for
         some time, because frames for them may still be in transit between two stream managers.
         """
-        registry = self._desk.registry
+        registry, removed = self._desk.registry, self._removed
+        tasks = [*removed, *(registry.places.keys() - removed if self._desk.book.held_for_move else ())]
         latest = float("-inf")
-        for task in self._removed:
+        for task in tasks:
             status = registry.tasks.get(task)
             entry = registry.stmgrs.get(stmgr_id(registry.places[task].container))
-            if status is None or entry is None or status.state in _GONE_STATES or _is_busy(status):
+            if status is None or entry is None or status.state in _GONE_STATES or _is_busy(status, task in removed):
                 self._idle.pop(task, None)
                 continue
             if entry.last_seen <= self._draining_at:
@@ -316,12 +324,13 @@ class Update:
             since = known[1] if known is not None and known[0] == counters else entry.last_seen
             self._idle[task] = (counters, since, entry.last_seen)
             latest = max(latest, since)
-        return [t for t in self._removed if t not in self._idle or self._idle[t][2] <= latest + QUIET_S]
+        return [t for t in tasks if t not in self._idle or self._idle[t][2] <= latest + QUIET_S]
 
     # ---- the end ----------------------------------------------------------------------------
 
     def _commit(self, now: float) -> None:
         desk, final = self._desk, self._intent.new_packing_plan
+        desk.book.held_for_move = False
         self._discarded += max(0, desk.registry.totals.discarded - self._discarded_before)
         desk.persist(Node.PACKING_PLAN, final)
         desk.persist(Node.UPDATE, None)
@@ -374,7 +383,7 @@ class Update:
         packing.CopyFrom(self._intent.old_packing_plan)
         packing.version += 2
         packing.next_task_id = packing_plan.next_task_id(self._union)
-        desk.book.topology = self._intent.old_topology
+        desk.book.topology, desk.book.held_for_move = self._intent.old_topology, False
         # Even if nothing was switched: a predecessor may have stored the new topology.
         desk.persist(Node.TOPOLOGY, desk.book.topology)
         desk.persist(Node.PACKING_PLAN, packing)
@@ -391,10 +400,11 @@ class Update:
         return f"{self._desk.settings.start_timeout_s:g} s"
 
 
-def _is_busy(status: control_pb2.TaskStatus) -> bool:
+def _is_busy(status: control_pb2.TaskStatus, leaves: bool) -> bool:
+    """Whether a task has something to do; the pending tuples of a spout count only if it leaves."""
     # Bytes without tuples are frames that its stream manager still holds for the task.
     queued = status.in_queue_tuples or status.in_queue_bytes
-    return bool(queued or status.out_queue_tuples or status.pending)
+    return bool(queued or status.out_queue_tuples or (leaves and status.pending))
 
 
 def check_request(desk: Desk, message: control_pb2.UpdateTopology) -> None:

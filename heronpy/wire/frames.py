@@ -123,11 +123,13 @@ def fits(frame: frame_pb2.Frame) -> bool:
         return False
     if frame.streams and len(frame.streams) != 2 * count:
         return False
+    if frame.kind == COMPLETE:
+        return runs_fit(frame)
     if frame.tracked or frame.kind in ACKER_KINDS:
         if frame.kind == ACK and frame.run_first:
             return _is_of_runs(frame)
         return _roots_fit(frame, count)
-    return frame.kind != COMPLETE or runs_fit(frame)
+    return True
 
 
 def _is_of_runs(frame: frame_pb2.Frame) -> bool:

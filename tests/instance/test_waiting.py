@@ -19,12 +19,15 @@ class Link:
         self.waits.append(timeout_s)
         return False
 
+    def out_tuples(self) -> int:
+        return 0
+
 
 def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
     task: Any = Task.__new__(Task)
     link = Link()
     task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
-    task.emitter = SimpleNamespace(emitted=lambda: 0)
+    task.emitter = SimpleNamespace(emitted=lambda: 0, buffered=lambda: 0)
     task.stopping, task.checkpoints = stopping, None
     return task, link
 

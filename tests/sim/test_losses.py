@@ -77,9 +77,12 @@ def kill_one(cluster: Cluster, rng: random.Random) -> None:
         rng.choice(sinks).kill()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [*range(10), 27, 38, 53, 65, 116])
 def test_rescale_under_load_keeps_order_and_loses_nothing(seed: int) -> None:
-    """The relays look at the order (workload.Relay)."""
+    """The relays look at the order (workload.Relay).
+
+    The seeds above 10 lost what was on its way to a container that went, or had a moved spout go on in its old place.
+    """
     with cluster_of(seed, SHAPE) as (cluster, auditor):
         verbs = Verbs(cluster, auditor, cluster.world.chance("verbs"))
         for _ in range(8):
