@@ -221,7 +221,7 @@ def started_and_failed(heron: Heron, program: Path, *words: str) -> list[str]:
     assert result.err.count("Traceback (most recent call last):") == 1, f"{result}"
     assert heron.names() == []
     heron.check_clean()
-    return [line.strip() for line in result.err.splitlines() if line.startswith("  File ")]
+    return [line.strip() for line in result.err.splitlines() if line.startswith("    File ")]
 
 
 @pytest.mark.parametrize("where", ["__init__(self, *args, **kwargs)", "initialize(self, config, context)"])

@@ -112,6 +112,7 @@ UNPICKLES = {
     "heronpy/wire/codec.py",
     "instance/user_code.py",
     "scripts/peers/pipe_count.py",
+    "scripts/peers/pipe_rate.py",
 }
 LOADS = re.compile(r"(?:pickle|dill|marshal|shelve|joblib)\.(?:loads?|Unpickler|open)$|^Unpickler$")
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "commands.getoutput"}

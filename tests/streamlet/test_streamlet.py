@@ -485,7 +485,7 @@ def test_mistakes_are_named() -> None:
         (lambda: source.set_num_partitions(0), "number of partitions is 0"),
         (lambda: source.set_name(""), "non-empty str"),
         (lambda: source.transform(len), "TransformOperator subclass"),  # type: ignore[arg-type]
-        (lambda: source.clone(0), "clone takes a number"),
+        (lambda: source.clone(0), "clone takes 1 or more clones"),
         (lambda: source.union(3), "union takes a Streamlet"),  # type: ignore[arg-type]
         (lambda: source.join(source, 10, operator.add), "takes a WindowConfig"),  # type: ignore[arg-type]
         (lambda: Config([]), "Config takes a dict"),  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ _PLACE = "elements.place"
 
 
 class ArrayLooper(Generator[Any]):
-    """Yields the elements of `user_iterable` in turn, waiting `sleep` seconds before each.
+    """Yields the elements of `user_iterable` in turn, `sleep` seconds apart.
 
     Under EFFECTIVELY_ONCE its position in the iterable is part of the checkpoint.
     """
@@ -30,24 +30,20 @@ class ArrayLooper(Generator[Any]):
         self._place = 0
         self._state: Any = None
         self._context: Any = None
-        self._has_waited = False
 
     def setup(self, context: Any) -> None:
         """Starts from the first element, or from the restored position."""
-        self._context, self._has_waited = context, False
+        self._context = context
         self._state = None if context is None else context.get_state()
         self._place = int((self._state or {}).get(_PLACE) or 0)
         self._round = itertools.islice(self._elements, self._place, None)
 
     def get(self) -> Any:
-        """The next element, or None before the first wait is over; StopIteration when the iterable is empty."""
+        """The next element; StopIteration when the iterable is empty."""
         if self._sleep and self._context is None:
             time.sleep(self._sleep)
         elif self._sleep:
             self._context.wait(self._sleep)
-            if not self._has_waited:
-                self._has_waited = True
-                return None
         try:
             element = next(self._round)
         except StopIteration:
