@@ -19,6 +19,10 @@ $(BIN)/python:
 $(VENV)/.demo: $(BIN)/python pyproject.toml
 	@echo "installing heronpy with Spark and the demo's data; the first time this takes about a minute"
 	@$(PIP) install -e '.[demo]'
+	@touch $@
+
+# Only for the demo: it takes a minute, and tests start Spark rarely.
+$(VENV)/.archive: $(VENV)/.demo
 	@if command -v java >/dev/null; then echo "recording Spark's classes, so that it starts faster"; \
 	  $(BIN)/python -m heronpy.spark.archive || echo "Spark starts without them"; fi
 	@touch $@
@@ -28,7 +32,7 @@ $(VENV)/.dev: $(VENV)/.demo pyproject.toml
 	@$(PIP) install -e '.[demo,dev]'
 	@touch $@
 
-demo: $(VENV)/.demo  ## the main job: 336,776 real flights through a topology into a Spark table
+demo: $(VENV)/.archive  ## the main job: 336,776 real flights through a topology into a Spark table
 	@$(BIN)/python scripts/demo.py
 
 # What fails beside others, on more processes than cores, has to pass alone, and is counted.
