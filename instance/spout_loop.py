@@ -298,6 +298,8 @@ class SpoutTask(Task):
                     chunk = min(CHUNK_MAX, made * 2)
                 elif took > CHUNK_LONG_S:
                     chunk = max(1, made // 2)
+                elif not chunk:
+                    chunk = made
             if dry or not fresh:
                 chunk = 0
                 self._flush_due(after)
