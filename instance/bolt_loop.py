@@ -39,7 +39,7 @@ CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
 #: The acks of fewer tuples may wait for company, this many times as long as tuples do: nobody processes them.
-FEW_ACKS = 64
+FEW_ACKS = 8
 ACK_LINGERS = 2
 NEVER = float("inf")
 TICK_STREAM, TICK_COMPONENT = "__tick", "__system"
