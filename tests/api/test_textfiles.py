@@ -417,7 +417,7 @@ def test_array_looper_waits_without_blocking() -> None:
     waits: list[float] = []
     looper = ArrayLooper([1, 2], sleep=5.0)
     looper.setup(SimpleNamespace(get_state=lambda: None, wait=waits.append))
-    assert [looper.get() for _ in range(4)] == [None, 1, 2, 1] and waits == [5.0] * 4
+    assert [looper.get() for _ in range(4)] == [1, 2, 1, 2] and waits == [5.0] * 4
 
 
 def test_the_last_ack_ends_the_input(tmp_path: Path) -> None:
