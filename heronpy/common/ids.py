@@ -1,8 +1,8 @@
 """The names of things: processes, containers, tasks and epochs.
 
 Every process derives the same name from the same numbers, so names are never sent. A name
-chosen by a user becomes part of file names, of state paths, and of commands that people paste: `topology_name_problem` and
-`part_name_problem` are the rules for new names, `name_problem` for one that is looked up.
+chosen by a user becomes part of file names, of state paths, and of commands that people paste:
+`topology_name_problem` and `part_name_problem` are the rules for new names, `name_problem` for one that is looked up.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def topology_name_problem(name: str) -> str | None:
 
 
 def part_name_problem(name: str) -> str | None:
-    """What is wrong with the name of a component or stream: it has to be one plain word in any shell, without quotes."""
+    """What is wrong with the name of a component or stream: it has to be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _PART.fullmatch(name):
         return "has more than letters, digits and _ - . : @ % + = , or does not begin with a letter, a digit or '_'"

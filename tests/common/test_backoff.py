@@ -14,8 +14,8 @@ from heronpy.common.ids import (
     child_epoch,
     instance_id,
     name_problem,
-    part_name_problem,
     parse_instance_id,
+    part_name_problem,
     topology_name_problem,
 )
 
