@@ -11,6 +11,7 @@ import contextlib
 
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.units import format_bytes
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
@@ -231,12 +232,25 @@ class Checkpoints:
             elif isinstance(effect, words.Announce):
                 self._announce_at = float("-inf")
                 self._broadcast(control_pb2.CheckpointComplete(checkpoint=effect.checkpoint))
+                self._note_complete(effect.checkpoint)
             elif isinstance(effect, words.Abort):
+                text = f"checkpoint {effect.checkpoint} was aborted: {effect.reason}"
+                self._desk.journal.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
                 self._broadcast(control_pb2.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
             else:
                 self._desk.tray.append(effect)
+
+    def _note_complete(self, checkpoint: int) -> None:
+        record = next(one for one in self.coordinator.log.complete if one.checkpoint == checkpoint)
+        kind = "savepoint" if record.kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
+        self._desk.journal.add(
+            control_pb2.EVENT_CHECKPOINT,
+            f"{kind} {checkpoint} is complete, {format_bytes(record.total_bytes)}",
+            reason=kind,
+            lasted_s=record.duration_s,
+        )
 
     def _trigger(self, effect: words.Trigger) -> None:
         desk = self._desk

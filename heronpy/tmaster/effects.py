@@ -24,6 +24,7 @@ class Node(Enum):
     UPDATE = "update intent"
     CHECKPOINTS = "checkpoint log"
     TOTALS = "totals"
+    EVENTS = "events"
 
 
 @dataclass(frozen=True, slots=True)
