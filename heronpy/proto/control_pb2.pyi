@@ -87,7 +87,7 @@ class CheckpointComplete(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ...) -> None: ...
 
 class CheckpointsReply(_message.Message):
-    __slots__ = ["aborted", "complete", "completed", "failed", "last_failure", "last_restore", "last_restore_s", "pending", "pending_s", "pending_tasks", "regions", "restores"]
+    __slots__ = ["aborted", "complete", "completed", "failed", "last_failure", "last_restore", "last_restore_s", "pending", "pending_names", "pending_s", "pending_tasks", "regions", "restores"]
     ABORTED_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class CheckpointsReply(_message.Message):
     LAST_RESTORE_FIELD_NUMBER: _ClassVar[int]
     LAST_RESTORE_S_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
+    PENDING_NAMES_FIELD_NUMBER: _ClassVar[int]
     PENDING_S_FIELD_NUMBER: _ClassVar[int]
     PENDING_TASKS_FIELD_NUMBER: _ClassVar[int]
     REGIONS_FIELD_NUMBER: _ClassVar[int]
@@ -108,11 +109,12 @@ class CheckpointsReply(_message.Message):
     last_restore: str
     last_restore_s: float
     pending: int
+    pending_names: _containers.RepeatedScalarFieldContainer[str]
     pending_s: float
     pending_tasks: int
     regions: _containers.RepeatedCompositeFieldContainer[_plan_pb2.RegionRecord]
     restores: int
-    def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ..., pending_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ContainersReply(_message.Message):
     __slots__ = ["containers"]

@@ -24,6 +24,8 @@ from heronpy.tmaster.restorer import Restorer, number_of
 _SEAL = 0
 #: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
+#: Tasks that a reply names of those that a checkpoint waits for.
+NAMES_MAX = 100
 
 
 class Checkpoints:
@@ -311,6 +313,9 @@ class Checkpoints:
             reply.pending = pending.checkpoint
             reply.pending_s = now - pending.began
             reply.pending_tasks = len(pending.waiting)
+            reply.pending_names.extend(
+                self._desk.registry.name_of(task) for task in sorted(pending.waiting)[:NAMES_MAX]
+            )
         return reply
 
     def validate(self) -> None:
