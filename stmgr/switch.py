@@ -321,7 +321,7 @@ class Switch:
             task.source.mute()
         if task.is_spout:
             self.ackers[task.task] = Acker()
-        task.identity, task.epoch = identity, epoch
+        task.begin(identity, epoch)
         farewell, task.farewell = task.farewell, None
         self._settle_unconsumed(task, farewell)
         window = self.settings.instance_out_window_bytes

@@ -786,10 +786,11 @@ class TaskCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
 class TaskLedger(_message.Message):
-    __slots__ = ["abandoned", "before", "epoch", "latest", "pending", "spout", "task_id"]
+    __slots__ = ["abandoned", "before", "epoch", "forgets_failed", "latest", "pending", "spout", "task_id"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     SPOUT_FIELD_NUMBER: _ClassVar[int]
@@ -797,14 +798,15 @@ class TaskLedger(_message.Message):
     abandoned: int
     before: _containers.RepeatedScalarFieldContainer[int]
     epoch: int
+    forgets_failed: bool
     latest: _containers.RepeatedScalarFieldContainer[int]
     pending: int
     spout: bool
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
-    __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
+    __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
@@ -818,6 +820,7 @@ class TaskStatus(_message.Message):
     ERROR_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     IN_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     IN_QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -847,6 +850,7 @@ class TaskStatus(_message.Message):
     error: str
     executed: int
     failed: int
+    forgets_failed: bool
     in_queue_bytes: int
     in_queue_tuples: int
     instance_id: str
@@ -863,7 +867,7 @@ class TaskStatus(_message.Message):
     task_id: int
     waiting_for: str
     waiting_s: float
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
 
 class TopologyEvent(_message.Message):
     __slots__ = ["at", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]
@@ -916,12 +920,13 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_estimated", "replayed", "restores"]
+    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    NOT_RESENT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
     acked: int
@@ -929,9 +934,10 @@ class TupleTotals(_message.Message):
     failed: int
     lost: int
     lost_estimated: bool
+    not_resent: int
     replayed: int
     restores: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ...) -> None: ...
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

@@ -328,7 +328,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     totals.dead_letters, totals.lost = 2, 1000
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
-    line = "acked 1,000, failed 7, replayed 9 (may be counted twice), dead letters 2, lost 1,000"
+    line = "acked 1,000, failed 7, replayed up to 9 (may be counted twice), dead letters 2, lost 1,000"
     assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
     shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
     assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
@@ -336,6 +336,13 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
     totals.dead_letters = totals.lost = 0
     assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
+    assert "dead letters 0, lost an unknown number" in heron("status", "local", "wordy").out
+    assert summary.given_up_text(totals) == "0 dead letters, an unknown number lost"
+    totals.lost_estimated, totals.failed, totals.replayed, totals.not_resent = False, 7, 0, 5
+    assert "FINISHED WITH LOSSES: 5" in heron("list", "local").out, "nobody sends them again"
+    assert "failed 7 (5 not sent again), replayed 0, dead letters 0, lost 0" in heron("status", "local", "wordy").out
+    assert summary.given_up_text(totals) == "0 dead letters, 0 lost, 5 failed and not sent again"
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
