@@ -167,7 +167,8 @@ class AsyncSpoutTask(SpoutTask):
             self._show_state()
             while not self.stopping and self._failure is None:
                 self._turn()
-                await self._sleep()
+                if not self.stopping:
+                    await self._sleep()
         except (UserError, StopRequested) as error:
             self._failure = self._failure or error
         await self._end()

@@ -465,6 +465,7 @@ def test_a_wait_is_rest_and_a_blocked_loop_is_not(harnesses: Callable[..., Harne
     select = h.task.falls_asleep
 
     def falls_asleep() -> None:
+        assert not h.task.stopping, "a stop is not slept over"
         select()
         resting.append(h.task.progress.resting)
 
