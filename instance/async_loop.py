@@ -203,6 +203,8 @@ class AsyncBoltTask(BoltTask):
 
     async def _sleep(self, now: float) -> None:
         """Wait for a frame, a message, the end of a coroutine or a tick."""
+        if self.stopping:
+            return
         sock = self.link.sock
         cut_now = self._cut_due() and not self._running
         if cut_now or (sock is not None and readable(sock)):
