@@ -246,13 +246,13 @@ class AsyncSpoutTask(SpoutTask):
         """Wait for a coroutine, a frame, a message or a timer."""
         sock = self.link.sock
         if not self._awake.is_set() and not (sock is not None and readable(sock)):
-            timer = asyncio.get_running_loop().call_later(self._rest_s(), self._awake.set)
+            timer = asyncio.get_running_loop().call_later(self.rest_s(), self._awake.set)
             await self._awake.wait()
             timer.cancel()
         # Whatever can go on does so first, so that its tuples travel together.
         await asyncio.sleep(0)
 
-    def _rest_s(self) -> float:
+    def rest_s(self) -> float:
         """How long nothing of this task's own is due; reports when nothing has moved for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)

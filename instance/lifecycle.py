@@ -58,7 +58,8 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.after = after
-    task.connect(topology, component, settings_for(launch, StmgrSettings))
+    task.identify(topology, component, settings_for(launch, StmgrSettings))
+    task.connect()
     signalled = _install_signals(task)
     forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)

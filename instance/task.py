@@ -18,6 +18,7 @@ import zmq
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
@@ -122,14 +123,17 @@ class Task:
 
     # ---- start --------------------------------------------------------------------------------
 
-    def connect(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
-        """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
+    def identify(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
+        """Say whose task it is; `stmgr` are the stream manager's settings."""
         self._instance_lost_s = stmgr.instance_lost_s
         self._frame_max_bytes = stmgr.frame_max_bytes
         self.topology = topology
         self.component = component
         self.attempt = Attempt(component)
-        self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
+        self.instance_id = instance_id(self.container, component, self.task_id)
+
+    def connect(self) -> None:
+        """Start the control thread, which registers this task."""
         sockets = self.launch.sockets_dir
         self.control = ControlThread(
             register=control_pb2.RegisterInstance(
@@ -137,7 +141,7 @@ class Task:
                 epoch=self.epoch,
                 pid=os.getpid(),
                 instance_id=self.instance_id,
-                component=component,
+                component=self.component,
             ),
             stmgr_endpoint=f"ipc://{sockets}/stmgr-{self.container}.control",
             metrics_endpoint=f"ipc://{sockets}/executor-{self.container}.metrics",
@@ -152,7 +156,7 @@ class Task:
             self.task_id,
             f"t:{self.task_id}:{self.epoch}".encode(),
             f"ipc://{sockets}/stmgr-{self.container}.data",
-            stmgr.frame_max_bytes,
+            self._frame_max_bytes,
             self.control.wake_fd,
         )
         self.control.start()
