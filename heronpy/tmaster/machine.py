@@ -76,7 +76,8 @@ class TopologyMaster:
         #: Since when the spouts are known to be paused, in a deactivated topology.
         self._resting_since = 0.0
         self._due: float | None = None
-        self._life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
+        #: As the topology was last announced to be.
+        self.life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
             events.StmgrBeat: self._on_stmgr_beat,
@@ -166,7 +167,7 @@ class TopologyMaster:
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
         if self.checkpoints is not None:
             self.checkpoints.validate()
-        if self._life == control_pb2.LIFE_UPDATING:
+        if self.life == control_pb2.LIFE_UPDATING:
             assert isinstance(self.operation, Update)
 
     def _advance(self, now: float) -> None:
@@ -197,8 +198,8 @@ class TopologyMaster:
         if not isinstance(self.operation, Update) and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
-        if life != self._life:
-            self._life = life
+        if life != self.life:
+            self.life = life
             cause = self._cause(now)
             desk.note(
                 f"{book.topology.name} is {control_pb2.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",

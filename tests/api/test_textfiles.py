@@ -260,7 +260,7 @@ def test_restored_readers_share_old_and_new_files(
     folder = tmp_path_factory.mktemp("grown")
     for i, data in enumerate(contents):
         write(folder / f"{i}5.txt", data)
-    states: list[Any] = [None] * tasks
+    states = [HashMapState() for _ in range(tasks)]
     seen: list[str] = []
 
     def run(index: int, calls: int) -> None:
@@ -270,7 +270,7 @@ def test_restored_readers_share_old_and_new_files(
             tasks,
             block_bytes=block_bytes,
             lines_per_call=2,
-            state=HashMapState() if states[index] is None else states[index],
+            state=states[index],
             **EFFECTIVELY_ONCE,
         )
         for _ in range(calls):
@@ -280,7 +280,7 @@ def test_restored_readers_share_old_and_new_files(
         made.pre_save("1")
         seen.extend(values[0] for values in made.delegate.emitted)
         made.next_tuple()  # after the checkpoint: what a failure takes back
-        states[index] = pickle.loads(pickle.dumps(made._state))
+        states[index] = pickle.loads(pickle.dumps(states[index]))
 
     for index in range(tasks):
         run(index, turns[index % len(turns)])
@@ -295,11 +295,11 @@ def test_restored_readers_share_old_and_new_files(
 
 def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"abc\n" * 100)
-    made = spout(path, 0, 2, state=HashMapState(), block_bytes=40, lines_per_call=5)
+    state = HashMapState()
+    made = spout(path, 0, 2, state=state, block_bytes=40, lines_per_call=5)
     for _ in range(5):
         made.next_tuple()
     made.pre_save("1")
-    state = made._state
     for index, tasks, block_bytes, words in (
         (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
         (1, 2, 40, "is reader 1, but its position is that of reader 0"),
@@ -315,15 +315,16 @@ def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
 def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
     write(tmp_path / "a.log", b"1\n2\n")
     write(tmp_path / "b.log", b"3\n4\n")
-    made = spout(str(tmp_path / "*.log"), state=HashMapState(), lines_per_call=3)
+    state = HashMapState()
+    made = spout(str(tmp_path / "*.log"), state=state, lines_per_call=3)
     made.next_tuple()
     made.pre_save("1")
     (tmp_path / "a.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == ["4"]
+    assert drain(spout(str(tmp_path / "*.log"), state=state)) == ["4"]
     made.next_tuple()
     made.pre_save("2")
     (tmp_path / "b.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == []
+    assert drain(spout(str(tmp_path / "*.log"), state=state)) == []
 
 
 def test_encodings(tmp_path: Path) -> None:

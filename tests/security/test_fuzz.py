@@ -222,7 +222,7 @@ class Fed:
 
     async def feed(self, seeds: list[bytes], name: str) -> None:
         for number, data in enumerate(cases(seeds, name, 10, ODD_ENVELOPES)):
-            self.server._receive([b"peer-%d" % (number % 5), data])
+            self.server.receive([b"peer-%d" % (number % 5), data])
             if number % 100 == 0:
                 await asyncio.sleep(0)
 
@@ -242,12 +242,12 @@ def test_control_messages_at_a_topology_master(no_surprise: None) -> None:
             server = world.shell._server
             assert server is not None
             for number, data in enumerate(cases(envelopes(), "tmaster", 10, ODD_ENVELOPES)):
-                server._receive([b"peer-%d" % (number % 5), data])
+                server.receive([b"peer-%d" % (number % 5), data])
                 if number % 20 == 0:
                     await asyncio.sleep(0)
             reply = await world.status()
             assert reply.topology == "wc"
-            waiting = len(server._tasks)
+            waiting = server.waiting
             assert waiting < 2000, f"{waiting} requests wait"
 
     play(scene)
@@ -302,8 +302,8 @@ def test_reports_at_an_executor(home: Path) -> None:
         known = {"stmgr-1", "container_1_word_1"}
         inbox = MetricsInbox(f"ipc://{home}/m", 1, known.__contains__, lambda _: None, lambda: None)
         for data in cases(envelopes(), "executor", 10, ODD_ENVELOPES):
-            inbox._receive([data])
-            inbox._receive([data, data])
+            inbox.receive([data])
+            inbox.receive([data, data])
         assert inbox.invalid and len(inbox.reports()) <= len(known)
         batch = inbox.take_batch()
         assert batch is None or len(batch.exceptions) <= EXCEPTIONS_MAX
@@ -327,7 +327,7 @@ def test_requests_at_the_metrics_page() -> None:
         b"GET /../../etc/passwd HTTP/1.1\r\nHost: [::1]:80\r\nHost: evil.example\r\n\r\n",
         b"DELETE /metrics HTTP/1.1\r\nHost: a:b:c]\r\n\r\n",
     ]
-    found = {page._answer(data)[0] for data in cases(seeds, "page", 10)}
+    found = {page.answer(data)[0] for data in cases(seeds, "page", 10)}
     assert found == {200, 400, 403, 404, 405}
 
 

@@ -219,8 +219,9 @@ def test_consume(tmp_path: Path) -> None:
 def partitions(simulator: Simulator, name: str) -> list[list[Any]]:
     """What each partition of a stage was given."""
     by_task: dict[int, list[Any]] = {task: [] for task in simulator.task_ids(name)}
-    for task, delivery in simulator._world.records.executed.get(name, ()):
-        codec = simulator._world.tasks[task].codec
+    world = simulator._world
+    for task, delivery in world.records.executed.get(name, ()):
+        codec = world.tasks[task].codec
         by_task[task].append(codec.decode(delivery.payload, delivery.codec)[0])
     return [by_task[task] for task in sorted(by_task)]
 
