@@ -30,7 +30,7 @@ from .async_spout import AsyncSpoutTask
 from .bolt_loop import BoltTask
 from .checkpoints import Checkpoints
 from .definition import own_component
-from .joining import wait_for_plan
+from .joining import connect, wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
@@ -59,7 +59,7 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.after = after
     task.identify(topology, component, settings_for(launch, StmgrSettings))
-    task.connect()
+    connect(task)
     signalled = _install_signals(task)
     forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
