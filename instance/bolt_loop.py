@@ -93,7 +93,7 @@ class BoltTask(Task):
             self.emitter.settle,
             self.acking,
             self.metrics.count,
-            self._frame_max_bytes,
+            self.stmgr.frame_max_bytes,
         )
         self.opener = FrameOpener(
             self.acks,

@@ -35,13 +35,21 @@ _CREDITED = (DATA, BARRIER)
 class DataLink:
     """The link through all its incarnations; `open` starts a new one."""
 
-    def __init__(self, task_id: int, identity: bytes, endpoint: str, frame_max_bytes: int, wake_fd: int) -> None:
+    def __init__(
+        self,
+        task_id: int,
+        identity: bytes,
+        endpoint: str,
+        frame_max_bytes: int,
+        wake_fd: int,
+        context: zmq.Context[Any] | None = None,
+    ) -> None:
         self._task_id = task_id
         self._identity = identity
         self._endpoint = endpoint
         self._frame_max_bytes = frame_max_bytes
         self._wake_fd = wake_fd
-        self._context: zmq.Context[Any] = zmq.Context.instance()
+        self._context = context or zmq.Context.instance()
         self.sock: zmq.Socket[bytes] | None = None
         self.fd = -1
         self.epoch = 0

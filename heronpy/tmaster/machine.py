@@ -84,7 +84,8 @@ class TopologyMaster:
         self._due: float | None = None
         #: The version of the plan that the watcher knows.
         self._watched = 0
-        self._life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
+        #: As the topology was last announced to be.
+        self.life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
             events.StmgrBeat: self._on_stmgr_beat,
@@ -181,7 +182,7 @@ class TopologyMaster:
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
         if self.checkpoints is not None:
             self.checkpoints.validate()
-        if self._life == control_pb2.LIFE_UPDATING:
+        if self.life == control_pb2.LIFE_UPDATING:
             assert isinstance(self.operation, Update)
 
     def _advance(self, now: float) -> None:
@@ -214,8 +215,8 @@ class TopologyMaster:
         if not isinstance(self.operation, Update) and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
-        if life != self._life:
-            self._life = life
+        if life != self.life:
+            self.life = life
             cause, word = self._cause(now), control_pb2.Lifecycle.Name(life)[5:]
             text = f"{book.topology.name} is {word}{': ' + cause if cause else ''}"
             desk.note(text, warning=life == control_pb2.LIFE_FAILED)

@@ -240,6 +240,11 @@ class Shell:
         if self._server is not None:
             self._server.close(LAST_ANSWERS_MS)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch it took; 0 while it stands by."""
+        return self._store.epoch
+
     def _watch_location(self) -> Watch:
         loop = asyncio.get_running_loop()
 

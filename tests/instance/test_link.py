@@ -3,61 +3,25 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zmq
 
 from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
 from instance.link import DataLink
-
-
-class FakeSocket:
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, int, Frame]] = []
-        self.inbox: deque[list[bytes]] = deque()
-        self.closed = False
-        self.events, self._poke = os.pipe()
-
-    def setsockopt(self, option: int, value: Any) -> None: ...
-
-    def connect(self, endpoint: str) -> None: ...
-
-    def getsockopt(self, option: int) -> int:
-        if option == zmq.EVENTS:
-            return int(zmq.POLLIN) if self.inbox else 0
-        return self.events
-
-    def send_multipart(self, parts: tuple[bytes, bytes], flags: int = 0) -> None:
-        self.sent.append((*LINK_HEADER.unpack(parts[0]), Frame.FromString(parts[1])))
-
-    def recv_multipart(self, flags: int = 0) -> list[bytes]:
-        if not self.inbox:
-            raise zmq.Again
-        return self.inbox.popleft()
-
-    def close(self, linger: int = 0) -> None:
-        if not self.closed:
-            self.closed = True
-            os.close(self.events)
-            os.close(self._poke)
+from tests.instance.harness import FakeContext, FakeSocket
 
 
 class Harness:
     def __init__(self) -> None:
         self.wake_fd, self.wake = os.pipe2(os.O_NONBLOCK)
-        self.link = DataLink(3, b"t:3:1", "ipc://x", 1 << 26, self.wake_fd)
-        self.sockets: list[FakeSocket] = []
-        self.link._context = SimpleNamespace(socket=self.socket)  # type: ignore[assignment]
+        context: Any = FakeContext()
+        self.link = DataLink(3, b"t:3:1", "ipc://x", 1 << 26, self.wake_fd, context)
+        self.sockets: list[FakeSocket] = context.made
         self.taken: list[tuple[Frame, int]] = []
-
-    def socket(self, kind: int) -> FakeSocket:
-        self.sockets.append(FakeSocket())
-        return self.sockets[-1]
 
     @property
     def sent(self) -> list[tuple[int, int, Frame]]:
@@ -199,9 +163,11 @@ def test_waiting_returns_at_once_when_there_is_something(h: Harness) -> None:
     h.come(Frame(kind=DATA, count=1), 1)
     began = time.monotonic()
     h.link.wait(5.0)
-    os.write(h.sockets[-1]._poke, b"!")
     h.sockets[-1].inbox.clear()
+    soon = threading.Timer(0.02, h.sockets[-1].poke)
+    soon.start()
     h.link.wait(5.0)
+    soon.join()
     assert time.monotonic() - began < 4
 
 

@@ -21,6 +21,8 @@ REPO = Path(__file__).resolve().parents[2]
 EXAMPLES = REPO / "topologies"
 #: Deadline of what takes a second on an idle machine.
 PATIENCE_S = 60.0
+WORD_COUNT = str(EXAMPLES / "word_count.py")
+FAILED, USAGE, NOT_FOUND, EXISTS, TIMED_OUT = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True)
@@ -233,3 +235,14 @@ class Heron:
 def component(status: dict[str, Any], name: str) -> dict[str, Any]:
     """The row of a component."""
     return next(row for row in status["components"] if row["name"] == name)
+
+
+def refused_before_start(heron: Heron, code: int, program: object, *words: str, flags: tuple[object, ...] = ()) -> str:
+    """Submit what must be refused before anything is started or written."""
+    result = heron("submit", "local", program, *flags)
+    sentence = result.refused(code, *words)
+    assert "Launching" not in result.out
+    assert heron.names() == []
+    assert not (heron.home / "topologies").exists(), "something was written"
+    heron.check_clean()
+    return sentence

@@ -282,3 +282,24 @@ class CheckpointWorld(World):
         wanted = len(self.written) + count
         self.until(lambda: len(self.written) >= wanted and not self.to_write)
         return max(self.written)
+
+
+def world(**options: object) -> CheckpointWorld:
+    made = CheckpointWorld(**options)  # type: ignore[arg-type]
+    made.running()
+    return made
+
+
+def attempt(w: CheckpointWorld) -> int:
+    return w.regions()[0].attempt
+
+
+def started(w: CheckpointWorld) -> bool:
+    going = w.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED)  # its last tasks say so a heartbeat later
+    return bool(w.regions()) and all(r.started for r in w.regions()) and going
+
+
+def restored_from(w: CheckpointWorld, before: int) -> int:
+    """Wait until a newer attempt runs; the checkpoint that it came from."""
+    w.until(lambda: attempt(w) > before and started(w))
+    return w.regions()[0].checkpoint

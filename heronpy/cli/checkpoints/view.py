@@ -50,7 +50,7 @@ class View:
         if self.mode != EFFECTIVELY_ONCE:
             return None
         with suppress(HeronError, exits.Failure):
-            reply: control_pb2.CheckpointsReply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
+            reply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
             return reply
         return None
 

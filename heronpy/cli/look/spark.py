@@ -30,7 +30,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
         return None
     try:
         request = control_pb2.GetMetrics(names=[*_NAMES, _PORT], instances=[GATEWAY])
-        reply: control_pb2.MetricsReply = session.ask(status.topology, request, ASK_S)
+        reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
     settings = session.launch_of(session.find(status.topology)).settings["spark"]

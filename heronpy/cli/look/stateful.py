@@ -24,7 +24,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
-        reply: control_pb2.CheckpointsReply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
+        reply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
         return reply
     except (HeronError, exits.Failure):
         return None  # the status stands without it
