@@ -24,7 +24,7 @@ from heronpy.common.errors import RemoteWireError
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap
+from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap, header_and_frame, message_of
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
@@ -87,7 +87,7 @@ class DataLink:
         sock = configure(
             self._context.socket(zmq.DEALER),
             hwm=0,
-            message_max_bytes=self._frame_max_bytes,
+            message_max_bytes=self._frame_max_bytes + LINK_HEADER.size,
             identity=self._identity,
             heartbeat=False,
         )
@@ -110,7 +110,7 @@ class DataLink:
         self._send_seq += 1
         self.all_frames_sent += 1
         self._settled = self._quiet = False  # a send may use up the sign of the descriptor
-        self.sock.send_multipart((_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
+        self.sock.send_multipart(message_of(_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
 
     # ---- outward ------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class DataLink:
         count = 0
         while count < budget:
             try:
-                header, data = sock.recv_multipart(zmq.DONTWAIT)
+                header, data = header_and_frame(sock.recv_multipart(zmq.DONTWAIT))
                 epoch, seq = _unpack_header(header)
                 frame = Frame.FromString(data)
             except zmq.Again:

@@ -15,7 +15,7 @@ import instance.task
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA, FAIL, LEAVE, LINK_HEADER, Frame
+from heronpy.wire.frames import DATA, FAIL, LEAVE, LINK_HEADER, Frame, message_of
 from instance.async_loop import AsyncBoltTask
 from instance.link import DataLink
 from instance.messages import Message
@@ -98,7 +98,7 @@ class Harness:
         if pad:
             frame.reason = "x" * pad
         header = LINK_HEADER.pack(self.task.link.epoch, self.seq)
-        self.sockets[-1].inbox.append([header, frame.SerializeToString()])
+        self.sockets[-1].inbox.append(message_of(header, frame.SerializeToString()))
         os.write(self.sockets[-1]._poke, b"!")
 
     def order(self, message: Message) -> None:

@@ -17,7 +17,7 @@ from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame, pack32, pack64
+from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame, message_of, pack32, pack64
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
 from instance.link import DataLink, drain
 from instance.messages import Message
@@ -106,7 +106,7 @@ class Harness:
     def come(self, **frame: Any) -> None:
         self.seq += 1
         header = LINK_HEADER.pack(self.task.link.epoch, self.seq)
-        self.sockets[-1].inbox.append([header, Frame(**frame).SerializeToString()])
+        self.sockets[-1].inbox.append(message_of(header, Frame(**frame).SerializeToString()))
         os.write(self.sockets[-1]._poke, b"!")
 
     def order(self, message: Message) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zmq
 
-from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, header_and_frame, message_of
 from instance.link import DataLink
 
 
@@ -32,8 +32,9 @@ class FakeSocket:
             return int(zmq.POLLIN) if self.inbox else 0
         return self.events
 
-    def send_multipart(self, parts: tuple[bytes, bytes], flags: int = 0) -> None:
-        self.sent.append((*LINK_HEADER.unpack(parts[0]), Frame.FromString(parts[1])))
+    def send_multipart(self, parts: list[bytes], flags: int = 0) -> None:
+        header, frame = header_and_frame(parts)
+        self.sent.append((*LINK_HEADER.unpack(header), Frame.FromString(frame)))
 
     def recv_multipart(self, flags: int = 0) -> list[bytes]:
         if not self.inbox:
@@ -64,7 +65,7 @@ class Harness:
         return self.sockets[-1].sent
 
     def come(self, frame: Frame, seq: int, epoch: int = 9) -> None:
-        self.sockets[-1].inbox.append([LINK_HEADER.pack(epoch, seq), frame.SerializeToString()])
+        self.sockets[-1].inbox.append(message_of(LINK_HEADER.pack(epoch, seq), frame.SerializeToString()))
 
     def receive(self, budget: int = 64) -> int:
         return self.link.receive(lambda frame, size: self.taken.append((frame, size)), budget)

@@ -36,6 +36,7 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    message_of,
     pack16,
     pack32,
     pack64,
@@ -104,7 +105,8 @@ def test_frames_at_a_switch() -> None:
         header = bytearray(LINK_HEADER.pack(epoch, number % 50 + 2, data if dice.random() < 0.5 else None))
         if dice.random() < 0.1:
             header[dice.randrange(len(header))] ^= 1 << dice.randrange(8)
-        switch.receive([identity, bytes(header), data])
+        parts = message_of(bytes(header), data) if dice.random() < 0.5 else [bytes(header), data]
+        switch.receive([identity, *parts])
         switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, number), data)
         switch.settle_credit()
     assert switch.counts["garbage"] and switch.counts["damaged_links"] and switch.counts["malformed_frames"]
@@ -153,7 +155,8 @@ def test_frames_at_a_task(monkeypatch: pytest.MonkeyPatch, reliability: str) -> 
             for task_id in tasks:
                 task = plane.tasks[task_id]
                 sock = plane.sockets[task.link._identity]
-                sock.inbox.append((LINK_HEADER.pack(task.link.epoch, task.link._receive_seq + 1), data))
+                header = LINK_HEADER.pack(task.link.epoch, task.link._receive_seq + 1)
+                sock.inbox.append(message_of(header, data))
                 plane.turn(task_id)
             if number % 100 == 0:
                 for channel in plane.channels.values():

@@ -25,6 +25,7 @@ import instance.spout_loop
 import instance.task
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.wire.frames import message_of
 from instance.bolt_loop import BoltTask
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
@@ -123,7 +124,7 @@ class FakeSocket:
 
     def __init__(self, plane: Plane) -> None:
         self.plane = plane
-        self.inbox: deque[tuple[bytes, bytes]] = deque()
+        self.inbox: deque[list[bytes]] = deque()
         self.identity = b""
         self.open = True
 
@@ -138,9 +139,9 @@ class FakeSocket:
         self.plane.sockets[self.identity] = self
 
     def send_multipart(self, parts: Any, flags: int = 0) -> None:
-        self.plane.channel(self.identity, "in").append(tuple(parts))
+        self.plane.channel(self.identity, "in").append(list(parts))
 
-    def recv_multipart(self, flags: int = 0) -> tuple[bytes, bytes]:
+    def recv_multipart(self, flags: int = 0) -> list[bytes]:
         if not self.inbox:
             raise zmq.Again
         return self.inbox.popleft()
@@ -221,12 +222,12 @@ class Container:
     def send(self, identity: bytes, header: bytes, data: bytes) -> bool:
         if identity.startswith(b"s:"):
             peer = int(identity.decode().split(":")[1].removeprefix("stmgr-"))
-            self.plane.channel(identity, f"back-{self.number}-{peer}").append((header, data))
+            self.plane.channel(identity, f"back-{self.number}-{peer}").append(message_of(header, data))
             return True
         sock = self.plane.sockets.get(identity)
         if sock is None:
             return False
-        self.plane.channel(identity, "out").append((header, data))
+        self.plane.channel(identity, "out").append(message_of(header, data))
         return True
 
     def feed(self, event: events.Event) -> list[events.Effect]:
@@ -246,7 +247,7 @@ class Container:
         """(Re)open the link to another container."""
 
         def transmit(header: bytes, data: bytes) -> bool:
-            self.plane.channel(self.identity(), f"peer-{self.number}-{other.number}").append((header, data))
+            self.plane.channel(self.identity(), f"peer-{self.number}-{other.number}").append(message_of(header, data))
             return True
 
         self.switch.close_peer(other.name)
@@ -300,7 +301,7 @@ class Plane:
         )
         self.instance_settings, self.stmgr_settings = instance_settings, stmgr_settings
         self.sockets: dict[bytes, FakeSocket] = {}
-        self.channels: dict[tuple[bytes, str], deque[tuple[bytes, bytes]]] = {}
+        self.channels: dict[tuple[bytes, str], deque[list[bytes]]] = {}
         self.owed: set[int] = set()
         self.tasks: dict[int, Any] = {}
         self.epochs: dict[int, int] = {}
@@ -407,7 +408,7 @@ class Plane:
 
     # ---- messages -----------------------------------------------------------------------------
 
-    def channel(self, identity: bytes, what: str) -> deque[tuple[bytes, bytes]]:
+    def channel(self, identity: bytes, what: str) -> deque[list[bytes]]:
         return self.channels.setdefault((identity, what), deque())
 
     def drop_channels(self, *names: str) -> None:
@@ -417,21 +418,21 @@ class Plane:
 
     def deliver(self, key: tuple[bytes, str]) -> None:
         identity, what = key
-        header, data = self.channels[key].popleft()
+        parts = self.channels[key].popleft()
         if what == "in":
             task_id = int(identity.split(b":")[1])
-            self.containers[self.places[task_id][1]].switch.receive([identity, header, data])
+            self.containers[self.places[task_id][1]].switch.receive([identity, *parts])
         elif what == "out":
             sock = self.sockets.get(identity)
             if sock is not None:
-                sock.inbox.append((header, data))
+                sock.inbox.append(parts)
         elif what.startswith("peer"):
-            self.containers[int(what.split("-")[2])].switch.receive([identity, header, data])
+            self.containers[int(what.split("-")[2])].switch.receive([identity, *parts])
         else:
             _, source, target = what.split("-")
             container = self.containers[int(target)]
             if identity == container.identity():
-                container.switch.peer_credit(f"stmgr-{source}", header, data)
+                container.switch.peer_credit(f"stmgr-{source}", *parts)
 
     # ---- running ------------------------------------------------------------------------------
 
