@@ -28,6 +28,8 @@ from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, F
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
+#: While short waits follow each other, frames are looked for after this long altogether: each look is a system call.
+LOOK_EVERY_S = 0.001
 #: Frames that use up credit.
 _CREDITED = (DATA, BARRIER)
 
@@ -71,6 +73,8 @@ class DataLink:
         self._settled = False
         #: The last wait ended without a sign of the descriptor, and the socket was not used since.
         self._quiet = False
+        #: How long the waits since the last look at the socket were meant to be, those that no frame ends.
+        self._unseen_s = 0.0
 
     # ---- incarnations -------------------------------------------------------------------------
 
@@ -190,6 +194,7 @@ class DataLink:
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
             return 0
+        self._unseen_s = 0.0
         if not readable(sock):
             self._settled = True
             return 0
@@ -261,7 +266,8 @@ class DataLink:
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read.
+        Without `frames` a frame does not end it, and may be received up to `LOOK_EVERY_S` later. The descriptor `also`
+        does; returns whether it can be read.
 
         The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it, unless that was done
         since the socket was last used.
@@ -273,6 +279,8 @@ class DataLink:
         fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]
         if self.sock is None or not frames:
             woken = _sleep_on(fds, timeout_s)
+            self._unseen_s += timeout_s
+            self._quiet = self._settled and self._unseen_s < LOOK_EVERY_S
         elif self._settled or not readable(self.sock):
             self._settled = True
             woken = _sleep_on([self.fd, *fds], timeout_s)

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, header_and_frame, message_of
-from instance.link import DataLink
+from instance.link import LOOK_EVERY_S, DataLink
 
 
 class FakeSocket:
@@ -204,6 +204,24 @@ def test_waiting_returns_at_once_when_there_is_something(h: Harness) -> None:
     h.sockets[-1].inbox.clear()
     h.link.wait(5.0)
     assert time.monotonic() - began < 4
+
+
+def test_short_waits_in_a_row_look_at_the_socket_once_in_a_while(h: Harness) -> None:
+    """A look is a system call, which a spout that is called every 0.2 ms would make as often."""
+    h.receive()
+    looks = 0
+    for _ in range(20):
+        h.link.wait(LOOK_EVERY_S / 5, frames=False)
+        h.come(Frame(kind=CREDIT), 0)
+        looks += h.receive() > 0
+    assert 3 <= looks <= 4, "each fifth"
+    h.link.wait(LOOK_EVERY_S / 5, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    h.link.send_control(data())
+    assert h.receive(), "a send may have used up the sign of it"
+    h.link.wait(2 * LOOK_EVERY_S, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    assert h.receive(), "a longer wait is followed by a look"
 
 
 def test_traffic_is_counted_over_all_incarnations(h: Harness) -> None:
