@@ -16,7 +16,6 @@ from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Prune
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.restorer import Restorer, number_of
 
@@ -64,8 +63,7 @@ class Checkpoints:
         self._orphan = log.next_checkpoint - 1 if log.next_checkpoint - 1 > last else 0
         self.coordinator.begin(now)
         self.restorer.begin(now)
-        kept = tuple(record.checkpoint for record in log.complete)
-        self._desk.tray.append(Prune((self._orphan,) if self._orphan else (), kept))
+        self._desk.tray.append(self.coordinator.prune((self._orphan,) if self._orphan else ()))
 
     # ---- reports of others ------------------------------------------------------------------
 

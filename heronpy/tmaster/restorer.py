@@ -156,7 +156,7 @@ class Restorer:
         """New attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
-        attempt = self._coordinator.reserve_attempt()
+        attempt = self._coordinator.reserve_attempt(source.checkpoint)
         for region in regions:
             within_budget = self.regions.restore(region, attempt, source, why, now, cause=cause)
             if isinstance(choice, NothingSoundError):

@@ -428,7 +428,7 @@ class Shell:
                     loop.call_soon_threadsafe(self._feed_late, events.CheckpointsDeleted(token, failure))
 
         if self._archive is not None:
-            self._archive.prune(effect.delete, effect.keep, done)
+            self._archive.prune(effect, done)
         else:
             done(_NO_STORE)
 

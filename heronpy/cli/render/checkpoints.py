@@ -32,6 +32,8 @@ class Row:
     """Whether it is of the current run."""
     in_use: bool = False
     """A restore would start from it now, or the topology has started from it."""
+    abandoned: bool = False
+    """The topology has gone back to an older one since."""
     damage: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -57,6 +59,14 @@ def record_json(record: checkpoint_pb2.CheckpointRecord) -> dict[str, Any]:
         "duration_s": round(record.duration_s, 6),
         "damage": [record.damage] if record.damage else [],
     }
+
+
+def _standing(row: Row) -> str:
+    if row.damage:
+        return "DAMAGED"
+    if row.abandoned:
+        return "abandoned"
+    return "in use" if row.in_use else "" if row.current else "earlier run"
 
 
 # ---- heron checkpoints list -----------------------------------------------------------------
@@ -101,7 +111,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
                 format_bytes(row.total_bytes),
                 format_bytes(row.uploaded_bytes),
                 format_duration(row.duration_s),
-                "DAMAGED" if row.damage else "in use" if row.in_use else "" if row.current else "earlier run",
+                _standing(row),
                 row.location,
             )
             for row in rows
