@@ -167,6 +167,7 @@ _SPARK = (
     Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
     Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
     Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
+    Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
     Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
     Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
     Metric("spark-messages-refused", _C, "", "", "Messages to the Spark gateway that no sink could have sent."),

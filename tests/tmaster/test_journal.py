@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
-from tests.tmaster.test_tmaster_checkpoints import attempt, restored_from, world
+from tests.tmaster.checkpoint_world import attempt, restored_from, world
 from tests.tmaster.tmaster_world import World
 
 RESTART, LIFE = control_pb2.EVENT_RESTART, control_pb2.EVENT_LIFE
