@@ -293,7 +293,7 @@ class SpoutTask(Task):
                 self._rest(now)
                 idle_since = monotonic()
                 continue
-            made, dry = (self._call_user(calls), False) if chunk else self._call_until_dry(calls, now)
+            made, dry = (self.call_user(calls), False) if chunk else self._call_until_dry(calls, now)
             after = monotonic()
             total = emitter.emitted()
             fresh, emitted = total - emitted, total
@@ -368,7 +368,7 @@ class SpoutTask(Task):
             return min(chunk, free)
         return chunk
 
-    def _call_user(self, calls: int) -> int:
+    def call_user(self, calls: int) -> int:
         """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         self._call_at, self._call_on, self._busy = 0.0, -1, False
@@ -393,7 +393,7 @@ class SpoutTask(Task):
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         before, empty = count(), 0
         for made in range(1, calls + 1):
-            self._call_user(1)
+            self.call_user(1)
             emitted = count()
             empty = empty + 1 if emitted == before else 0
             if empty == DRY_CALLS or self._call_at or self._call_on >= 0:

@@ -23,6 +23,7 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    message_of,
     pack64,
 )
 from heronpy.wire.runs import one_run
@@ -84,7 +85,7 @@ class World:
     def receive(self, identity: bytes, frame: Frame, **changed: int) -> None:
         self.seq[identity] += 1
         header = LINK_HEADER.pack(changed.get("epoch", self.epochs[identity]), changed.get("seq", self.seq[identity]))
-        self.switch.receive([identity, header, frame.SerializeToString()])
+        self.switch.receive([identity, *message_of(header, frame.SerializeToString())])
 
     def grant(self, identity: bytes, granted: int, frames: int = 0) -> None:
         self.receive(
