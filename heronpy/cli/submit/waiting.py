@@ -37,7 +37,8 @@ def exceptions_report(session: Session, name: str, status: control_pb2.StatusRep
 
 
 def failure(session: Session, name: str, status: control_pb2.StatusReply) -> exits.Failure:
-    cause = status.cause
+    # Until the topology is FAILED its cause is what it waits for, and not why that will never come.
+    cause = status.cause if status.lifecycle == control_pb2.LIFE_FAILED else ""
     if not cause and status.startup_exceptions:
         first = status.startup_exceptions[0]
         where = first.instance_id or first.process
