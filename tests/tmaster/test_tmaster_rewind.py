@@ -8,8 +8,7 @@ from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
-from tests.tmaster.checkpoint_world import CheckpointWorld
-from tests.tmaster.test_tmaster_checkpoints import attempt, bigger, finish, restored_from, started, world
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, finish, restored_from, started, world
 from tests.tmaster.tmaster_world import World
 
 

@@ -14,8 +14,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.effects import Node
 from tests.support.wordless import AS_IT_IS, WORDINGS, reword
-from tests.tmaster.checkpoint_world import CheckpointWorld
-from tests.tmaster.test_tmaster_checkpoints import attempt, bigger, started, world
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, started, world
 
 WAIT_S = 30.0
 
