@@ -10,13 +10,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
-from tests.tmaster.tmaster_world import World, with_task, without_task
-
-
-def tasks_of(message: plan_pb2.PackingPlan | plan_pb2.PhysicalPlan) -> set[int]:
-    if isinstance(message, plan_pb2.PhysicalPlan):
-        return {i.task_id for i in message.instances}
-    return {i.task_id for c in message.containers for i in c.instances}
+from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 
 
 def ready_to_grow(world: World) -> plan_pb2.PackingPlan:

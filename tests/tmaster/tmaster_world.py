@@ -408,3 +408,9 @@ def without_task(packing: plan_pb2.PackingPlan, task: int) -> None:
                 break
         if not container.instances:
             packing.containers.remove(container)
+
+
+def tasks_of(message: plan_pb2.PackingPlan | plan_pb2.PhysicalPlan) -> set[int]:
+    if isinstance(message, plan_pb2.PhysicalPlan):
+        return {i.task_id for i in message.instances}
+    return {i.task_id for c in message.containers for i in c.instances}
