@@ -17,6 +17,8 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
+from heronpy.api.spout.async_spout import AsyncSpout
+from heronpy.api.spout.spout import Spout
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
@@ -43,6 +45,12 @@ BLOCKED_WAIT_S = 5.0
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
 SHORT_PAUSE_S = 0.005
+
+
+def has_own_fail(spout: object) -> bool:
+    """Whether anybody is told of failed tuples: without a `fail` of its own a spout cannot send them again."""
+    inherited = (Spout.fail, AsyncSpout.fail, None)
+    return "fail" in vars(spout) or getattr(type(spout), "fail", None) not in inherited
 
 
 class SpoutTask(Task):
@@ -99,6 +107,7 @@ class SpoutTask(Task):
         self.user.delegate.wait = self._wait
         self.user.delegate.wait_readable = self._wait_readable
         self.user.delegate.busy = self._stay_busy
+        self.progress.forgets_failed = not has_own_fail(self.user.object)
 
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""

@@ -14,7 +14,7 @@ import zmq
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.wire.frames import LINK_HEADER, Frame
+from heronpy.wire.frames import LINK_HEADER, Frame, header_and_frame, message_of
 from instance.link import DataLink, drain
 from instance.messages import Message
 from instance.task import UserError
@@ -45,8 +45,9 @@ class FakeSocket:
             drain(self.events)
         return int(zmq.POLLIN) if self.inbox else 0
 
-    def send_multipart(self, parts: tuple[bytes, bytes], flags: int = 0) -> None:
-        self.sent.append((*LINK_HEADER.unpack(parts[0]), Frame.FromString(parts[1])))
+    def send_multipart(self, parts: list[bytes], flags: int = 0) -> None:
+        header, frame = header_and_frame(parts)
+        self.sent.append((*LINK_HEADER.unpack(header), Frame.FromString(frame)))
 
     def recv_multipart(self, flags: int = 0) -> list[bytes]:
         if not self.inbox:
@@ -102,7 +103,7 @@ class TaskHarness:
         """A frame of the stream manager."""
         self.seq += 1
         sock = self.context.made[-1]
-        sock.inbox.append([LINK_HEADER.pack(self.task.link.epoch, self.seq), frame.SerializeToString()])
+        sock.inbox.append(message_of(LINK_HEADER.pack(self.task.link.epoch, self.seq), frame.SerializeToString()))
         sock.poke()
 
     def order(self, message: Message) -> None:

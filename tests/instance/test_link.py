@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
-from instance.link import DataLink
+from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
+from instance.link import LOOK_EVERY_S, DataLink
 from tests.instance.harness import FakeContext, FakeSocket
 
 
@@ -28,7 +28,7 @@ class Harness:
         return self.sockets[-1].sent
 
     def come(self, frame: Frame, seq: int, epoch: int = 9) -> None:
-        self.sockets[-1].inbox.append([LINK_HEADER.pack(epoch, seq), frame.SerializeToString()])
+        self.sockets[-1].inbox.append(message_of(LINK_HEADER.pack(epoch, seq), frame.SerializeToString()))
 
     def receive(self, budget: int = 64) -> int:
         return self.link.receive(lambda frame, size: self.taken.append((frame, size)), budget)
@@ -169,6 +169,24 @@ def test_waiting_returns_at_once_when_there_is_something(h: Harness) -> None:
     h.link.wait(5.0)
     soon.join()
     assert time.monotonic() - began < 4
+
+
+def test_short_waits_in_a_row_look_at_the_socket_once_in_a_while(h: Harness) -> None:
+    """A look is a system call, which a spout that is called every 0.2 ms would make as often."""
+    h.receive()
+    looks = 0
+    for _ in range(20):
+        h.link.wait(LOOK_EVERY_S / 5, frames=False)
+        h.come(Frame(kind=CREDIT), 0)
+        looks += h.receive() > 0
+    assert 3 <= looks <= 4, "each fifth"
+    h.link.wait(LOOK_EVERY_S / 5, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    h.link.send_control(data())
+    assert h.receive(), "a send may have used up the sign of it"
+    h.link.wait(2 * LOOK_EVERY_S, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    assert h.receive(), "a longer wait is followed by a look"
 
 
 def test_traffic_is_counted_over_all_incarnations(h: Harness) -> None:

@@ -40,6 +40,7 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    message_of,
     pack16,
     pack32,
     pack64,
@@ -108,7 +109,8 @@ def test_frames_at_a_switch() -> None:
         header = bytearray(LINK_HEADER.pack(epoch, number % 50 + 2, data if dice.random() < 0.5 else None))
         if dice.random() < 0.1:
             header[dice.randrange(len(header))] ^= 1 << dice.randrange(8)
-        switch.receive([identity, bytes(header), data])
+        parts = message_of(bytes(header), data) if dice.random() < 0.5 else [bytes(header), data]
+        switch.receive([identity, *parts])
         switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, number), data)
         switch.settle_credit()
     assert switch.counts["garbage"] and switch.counts["damaged_links"] and switch.counts["malformed_frames"]
@@ -152,7 +154,7 @@ def test_frames_at_a_task(reliability: str) -> None:
         seeds = [*frames(), *bolt_frames()]
         for number, data in enumerate(cases(seeds, f"task-{reliability}", 20, partial(disfigured, kind=Frame))):
             for link in links:
-                link.sock.take([LINK_HEADER.pack(link.epoch, number + 1000), data])
+                link.sock.take(message_of(LINK_HEADER.pack(link.epoch, number + 1000), data))
             if number % 50 == 0:
                 cluster.run(lambda: not any(link.sock.inbox for link in links))
                 for connection in cluster.network.connections:

@@ -129,6 +129,15 @@ class Heron:
     def when_state(self, name: str, state: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         return self.when(name, lambda status: status["lifecycle"] == state, f"{name} being {state}", timeout_s)
 
+    def when_events(self, name: str, kind: str, count: int, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+        """What `heron events` shows of one kind, once there are so many."""
+
+        def told() -> list[dict[str, Any]]:
+            events: list[dict[str, Any]] = self("events", "local", name, "--kind", kind, "--json").json()["events"]
+            return events[count - 1 :] and events
+
+        return wait_for(told, timeout_s, f"{count} events of kind {kind}")
+
     # ---- logs ---------------------------------------------------------------------------------
     def log_dir(self, name: str) -> Path:
         [folder] = self.home.glob(f"topologies/local/*/{name}/log-files")

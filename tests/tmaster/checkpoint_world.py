@@ -59,6 +59,8 @@ class CheckpointWorld(World):
         self.damaged: set[int] = set()
         self.full = False
         self.plain: set[str] = set()
+        #: Components with two-phase sinks.
+        self.publishing: set[str] = set()
         super().__init__(**options)
 
     def start_master(self) -> None:
@@ -228,7 +230,10 @@ class CheckpointWorld(World):
     def answer_of(self, task: SimTask) -> control_pb2.TaskCheckpoint:
         status = task.status
         snapshot = checkpoint_pb2.TaskSnapshot(
-            stateful=status.component in self.plain, total_bytes=10, uploaded_bytes=5
+            stateful=status.component in self.plain,
+            total_bytes=10,
+            uploaded_bytes=5,
+            publishes=status.component in self.publishing,
         )
         return control_pb2.TaskCheckpoint(
             checkpoint=self.open,

@@ -83,6 +83,7 @@ def test_a_checkpoint_that_takes_too_long_is_aborted_and_counted_and_the_next_on
     """The time of a savepoint is its own."""
     w = world(checkpoints=CheckpointSettings(interval_s=2.0, timeout_s=3.0, savepoint_timeout_s=20.0))
     w.mute = {4}
+    w.until(lambda: list(w.machine.checkpoints_reply(w.now).pending_names) == ["container_2_count_4"])
     w.until(lambda: w.machine.checkpoints_reply(w.now).aborted == 1)
     assert "task 4 of count" in w.machine.checkpoints_reply(w.now).last_failure
     token = w.request(events.CheckpointRequested, True)

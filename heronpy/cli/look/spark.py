@@ -20,6 +20,7 @@ _NAMES = {
     "spark-batches-failed": "failed_batches",
     "spark-seconds": "seconds",
     "spark-lag-seconds": "lag_s",
+    "spark-batches-running": "running",
 }
 _PORT = "spark-ui-port"
 
@@ -60,6 +61,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
                 "failed_batches": int(values["failed_batches"]),
                 "seconds_per_batch": values["seconds"] / ended if ended else None,
                 "lag_s": values["lag_s"],
+                "running": int(values["running"]),
             }
         )
     return {"sinks": sinks, "ui": ui}
@@ -76,6 +78,7 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batches"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
+            + (f", {sink['running']:,} in work" if sink["running"] else "")
             + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])
