@@ -11,7 +11,7 @@ import random
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +20,13 @@ import pytest
 import zmq
 
 import instance.async_loop
+import instance.batch_loop
 import instance.bolt_loop
 import instance.spout_loop
 import instance.task
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from instance.batch_loop import BatchBoltTask
 from instance.bolt_loop import BoltTask
 from instance.link import DataLink
 from instance.spout_loop import SpoutTask
@@ -284,14 +286,23 @@ class Plane:
         instance_settings: InstanceSettings = INSTANCE,
         stmgr_settings: StmgrSettings = STMGR,
         custom: dict[Any, Any] | None = None,
+        batching: Collection[str] = (),
     ) -> None:
         self.rng = random.Random(seed)
         self.clock = Clock()
-        for module in (instance.task, instance.spout_loop, instance.bolt_loop, instance.async_loop):
+        for module in (
+            instance.task,
+            instance.spout_loop,
+            instance.bolt_loop,
+            instance.batch_loop,
+            instance.async_loop,
+        ):
             monkeypatch.setattr(module, "time", self.clock)
         monkeypatch.setattr(instance.task, "UserCode", FakeUser)
         monkeypatch.setattr(instance.task, "_random_bits", lambda: lambda: self.rng.getrandbits(64))
         self.topology = topology
+        #: The components whose bolts take batches.
+        self.batching = batching
         self.places = dict(tasks)
         #: Tasks that are not in the plan any more.
         self.removed: set[int] = set()
@@ -340,7 +351,7 @@ class Plane:
         component, container = self.places[task_id]
         epoch = self.epochs[task_id] = self.epochs.get(task_id, 0) + 1
         spout = component in {spout.comp.name for spout in self.topology.spouts}
-        kind = SpoutTask if spout else BoltTask
+        kind = SpoutTask if spout else BatchBoltTask if component in self.batching else BoltTask
         task = kind(self.launch, self.instance_settings, 1.0, container, task_id, epoch)
         task.topology, task.component, task.instance_id = self.topology, component, f"{component}-{task_id}"
         task._frame_max_bytes, task._instance_lost_s = self.stmgr_settings.frame_max_bytes, 10.0
