@@ -10,13 +10,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heronpy.plan.columns import Columns
 from heronpy.plan.grouping import Fields
 from heronpy.wire.codec import FIXED, PLAIN
 
+#: By tuple, the number of its task among those of a grouping.
+Turns = NDArray[np.uint8] | NDArray[np.int64]
+
 _TEXTS = frozenset((str, bytes))
-_INT16_MAX = 0x7FFF
+_BYTE_VALUES = 256
 
 
 def is_small(column: Sequence[Any], text_max: int) -> bool:
@@ -40,39 +44,49 @@ def flat_of(columns: Columns) -> list[Any]:
     return flat
 
 
-def tasks_of(columns: Columns, chooser: Fields, memo: dict[Any, int], memo_max: int) -> list[int]:
-    """The task of each tuple. `memo` has the tasks of keys that were asked for before, at most about `memo_max`."""
+def turns_of(columns: Columns, chooser: Fields, memo: dict[Any, int], memo_max: int) -> Turns:
+    """The task of each tuple, as its number in `chooser.tasks`.
+
+    `memo` has the numbers of keys that were asked for before, at most about `memo_max`.
+    """
     indices = chooser.indices
     single = len(indices) == 1
     keys: list[Any] = columns.values[indices[0]]
     if not single:
         keys = list(zip(*[columns.values[index] for index in indices], strict=True))
+    few = len(chooser.tasks) <= _BYTE_VALUES
     try:
-        return list(map(memo.__getitem__, keys))
+        return _turns(keys, memo, few)
     except KeyError:
         pass
     if len(memo) >= memo_max:
         memo.clear()
     for key in dict.fromkeys(keys):
         if key not in memo:
-            memo[key] = chooser.of_key((key,) if single else key)
-    return list(map(memo.__getitem__, keys))
+            memo[key] = chooser.tasks.index(chooser.of_key((key,) if single else key))
+    return _turns(keys, memo, few)
 
 
-def by_task(columns: Columns, marks: list[Any] | None, tasks: list[int]) -> list[tuple[int, Columns, list[Any] | None]]:
-    """The tuples of each task, in their order, with their marks."""
-    # A stable sort of 16-bit numbers is a radix sort.
-    numbers = np.array(tasks, dtype=np.int16 if max(tasks) <= _INT16_MAX else np.int64)
-    order = np.argsort(numbers, kind="stable")
-    ordered = numbers[order]
-    cuts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(tasks)]
-    if len(cuts) == 2:
-        return [(tasks[0], columns, marks)]
+def _turns(keys: list[Any], memo: dict[Any, int], few: bool) -> Turns:
+    found = map(memo.__getitem__, keys)
+    if few:
+        return np.frombuffer(bytes(found), dtype=np.uint8)
+    return np.fromiter(found, dtype=np.int64, count=len(keys))
+
+
+def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tuple[int, Columns, list[Any] | None]]:
+    """The tuples of each task, in their order, with their marks; `turns` are what `turns_of` returned."""
+    if (turns == turns[0]).all():
+        return [(int(turns[0]), columns, marks)]
+    # A stable sort of bytes is a radix sort.
+    order = np.argsort(turns, kind="stable")
+    ordered = turns[order]
+    cuts = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(turns)]
     places = order.tolist()
     values = [list(map(column.__getitem__, places)) for column in columns.values]
     marks = None if marks is None else list(map(marks.__getitem__, places))
     whole = Columns(values, columns.size)
     return [
-        (tasks[places[low]], whole.part(low, high), None if marks is None else marks[low:high])
+        (int(ordered[low]), whole.part(low, high), None if marks is None else marks[low:high])
         for low, high in pairwise(cuts)
     ]

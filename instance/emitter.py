@@ -27,8 +27,9 @@ from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
 from .batches import Batches, Send
-from .columns import by_task, flat_of, is_small, tasks_of
+from .columns import by_task, flat_of, is_small, turns_of
 from .compiled import compile_emit
+from .in_batch import InBatch
 from .outlets import Mark, Outlet, OutStream, share_outlets
 from .pending import PendingRoots
 from .tuples import HeronTuple
@@ -98,7 +99,7 @@ class Emitter:
         for stream in self.streams.values():
             stream.shape = self._shape(stream)
             stream.memo.clear()
-            stream.tasks.clear()
+            stream.turns.clear()
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
                 dests = chooser.tasks if isinstance(chooser, Shuffle) else chooser.tasks[:1]
@@ -293,9 +294,10 @@ class Emitter:
         if stream.shared is not None:
             self._append(stream, stream.shared, columns, marks)
         else:
-            tasks = tasks_of(columns, stream.choosers[0], stream.tasks, self.settings.route_memo_keys)
-            for task, own, own_marks in by_task(columns, marks, tasks):
-                self._append(stream, stream.outlet(task), own, own_marks)
+            chooser = stream.choosers[0]
+            turns = turns_of(columns, chooser, stream.turns, self.settings.route_memo_keys)
+            for turn, own, own_marks in by_task(columns, marks, turns):
+                self._append(stream, stream.outlet(chooser.tasks[turn]), own, own_marks)
         stream.left -= columns.size
         if stream.left <= 0:
             stream.left = self._flush_and_refill(stream)
@@ -363,6 +365,8 @@ def marks_of(anchors: Any, size: int) -> list[Mark]:
     """The anchors of each of `size` tuples, as the emitter keeps them."""
     if type(anchors) is HeronTuple:
         return [mark_of(anchors)] * size
+    if isinstance(anchors, InBatch):
+        return list(anchors.marks()) if anchors.frame.tracked else [None] * size
     return [None if anchor is None else mark_of(anchor) for anchor in anchors]
 
 

@@ -17,6 +17,8 @@ from heronpy.wire.codec import Undecodable
 
 from .tuples import DamagedValues, HeronTuple, InFrame, Places
 
+#: The values of a tuple that nobody sees.
+_UNSEEN: list[Any] = []
 #: Name and fields of a stream.
 Schema = tuple[str, list[str]]
 
@@ -27,9 +29,15 @@ class InBatch(Batch):
     __slots__ = ("_made", "frame", "numbers")
 
     def __init__(
-        self, frame: InFrame, stream: str, fields: Sequence[str], flat: list[Any], numbers: Sequence[int]
+        self,
+        frame: InFrame,
+        stream: str,
+        fields: Sequence[str],
+        flat: list[Any] | None,
+        numbers: Sequence[int],
+        of: tuple[Batch, list[int]] | None = None,
     ) -> None:
-        super().__init__(frame.component, stream, frame.task, fields, flat, len(numbers))
+        super().__init__(frame.component, stream, frame.task, fields, flat, len(numbers), of)
         self.frame = frame
         self.numbers = numbers
         self._made: list[HeronTuple] | None = None
@@ -43,8 +51,15 @@ class InBatch(Batch):
     def _tuples(self) -> list[HeronTuple]:
         return self.tuples()
 
-    def _part(self, places: list[int], flat: list[Any]) -> Self:
-        return type(self)(self.frame, self.stream, self.fields, flat, list(map(self.numbers.__getitem__, places)))
+    def marks(self) -> list[HeronTuple]:
+        """What stands for its tuples as anchors; without their values, if these were not asked for."""
+        if self._made is not None:
+            return self._made
+        return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))
+
+    def _part(self, places: list[int]) -> Self:
+        numbers = list(map(self.numbers.__getitem__, places))
+        return type(self)(self.frame, self.stream, self.fields, None, numbers, (self, places))
 
     def singles(self) -> list[InBatch]:
         """Each tuple as a batch of its own."""

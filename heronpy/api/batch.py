@@ -6,7 +6,6 @@ test the type.
 
 from __future__ import annotations
 
-import operator
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import repeat
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
+#: Python's, and those of NumPy by the names they have had.
+_BOOLS = ("bool", "bool_")
+
 
 class Batch(Sequence[Tuple]):
     """What `process_batch` is given: at least one tuple, all of one stream and one sending task, in their order.
@@ -28,10 +30,17 @@ class Batch(Sequence[Tuple]):
     when they are asked for; who only reads columns does not pay for them.
     """
 
-    __slots__ = ("_columns", "_flat", "_size", "component", "fields", "stream", "task")
+    __slots__ = ("_columns", "_flat", "_of", "_size", "component", "fields", "stream", "task")
 
     def __init__(
-        self, component: str, stream: str, task: int, fields: Sequence[str], flat: list[Any], size: int
+        self,
+        component: str,
+        stream: str,
+        task: int,
+        fields: Sequence[str],
+        flat: list[Any] | None,
+        size: int,
+        of: tuple[Batch, list[int]] | None = None,
     ) -> None:
         #: The component and the stream that it comes from.
         self.component = component
@@ -40,8 +49,10 @@ class Batch(Sequence[Tuple]):
         self.task = task
         #: The fields of the stream, in their order.
         self.fields = tuple(fields)
-        #: The values of all tuples one after the other; one placeholder each when there are no fields.
+        #: The values of all tuples one after the other; one placeholder each when there are no fields. None until
+        #: they are asked for, in what was taken of a batch at these places.
         self._flat = flat
+        self._of = of
         self._size = size
         self._columns: dict[str, list[Any]] | None = None
 
@@ -49,33 +60,28 @@ class Batch(Sequence[Tuple]):
     def columns(self) -> dict[str, list[Any]]:
         """The values by field, each a list with one value per tuple; the caller may change the lists."""
         if self._columns is None:
-            width = len(self.fields)
-            self._columns = {field: self._flat[place::width] for place, field in enumerate(self.fields)}
+            width, flat = len(self.fields), self._all_values()
+            self._columns = {field: flat[place::width] for place, field in enumerate(self.fields)}
         return self._columns
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The values by tuple."""
         width = len(self.fields)
-        return list(zip(*[iter(self._flat)] * width, strict=True)) if width else [()] * self._size
+        return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
 
     def take(self, places: Iterable[int]) -> Self:
         """The tuples at these places as a batch, in this order; for a filter, or to say what outputs derive from.
 
-        `places` may be any integers from 0 to `len(batch) - 1`, also an array of NumPy, and may repeat a place.
-        Raises IndexError for a place that there is not.
+        `places` are integers as for a list, also an array of NumPy; a place may be repeated. Raises IndexError for a
+        place that there is not, and TypeError for a mask of booleans.
         """
-        chosen = list(map(operator.index, places))
-        if chosen and not (0 <= min(chosen) and max(chosen) < self._size):
-            wrong = next(place for place in chosen if not 0 <= place < self._size)
-            raise IndexError(f"take() was given place {wrong}; the batch has the places 0 to {self._size - 1}")
-        width = max(1, len(self.fields))
-        if width == 1:
-            flat = list(map(self._flat.__getitem__, chosen))
-        else:
-            flat = [None] * (width * len(chosen))
-            for place in range(width):
-                flat[place::width] = map(self._flat[place::width].__getitem__, chosen)
-        return self._part(chosen, flat)
+        chosen = list(places)
+        if chosen and type(chosen[0]).__name__ in _BOOLS:
+            raise TypeError("take() takes places, not a mask; give numpy.flatnonzero(mask)")
+        try:
+            return self._part(chosen)
+        except IndexError:
+            raise IndexError(f"take() was given a place outside of the {self._size} of the batch") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """The columns as a `pyarrow.RecordBatch`; types are inferred from the values.
@@ -120,10 +126,26 @@ class Batch(Sequence[Tuple]):
         """The tuples; always the same objects."""
 
     @abstractmethod
-    def _part(self, places: list[int], flat: list[Any]) -> Self:
-        """The batch of the tuples at these places, whose values these are."""
+    def _part(self, places: list[int]) -> Self:
+        """The batch of the tuples at these places; made with `of=(self, places)`."""
+
+    def _all_values(self) -> list[Any]:
+        flat = self._flat
+        if flat is None:
+            assert self._of is not None
+            source, places = self._of
+            width, values = max(1, len(self.fields)), source._all_values()
+            flat = [None] * (width * self._size)
+            for place in range(width):
+                flat[place::width] = list(map((values[place::width] if width > 1 else values).__getitem__, places))
+            self._flat, self._of = flat, None
+        return flat
 
     def _values(self) -> Iterable[list[Any]]:
         """The values of each tuple, as a list of its own."""
         width = len(self.fields)
-        return map(list, zip(*[iter(self._flat)] * width, strict=True)) if width else map(list, repeat((), self._size))
+        return (
+            map(list, zip(*[iter(self._all_values())] * width, strict=True))
+            if width
+            else map(list, repeat((), self._size))
+        )

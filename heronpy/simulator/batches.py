@@ -16,17 +16,23 @@ class SimulatedBatch(Batch):
 
     __slots__ = ("_made",)
 
-    def __init__(self, fields: Sequence[str], tuples: list[SimulatedTuple], flat: list[Any]) -> None:
+    def __init__(
+        self,
+        fields: Sequence[str],
+        tuples: list[SimulatedTuple],
+        flat: list[Any] | None,
+        of: tuple[Batch, list[int]] | None = None,
+    ) -> None:
         # Only a part that the user took can be empty.
         component, stream, task = (tuples[0].component, tuples[0].stream, tuples[0].task) if tuples else ("", "", 0)
-        super().__init__(component, stream, task, fields, flat, len(tuples))
+        super().__init__(component, stream, task, fields, flat, len(tuples), of)
         self._made = tuples
 
     def _tuples(self) -> list[SimulatedTuple]:
         return self._made
 
-    def _part(self, places: list[int], flat: list[Any]) -> Self:
-        return type(self)(self.fields, [self._made[place] for place in places], flat)
+    def _part(self, places: list[int]) -> Self:
+        return type(self)(self.fields, [self._made[place] for place in places], None, (self, places))
 
 
 class BatchBoltTask(BoltTask):

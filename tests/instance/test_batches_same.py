@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class Program:
         names = self.names()
         kinds = [Source, *(Together if batching else Singly for batching in self.batching[1:])]
         # Each task of its own choice would depend on the order of the tuples.
-        custom = {(b, a, stream): First() for a, b in zip(names, names[1:]) for stream in FIELDS}
+        custom = {(b, a, stream): First() for a, b in pairwise(names) for stream in FIELDS}
         with pytest.MonkeyPatch.context() as patches:
             plane = Plane(
                 patches,

@@ -72,7 +72,7 @@ def takes_batches(bolt_class: type) -> bool:
         return False
     if inspect.iscoroutinefunction(method):
         raise TopologyError(
-            f"{bolt_class.__name__}.process_batch is a coroutine; define it with `def`, or define `async def process` in"
-            " an AsyncBolt"
+            f"{bolt_class.__name__}.process_batch is a coroutine; define it with `def`, or `async def process` in an"
+            " AsyncBolt"
         )
     return callable(method)
