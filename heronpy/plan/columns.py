@@ -15,7 +15,7 @@ from heronpy.common.errors import TopologyError
 #: They have a length and items, but are hardly ever meant as the values of a field.
 _NOT_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
 #: NumPy's times and durations have no exact Python value, so they stay as they are.
-_TIMES = "mM"
+_TIMES = ("m", "M")
 _LISTS = {list, tuple}
 
 
