@@ -18,9 +18,9 @@ from typing import Any
 from heronpy.net.zsock import readable
 from heronpy.proto import control_pb2, frame_pb2
 
+from .awake import Awake
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
-from .link import drain
 from .readiness import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
 from .tuples import DamagedValues, HeronTuple, InFrame
@@ -36,7 +36,7 @@ class AsyncBoltTask(BoltTask):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._loop_watched = -1
+        self._awake = Awake()
         #: The tuple of each running coroutine; None for a tick.
         self._running: dict[asyncio.Task[None], HeronTuple | None] = {}
         #: Frames in progress, by their number.
@@ -56,9 +56,7 @@ class AsyncBoltTask(BoltTask):
             raise self._failure
 
     async def _main(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._awake = asyncio.Event()
-        loop.add_reader(self.control.wake_fd, self._on_wake)
+        self._awake.listen(self.control.wake_fd)
         try:
             while not self.stopping and self._failure is None:
                 await self._turn()
@@ -66,15 +64,11 @@ class AsyncBoltTask(BoltTask):
             self._failure = error
         await self._end()
 
-    def _on_wake(self) -> None:
-        drain(self.control.wake_fd)
-        self._awake.set()
-
     async def _turn(self) -> None:
         self._awake.clear()
         if self.control.interrupted:
             self.serve_inbox()
-        self._watch()
+        self._awake.watch(self.link)
         self.link.receive(self.take_frame)
         if self.checkpoints is not None and self.checkpoints.pending:
             # A cut waits until no coroutine is in progress; meanwhile none is started.
@@ -97,16 +91,8 @@ class AsyncBoltTask(BoltTask):
             await self._finish_async()
         await self._sleep(now)
 
-    def _watch(self) -> None:
-        """Watch the socket of the current link; a new one may have its predecessor's descriptor."""
-        if self._loop_watched < 0 and self.link.sock is not None:
-            self._loop_watched = self.link.fd
-            asyncio.get_running_loop().add_reader(self._loop_watched, self._awake.set)
-
     def on_link_lost(self) -> None:
-        if self._loop_watched >= 0:
-            asyncio.get_running_loop().remove_reader(self._loop_watched)
-            self._loop_watched = -1
+        self._awake.unwatch()
         super().on_link_lost()
 
     # ---- tuples -------------------------------------------------------------------------------
@@ -217,6 +203,8 @@ class AsyncBoltTask(BoltTask):
 
     async def _sleep(self, now: float) -> None:
         """Wait for a frame, a message, the end of a coroutine or a tick."""
+        if self.stopping:
+            return
         sock = self.link.sock
         cut_now = self._cut_due() and not self._running
         if cut_now or (sock is not None and readable(sock)):
@@ -253,7 +241,7 @@ class AsyncBoltTask(BoltTask):
 
         Half of the time that the process has: it must still leave in order.
         """
-        asyncio.get_running_loop().remove_reader(self.control.wake_fd)
+        self._awake.close()
         if self._running:
             await asyncio.wait(self._running, timeout=self.settings.force_exit_s / 2)
         cancelled = dict(self._running)

@@ -25,7 +25,7 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.permits import Permits
 from heronpy.net.zsock import readable
 
-from .link import drain
+from .awake import Awake
 from .spout_loop import SpoutTask
 from .task import StopRequested, UserError
 
@@ -49,7 +49,7 @@ class AsyncSpoutTask(SpoutTask):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._awake = asyncio.Event()
+        self._awake = Awake()
         self._permits = Permits(self._awake.set)
         self._push: Callable[..., list[int] | None] = self._emit_any
         self._run: asyncio.Task[Any]
@@ -58,7 +58,6 @@ class AsyncSpoutTask(SpoutTask):
         self._calls_waiting = 0
         self._failure: BaseException | None = None
         self._ending = False
-        self._loop_watched = -1
         self._chunk = 1
         self._offered_at = 0.0
         self._moved: tuple[int, ...] = ()
@@ -171,22 +170,18 @@ class AsyncSpoutTask(SpoutTask):
             raise UserError from self._failure
 
     async def _main(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self.control.wake_fd, self._on_wake)
+        self._awake.listen(self.control.wake_fd)
         try:
             self._run = self._start(self.guard(self.user.object.run))
             self._switch_active()
             self._show_state()
             while not self.stopping and self._failure is None:
                 self._turn()
-                await self._sleep()
+                if not self.stopping:
+                    await self._sleep()
         except (UserError, StopRequested) as error:
             self._failure = self._failure or error
         await self._end()
-
-    def _on_wake(self) -> None:
-        drain(self.control.wake_fd)
-        self._awake.set()
 
     def falls_asleep(self) -> None:
         """No coroutine can go on."""
@@ -206,7 +201,7 @@ class AsyncSpoutTask(SpoutTask):
                 return
         if self.active != self._activated:
             self._switch_active()
-        self._watch()
+        self._awake.watch(self.link)
         self.link.receive(self.take_frame)
         now = self.emitter.batches.now = time.monotonic()
         self._do_what_came(now)
@@ -251,16 +246,8 @@ class AsyncSpoutTask(SpoutTask):
         if self.exhausted:
             self._show_state()
 
-    def _watch(self) -> None:
-        """Watch the socket of the current link; a new one may have its predecessor's descriptor."""
-        if self._loop_watched < 0 and self.link.sock is not None:
-            self._loop_watched = self.link.fd
-            asyncio.get_running_loop().add_reader(self._loop_watched, self._awake.set)
-
     def on_link_lost(self) -> None:
-        if self._loop_watched >= 0:
-            asyncio.get_running_loop().remove_reader(self._loop_watched)
-            self._loop_watched = -1
+        self._awake.unwatch()
         super().on_link_lost()
 
     # ---- rest and end -------------------------------------------------------------------------
@@ -269,13 +256,13 @@ class AsyncSpoutTask(SpoutTask):
         """Wait for a coroutine, a frame, a message or a timer."""
         sock = self.link.sock
         if not self._awake.is_set() and not (sock is not None and readable(sock)):
-            timer = asyncio.get_running_loop().call_later(self._rest_s(), self._awake.set)
+            timer = asyncio.get_running_loop().call_later(self.rest_s(), self._awake.set)
             await self._awake.wait()
             timer.cancel()
         # Whatever can go on does so first, so that its tuples travel together.
         await asyncio.sleep(0)
 
-    def _rest_s(self) -> float:
+    def rest_s(self) -> float:
         """How long nothing of this task's own is due; reports when nothing has moved for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
@@ -290,12 +277,9 @@ class AsyncSpoutTask(SpoutTask):
 
     async def _end(self) -> None:
         """Give `ack` and `fail` a moment to end, then cancel all; within half of the time that the process has."""
-        loop = asyncio.get_running_loop()
         self._ending = True
         self._permits.offer(0)
-        loop.remove_reader(self.control.wake_fd)
-        if self._loop_watched >= 0:
-            loop.remove_reader(self._loop_watched)
+        self._awake.close()
         moment_s = self.settings.force_exit_s / 4
         if self._calls:
             await asyncio.wait(self._calls, timeout=moment_s)
@@ -307,7 +291,7 @@ class AsyncSpoutTask(SpoutTask):
             if stuck:
                 log.warning("%d coroutines did not end when they were cancelled", len(stuck))
                 return
-        await loop.shutdown_asyncgens()
+        await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class _Selector(selectors.DefaultSelector):

@@ -97,7 +97,7 @@ class BoltTask(Task):
             self.emitter.settle,
             self.acking,
             self.metrics.count,
-            self._frame_max_bytes,
+            self.stmgr.frame_max_bytes,
         )
         self.opener = FrameOpener(
             self.acks,
@@ -291,12 +291,14 @@ class BoltTask(Task):
         link, queue, emitter, linger = self.link, self.in_queue.waiting, self.emitter, self._linger
         interrupted = self.control.interrupted
         monotonic = time.monotonic
+        came = 0
         while not self.stopping:
             if interrupted:
                 self.serve_inbox()
                 if self.stopping:
                     return
-            link.receive(self.take_frame)
+            # A look is a system call, so the turn that works on what has come does without.
+            came = 0 if came else link.receive(self.take_frame)
             if self.checkpoints is not None and self.checkpoints.pending:
                 self.checkpoints.work()
             now = monotonic()

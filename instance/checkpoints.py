@@ -282,6 +282,7 @@ class Checkpoints:
         snapshot.attempt = self.attempt
         snapshot.align_s = now - cut.since
         snapshot.finished = snapshot.finished or self.finished_before
+        snapshot.publishes = isinstance(self.ports.user_object(), TwoPhaseStatefulComponent)
         return Job(cut.checkpoint, capture, snapshot, deadline=now + timeout_s)
 
     def after_start(self, cut: Cut) -> None:

@@ -1,20 +1,66 @@
-"""From the registration of a task to the first plan that it may join."""
+"""From a task's connection and registration to the first plan that it may join."""
 
 from __future__ import annotations
 
+import os
 import select
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
-from heronpy.proto import plan_pb2
+from heronpy.proto import control_pb2, plan_pb2
 
 from .attempt import region_of
+from .control import ControlThread
+from .link import DataLink
+from .reports import report_of, status_of
 
 if TYPE_CHECKING:
     from .task import Task
 
 #: How often a waiting task reports that it is not hung.
 _WAIT_S = 1.0
+#: The longest pause between heartbeats of a task that does nothing.
+SILENCE_MAX_S = 10.0
+
+
+def connect(task: Task) -> None:
+    """Start the control thread, which registers the task, and make its link to the stream manager."""
+    sockets, container = task.launch.sockets_dir, task.container
+    silence_max_s = _silence_max_s(task)
+    task.control = ControlThread(
+        register=control_pb2.RegisterInstance(
+            task_id=task.task_id,
+            epoch=task.epoch,
+            pid=os.getpid(),
+            instance_id=task.instance_id,
+            component=task.component,
+        ),
+        stmgr_endpoint=f"ipc://{sockets}/stmgr-{container}.control",
+        metrics_endpoint=f"ipc://{sockets}/executor-{container}.metrics",
+        status=partial(status_of, task),
+        report=partial(report_of, task),
+        heartbeat_s=min(task.settings.heartbeat_interval_s, silence_max_s),
+        metrics_s=min(task.metrics_s, silence_max_s),
+        silence_max_s=silence_max_s,
+        on_plan=task.attempt.heard,
+    )
+    task.link = DataLink(
+        task.task_id,
+        f"t:{task.task_id}:{task.epoch}".encode(),
+        f"ipc://{sockets}/stmgr-{container}.data",
+        task.stmgr.frame_max_bytes,
+        task.control.wake_fd,
+    )
+    task.control.start()
+
+
+def _silence_max_s(task: Task) -> float:
+    """Of a task that does nothing; it must not be taken for dead."""
+    limits = [SILENCE_MAX_S, task.stmgr.instance_lost_s / 3]
+    if task.settings.hang_timeout_s:
+        limits.append(task.settings.hang_timeout_s / 3)
+    return float(min(limits))
 
 
 def wait_for_plan(task: Task) -> plan_pb2.PhysicalPlan | None:

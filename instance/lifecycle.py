@@ -32,7 +32,7 @@ from .batch_loop import BatchBoltTask
 from .bolt_loop import BoltTask
 from .checkpoints import Checkpoints
 from .definition import own_component
-from .joining import wait_for_plan
+from .joining import connect, wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
@@ -60,12 +60,13 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str
     kind, problem = _task_class(part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.after = after
-    task.connect(topology, component, settings_for(launch, StmgrSettings))
+    task.identify(topology, component, settings_for(launch, StmgrSettings))
+    connect(task)
     signalled = _install_signals(task)
     forking.watch(task)
     log.info("task %d of %s, epoch %d, starts", task_id, component, epoch)
     try:
-        code = _startup_failed(task, problem) if problem is not None else _run_task(task)
+        code = _startup_failed(task, problem) if problem is not None else run_task(task)
         return exit_codes.TERMINATED if signalled and code == exit_codes.OK else code
     finally:
         _let_zeromq_finish(EXIT_LINGER_S)
@@ -82,7 +83,7 @@ def _let_zeromq_finish(timeout_s: float) -> None:
     ending.join(timeout_s)
 
 
-def _run_task(task: Task) -> int:
+def run_task(task: Task) -> int:
     plan = wait_for_plan(task)
     if plan is None:
         log.info("stopped before the plan came%s", f": {task.error}" if task.error else "")
@@ -95,7 +96,7 @@ def _run_task(task: Task) -> int:
             task.build(plan)
             task.bind_emit()
         except RestoreError as error:
-            return _await_rewind(task, error.region, error.__cause__ or error)
+            return await_rewind(task, error.region, error.__cause__ or error)
         except UserError as error:
             return _startup_failed(task, error.__cause__ or error)
         except Exception as error:
@@ -145,7 +146,7 @@ def _await_start(task: Task, checkpoints: Checkpoints) -> None:
     checkpoints.release_early()
 
 
-def _await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException) -> int:
+def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException) -> int:
     """Report that the state cannot be restored, and wait: a plan with a newer attempt ends the process.
 
     Returns the exit code when the task is stopped instead.

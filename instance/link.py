@@ -24,10 +24,12 @@ from heronpy.common.errors import RemoteWireError
 from heronpy.net.transport import connect
 from heronpy.net.zsock import configure, fd_of, readable
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap
+from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, gap, header_and_frame, message_of
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
+#: While short waits follow each other, frames are looked for after this long altogether: each look is a system call.
+LOOK_EVERY_S = 0.001
 #: Frames that use up credit.
 _CREDITED = (DATA, BARRIER)
 
@@ -35,13 +37,21 @@ _CREDITED = (DATA, BARRIER)
 class DataLink:
     """The link through all its incarnations; `open` starts a new one."""
 
-    def __init__(self, task_id: int, identity: bytes, endpoint: str, frame_max_bytes: int, wake_fd: int) -> None:
+    def __init__(
+        self,
+        task_id: int,
+        identity: bytes,
+        endpoint: str,
+        frame_max_bytes: int,
+        wake_fd: int,
+        context: zmq.Context[Any] | None = None,
+    ) -> None:
         self._task_id = task_id
         self._identity = identity
         self._endpoint = endpoint
         self._frame_max_bytes = frame_max_bytes
         self._wake_fd = wake_fd
-        self._context: zmq.Context[Any] = zmq.Context.instance()
+        self._context = context or zmq.Context.instance()
         self.sock: zmq.Socket[bytes] | None = None
         self.fd = -1
         self.epoch = 0
@@ -71,6 +81,8 @@ class DataLink:
         self._settled = False
         #: The last wait ended without a sign of the descriptor, and the socket was not used since.
         self._quiet = False
+        #: How long the waits since the last look at the socket were meant to be, those that no frame ends.
+        self._unseen_s = 0.0
 
     # ---- incarnations -------------------------------------------------------------------------
 
@@ -87,7 +99,7 @@ class DataLink:
         sock = configure(
             self._context.socket(zmq.DEALER),
             hwm=0,
-            message_max_bytes=self._frame_max_bytes,
+            message_max_bytes=self._frame_max_bytes + LINK_HEADER.size,
             identity=self._identity,
             heartbeat=False,
         )
@@ -110,7 +122,7 @@ class DataLink:
         self._send_seq += 1
         self.all_frames_sent += 1
         self._settled = self._quiet = False  # a send may use up the sign of the descriptor
-        self.sock.send_multipart((_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
+        self.sock.send_multipart(message_of(_pack_header(self.epoch, self._send_seq), data), zmq.DONTWAIT)
 
     # ---- outward ------------------------------------------------------------------------------
 
@@ -190,6 +202,7 @@ class DataLink:
         if sock is None or self._quiet:
             self._quiet = False  # only what was received by the wait is known
             return 0
+        self._unseen_s = 0.0
         if not readable(sock):
             self._settled = True
             return 0
@@ -197,7 +210,7 @@ class DataLink:
         count = 0
         while count < budget:
             try:
-                header, data = sock.recv_multipart(zmq.DONTWAIT)
+                header, data = header_and_frame(sock.recv_multipart(zmq.DONTWAIT))
                 epoch, seq = _unpack_header(header)
                 frame = Frame.FromString(data)
             except zmq.Again:
@@ -261,7 +274,8 @@ class DataLink:
     def wait(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
         """Sleep until a frame comes, the wake descriptor is written to, or the time is over.
 
-        Without `frames` a frame does not end it. The descriptor `also` does; returns whether it can be read.
+        Without `frames` a frame does not end it, and may be received up to `LOOK_EVERY_S` later. The descriptor `also`
+        does; returns whether it can be read.
 
         The socket's descriptor is edge-triggered, so EVENTS is looked at before sleeping on it, unless that was done
         since the socket was last used.
@@ -273,6 +287,8 @@ class DataLink:
         fds = [self._wake_fd] if also < 0 else [self._wake_fd, also]
         if self.sock is None or not frames:
             woken = _sleep_on(fds, timeout_s)
+            self._unseen_s += timeout_s
+            self._quiet = self._settled and self._unseen_s < LOOK_EVERY_S
         elif self._settled or not readable(self.sock):
             self._settled = True
             woken = _sleep_on([self.fd, *fds], timeout_s)

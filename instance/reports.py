@@ -37,6 +37,8 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
+    #: A spout whose class has no fail() of its own.
+    forgets_failed: bool = False
 
     def count(self, emitted: int) -> None:
         """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""
@@ -115,6 +117,7 @@ def status_of(task: Reported) -> control_pb2.TaskStatus:
         sent_tuples=task.link.total_sent_tuples,
         consumed_frames=task.link.total_consumed_frames,
         consumed_tuples=task.link.total_consumed_tuples,
+        forgets_failed=p.forgets_failed,
     )
 
 

@@ -17,6 +17,8 @@ from heronpy.api.api_constants import (
     TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_MESSAGE_TIMEOUT_SECS,
 )
+from heronpy.api.spout.async_spout import AsyncSpout
+from heronpy.api.spout.spout import Spout
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
@@ -44,6 +46,12 @@ BLOCKED_WAIT_S = 5.0
 MORE_S = 2e-4
 #: A shorter pause is not worth a report, nor to be ended by each completion.
 SHORT_PAUSE_S = 0.005
+
+
+def has_own_fail(spout: object) -> bool:
+    """Whether anybody is told of failed tuples: without a `fail` of its own a spout cannot send them again."""
+    inherited = (Spout.fail, AsyncSpout.fail, None)
+    return "fail" in vars(spout) or getattr(type(spout), "fail", None) not in inherited
 
 
 class SpoutTask(Task):
@@ -101,6 +109,7 @@ class SpoutTask(Task):
         self.user.delegate.wait = self._wait
         self.user.delegate.wait_readable = self._wait_readable
         self.user.delegate.busy = self._stay_busy
+        self.progress.forgets_failed = not has_own_fail(self.user.object)
 
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
@@ -295,7 +304,7 @@ class SpoutTask(Task):
                 self._rest(now)
                 idle_since = monotonic()
                 continue
-            made, dry = (self._call_user(calls), False) if chunk else self._call_until_dry(calls, now)
+            made, dry = (self.call_user(calls), False) if chunk else self._call_until_dry(calls, now)
             after = monotonic()
             total = emitter.emitted()
             fresh, emitted = total - emitted, total
@@ -370,7 +379,7 @@ class SpoutTask(Task):
             return min(chunk, free)
         return chunk
 
-    def _call_user(self, calls: int) -> int:
+    def call_user(self, calls: int) -> int:
         """Call next_tuple this many times, or fewer when the loop is interrupted; returns how often it did."""
         next_tuple, interrupted = self.user.object.next_tuple, self.control.interrupted
         self._call_at, self._call_on, self._busy = 0.0, -1, False
@@ -395,7 +404,7 @@ class SpoutTask(Task):
         count, interrupted, until = self.emitter.emitted, self.control.interrupted, now + CHUNK_LONG_S
         before, empty = count(), 0
         for made in range(1, calls + 1):
-            self._call_user(1)
+            self.call_user(1)
             emitted = count()
             empty = empty + 1 if emitted == before else 0
             if empty == DRY_CALLS or self._call_at or self._call_on >= 0:

@@ -7,7 +7,6 @@ task's state belongs to its one thread; the control thread reads `progress` and 
 from __future__ import annotations
 
 import logging
-import os
 import random
 import time
 from functools import partial
@@ -18,6 +17,7 @@ import zmq
 from heronpy.api import global_metrics
 from heronpy.api.user_code import UserCodeError, user_traceback
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
@@ -36,7 +36,7 @@ from .metrics import TaskMetrics, UserMetrics
 from .outlets import OutStream
 from .queues import TunedCapacity
 from .readiness import ASK_S, Readiness
-from .reports import Progress, exception_report, report_of, status_of
+from .reports import Progress, exception_report
 from .restoring import RestoreError, open_state
 from .routing import choosers_for, component_of, downstream_tasks, output_streams
 from .user_code import UserCode
@@ -54,8 +54,6 @@ PROGRESS_S = 0.05
 NOTICE_S = 0.05
 #: How often heronpy.api.global_metrics are collected.
 GLOBAL_METRICS_S = 1.0
-#: The longest pause between heartbeats of a task that does nothing.
-SILENCE_MAX_S = 10.0
 #: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
 STOP_OVERSHOOT = 8
 #: What initialize() emits waits for the start of the region: at most this many times the out-queue.
@@ -110,7 +108,7 @@ class Task:
         self.user_metrics = UserMetrics(self.metrics)
         self.acking = False
         self.finish_requested = self.leaving = self._waiting = False
-        self._metrics_s = metrics_s
+        self.metrics_s = metrics_s
         self._next_progress = self._next_notice = 0.0
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
         self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
@@ -122,47 +120,13 @@ class Task:
 
     # ---- start --------------------------------------------------------------------------------
 
-    def connect(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
-        """Start the control thread, which registers this task; `stmgr` are the stream manager's settings."""
-        self._instance_lost_s = stmgr.instance_lost_s
-        self._frame_max_bytes = stmgr.frame_max_bytes
+    def identify(self, topology: topology_pb2.Topology, component: str, stmgr: StmgrSettings) -> None:
+        """Say whose task it is; `stmgr` are the stream manager's settings."""
+        self.stmgr = stmgr
         self.topology = topology
         self.component = component
         self.attempt = Attempt(component)
-        self.instance_id = f"container_{self.container}_{component}_{self.task_id}"
-        sockets = self.launch.sockets_dir
-        self.control = ControlThread(
-            register=control_pb2.RegisterInstance(
-                task_id=self.task_id,
-                epoch=self.epoch,
-                pid=os.getpid(),
-                instance_id=self.instance_id,
-                component=component,
-            ),
-            stmgr_endpoint=f"ipc://{sockets}/stmgr-{self.container}.control",
-            metrics_endpoint=f"ipc://{sockets}/executor-{self.container}.metrics",
-            status=partial(status_of, self),
-            report=partial(report_of, self),
-            heartbeat_s=min(self.settings.heartbeat_interval_s, self._silence_max_s()),
-            metrics_s=min(self._metrics_s, self._silence_max_s()),
-            silence_max_s=self._silence_max_s(),
-            on_plan=self.attempt.heard,
-        )
-        self.link = DataLink(
-            self.task_id,
-            f"t:{self.task_id}:{self.epoch}".encode(),
-            f"ipc://{sockets}/stmgr-{self.container}.data",
-            stmgr.frame_max_bytes,
-            self.control.wake_fd,
-        )
-        self.control.start()
-
-    def _silence_max_s(self) -> float:
-        """The longest pause between heartbeats of a task that does nothing; it must not be taken for dead."""
-        limits = [SILENCE_MAX_S, self._instance_lost_s / 3]
-        if self.settings.hang_timeout_s:
-            limits.append(self.settings.hang_timeout_s / 3)
-        return float(min(limits))
+        self.instance_id = instance_id(self.container, component, self.task_id)
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
@@ -185,7 +149,7 @@ class Task:
             pending=getattr(self, "pending", None),
             serialize=self.user.serialize,
             room=self.wait_for_room,
-            frame_max_bytes=self._frame_max_bytes,
+            frame_max_bytes=self.stmgr.frame_max_bytes,
         )
         self.emitter.batches.now = time.monotonic()
         self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt

@@ -19,6 +19,7 @@ from heronpy.net.transport import bind, endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2
+from heronpy.wire.frames import LINK_HEADER
 
 
 class Endpoints:
@@ -41,7 +42,7 @@ class Endpoints:
         router = configure(
             zmq.Context.instance().socket(zmq.ROUTER),
             hwm=0,
-            message_max_bytes=settings.frame_max_bytes,
+            message_max_bytes=settings.frame_max_bytes + LINK_HEADER.size,
             heartbeat=False,
         )
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)

@@ -26,7 +26,7 @@ from google.protobuf.message import DecodeError
 
 from heronpy.common.errors import RemoteWireError
 from heronpy.proto import frame_pb2
-from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame, gap
+from heronpy.wire.frames import COUNT_MAX, CREDIT, LINK_HEADER, Frame, gap, header_and_frame
 
 _pack_header = LINK_HEADER.pack
 
@@ -426,16 +426,16 @@ def skip_bytes(skip: int) -> bytes:
     return Frame(skip=skip).SerializeToString()
 
 
-def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame] | None:
-    """Epoch, sequence number and frame of a link header and a frame; None when they are incomplete.
+def open_frame(parts: list[bytes]) -> tuple[int, int, frame_pb2.Frame, bytes] | None:
+    """Epoch, sequence number, frame and its bytes of a message without identity; None when it is incomplete.
 
     What is foreign, of another version or damaged in transit is never parsed. The frame is a fresh message each
     time: a reused one keeps the memory of all that it ever held (upb's arena).
     """
     try:
-        header, data = parts
+        header, data = header_and_frame(parts)
         epoch, seq = LINK_HEADER.unpack(header, data)
         frame = Frame.FromString(data)
-        return (epoch, seq, frame) if frame.count <= COUNT_MAX else None
+        return (epoch, seq, frame, data) if frame.count <= COUNT_MAX else None
     except (ValueError, RemoteWireError, DecodeError):
         return None

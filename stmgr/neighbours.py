@@ -15,6 +15,8 @@ class LocalTask:
 
     __slots__ = (
         "component",
+        "earlier_tuples",
+        "ended",
         "epoch",
         "farewell",
         "held_by",
@@ -34,11 +36,26 @@ class LocalTask:
         self.epoch = 0
         self.link = link
         self.source: Source | None = None
+        #: What came over earlier links of the process of `epoch`.
+        self.earlier_tuples = 0
+        #: The epoch of the process before it, and the tuples that had come from that.
+        self.ended = (0, 0)
         #: The LEAVE of an orderly exit.
         self.farewell: frame_pb2.Frame | None = None
         self.in_plan = False
         #: Links of peers that were asked to hold the frames of this task.
         self.held_by: list[Source] = []
+
+    def begin(self, identity: bytes, epoch: int) -> None:
+        """A process, the same or its successor, has a new link."""
+        received = self.received_tuples()
+        if epoch != self.epoch:
+            self.ended, received = (self.epoch, received), 0
+        self.identity, self.epoch, self.earlier_tuples, self.source = identity, epoch, received, None
+
+    def received_tuples(self) -> int:
+        """Tuples that have come here from the process of `epoch`: it has emitted at least these."""
+        return self.earlier_tuples + (self.source.received_tuples if self.source is not None else 0)
 
     def release(self) -> None:
         """Peers may send frames of this task again."""

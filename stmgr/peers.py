@@ -16,6 +16,7 @@ from heronpy.net.rpc import ControlClient
 from heronpy.net.transport import connect
 from heronpy.net.zsock import LoopSocket, configure
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.wire.frames import LINK_HEADER, message_of
 
 from .switch import Switch
 
@@ -65,7 +66,7 @@ class PeerConnection:
         sock = configure(
             zmq.Context.instance().socket(zmq.DEALER),
             hwm=0,
-            message_max_bytes=settings.frame_max_bytes,
+            message_max_bytes=settings.frame_max_bytes + LINK_HEADER.size,
             identity=self._identity,
         )
         try:
@@ -119,7 +120,7 @@ class PeerConnection:
             self._reconnecting = False
 
     def transmit(self, header: bytes, data: bytes) -> bool:
-        return not self._reconnecting and self._data.send([header, data])
+        return not self._reconnecting and self._data.send(message_of(header, data))
 
     def announce(self, message: control_pb2.Backpressure) -> None:
         """Send backpressure, which is repeated while it lasts."""

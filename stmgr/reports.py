@@ -34,7 +34,10 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
         stmgr_id=machine.name,
         epoch=machine.epoch,
         plan_version=machine.plan.version if machine.plan else 0,
-        tasks=[*sessions.take_ended(), *(_status_of(session, switch) for session in sessions.by_task.values())],
+        tasks=[
+            *(_ended_status(status, switch) for status in sessions.take_ended()),
+            *(_status_of(session, switch) for session in sessions.by_task.values()),
+        ],
         queued_bytes=queued_bytes,
         queued_tuples=queued_tuples,
         in_flight_tuples=switch.in_flight(),
@@ -51,11 +54,22 @@ def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:
     """A task's last status; what waits here for it is part of its queue."""
     task = switch.tasks.get(session.status.task_id)
     waiting = task.link.queued_bytes if task is not None else 0
-    if waiting <= session.status.in_queue_bytes:
+    # One that is silent may have been killed before it could report what it has sent since its last report.
+    sent = task.received_tuples() if task is not None and session.lost and task.epoch == session.status.epoch else 0
+    if waiting <= session.status.in_queue_bytes and sent <= session.status.emitted:
         return session.status
     status = control_pb2.TaskStatus()
     status.CopyFrom(session.status)
-    status.in_queue_bytes = waiting
+    status.in_queue_bytes = max(waiting, status.in_queue_bytes)
+    status.emitted = max(sent, status.emitted)
+    return status
+
+
+def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2.TaskStatus:
+    """The last status of a replaced process; it had emitted at least what has come here from it."""
+    task = switch.tasks.get(status.task_id)
+    if task is not None and task.ended[0] == status.epoch:
+        status.emitted = max(status.emitted, task.ended[1])
     return status
 
 

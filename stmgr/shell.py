@@ -34,6 +34,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.jobs import Jobs
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state_of
+from heronpy.wire.frames import message_of
 
 from . import events, reports
 from .admission import Admission
@@ -129,7 +130,7 @@ class Stmgr:
         self._state.close()
 
     def _send_data(self, identity: bytes, header: bytes, data: bytes) -> bool:
-        return self._data.send([identity, header, data])
+        return self._data.send([identity, *message_of(header, data)])
 
     # ---- the machine --------------------------------------------------------------------------
 

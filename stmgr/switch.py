@@ -77,13 +77,13 @@ class Switch:
     # ---- frames in ----------------------------------------------------------------------------
 
     def receive(self, parts: list[bytes]) -> None:
-        """A message of the data socket: identity, link header, frame."""
+        """A message of the data socket: identity, link header, frame (see `message_of`)."""
+        identity = parts[0]
         opened = open_frame(parts[1:])
         if opened is None:
-            self._damaged(parts[0])
+            self._damaged(identity)
             return
-        identity, _, data = parts
-        epoch, seq, frame = opened
+        epoch, seq, frame, data = opened
         kind = frame.kind
         if kind == LINK_OPEN:
             self._open(identity, epoch, parts)
@@ -254,7 +254,7 @@ class Switch:
             self.counts["garbage"] += 1
             self.counts["damaged_links"] += peer is not None
             return peer is None
-        epoch, seq, frame = opened
+        epoch, seq, frame, _ = opened
         if epoch != peer.link.epoch:
             self.counts["stale_frames"] += 1
             return True
@@ -321,7 +321,7 @@ class Switch:
             task.source.mute()
         if task.is_spout:
             self.ackers[task.task] = Acker()
-        task.identity, task.epoch = identity, epoch
+        task.begin(identity, epoch)
         farewell, task.farewell = task.farewell, None
         self._settle_unconsumed(task, farewell)
         window = self.settings.instance_out_window_bytes

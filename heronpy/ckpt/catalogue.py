@@ -35,10 +35,18 @@ class Found:
     metadata: checkpoint_pb2.Metadata | None
     damage: list[str] = field(default_factory=list)
     """The damage, one sentence per file."""
+    abandoned: bool = False
+    """Whether its topology has gone back to an older checkpoint since."""
 
     @property
     def location(self) -> str:
         return location_of(self.folder, self.checkpoint)
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether sinks have taken back output that belongs to it: a restore would lose those tuples."""
+        tasks = self.metadata.tasks if self.metadata is not None else ()
+        return self.abandoned and any(task.publishes for task in tasks)
 
     @property
     def kind(self) -> str:
@@ -97,7 +105,8 @@ def in_folder(folder: Path) -> list[Found]:
 def read(folder: Path, number: int) -> Found:
     """One checkpoint; its metadata is None when it cannot be read."""
     try:
-        return Found(folder, number, CheckpointStore(folder).load_metadata(number))
+        store = CheckpointStore(folder)
+        return Found(folder, number, store.load_metadata(number), abandoned=store.is_abandoned(number))
     except (HeronError, OSError) as error:
         return Found(folder, number, None, [_sentence(error)])
 

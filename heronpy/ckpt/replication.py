@@ -92,11 +92,12 @@ class Replicator:
         matter. A checkpoint that is damaged at its source is not copied, but an existing copy of it stays as
         long as its record: it may be intact.
         """
-        sound = [record for record in records if not record.damaged]
+        sound = [record for record in records if not (record.damaged or record.abandoned)]
         wanted = [record.checkpoint for record in sound if record.kind == SAVEPOINT]
         if sound:
             wanted.append(max(record.checkpoint for record in sound))
         numbers = self._target.checkpoints()
+        self._mark(records, set(numbers))
         there = {item.checkpoint for item in self._known(numbers)}
         self.newest = max(there, default=0)
         self._tried &= {record.checkpoint for record in records}
@@ -112,6 +113,15 @@ class Replicator:
         if self._copy(record, there):
             self._clean({record.checkpoint for record in records} | {number}, self._sweep_is_due())
         return number
+
+    def _mark(self, records: Sequence[CheckpointRecord], there: set[int]) -> None:
+        """A copy of what the topology has gone back behind is no start for a restore either."""
+        for record in records:
+            if record.checkpoint in there:
+                try:
+                    self._target.mark_abandoned(record.checkpoint, record.abandoned)
+                except HeronError as error:
+                    log.warning("checkpoint %d of the copy cannot be marked: %s", record.checkpoint, error)
 
     def retry(self) -> None:
         """Nothing newer has come for a while: retry failed copies once."""

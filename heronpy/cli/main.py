@@ -34,6 +34,7 @@ VERBS: dict[str, dict[str, str]] = {
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
         "logs": "Show or follow the logs of tasks and processes.",
+        "events": "Show what happened: restarts, backpressure, checkpoints, updates.",
         "exceptions": "Show the exceptions that user code raised.",
         "dead-letters": "Show the tuples that were given up after too many tries.",
         "profile": "Record where a running task spends its time.",

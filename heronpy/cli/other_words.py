@@ -28,6 +28,7 @@ MEANT = {
     "resume": "heron activate",
     "tail": "heron logs -f",
     "log": "heron logs",
+    "history": "heron events",
     "errors": "heron exceptions",
     "savepoint": "heron checkpoints savepoint",
     "restore": "heron submit --restore' or 'heron checkpoints restore",

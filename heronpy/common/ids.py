@@ -1,7 +1,8 @@
 """The names of things: processes, containers, tasks and epochs.
 
 Every process derives the same name from the same numbers, so names are never sent. A name
-chosen by a user becomes part of file names and state paths; `name_problem` is the one rule for it.
+chosen by a user becomes part of file names, of state paths, and of commands that people paste:
+`topology_name_problem` and `part_name_problem` are the rules for new names, `name_problem` for one that is looked up.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Epoch = NewType("Epoch", int)
 NAME_BYTES_MAX = 200
 
 _STARTS_BITS = 16
-#: Characters special to shells: names occur in paths and commands that people paste.
-_FOR_SHELLS = frozenset("\"'`$;|&*?~<>")
 _TOPOLOGY = re.compile(r"\w[\w.-]*")
+#: No shell acts upon these characters inside a word.
+_PART = re.compile(r"\w[\w.:@%+=,-]*")
 
 
 def stmgr_id(container: int) -> str:
@@ -67,12 +68,20 @@ def topology_name_problem(name: str) -> str | None:
     """What is wrong with the name of a new topology; commands use it, so it must be one plain word in any shell."""
     problem = name_problem(name)
     if problem is None and not _TOPOLOGY.fullmatch(name):
-        return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter or digit"
+        return "has more than letters, digits, '_', '-' and '.', or does not begin with a letter, a digit or '_'"
+    return problem
+
+
+def part_name_problem(name: str) -> str | None:
+    """What is wrong with the name of a component or stream: it has to be one plain word in any shell."""
+    problem = name_problem(name)
+    if problem is None and not _PART.fullmatch(name):
+        return "has more than letters, digits and _ - . : @ % + = , or does not begin with a letter, a digit or '_'"
     return problem
 
 
 def name_problem(name: str) -> str | None:
-    """What is wrong with a user-chosen name, as the end of a sentence; None when it is fine."""
+    """Why a name cannot be part of a path or be shown, as the end of a sentence; None when it can."""
     if not name.strip():
         return "is empty"
     if "/" in name or "\\" in name:
@@ -82,9 +91,6 @@ def name_problem(name: str) -> str | None:
         return "contains a control character"
     if name.startswith("-"):
         return "starts with '-'"
-    found = next((character for character in name if character in _FOR_SHELLS), None)
-    if found:
-        return f"contains {found}, which shells act upon"
     if ".." in name:
         return "contains '..'"
     if name == ".":

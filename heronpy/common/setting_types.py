@@ -278,6 +278,14 @@ class SparkSettings:
         " times batch_rows; not above batch_bytes, batches never grow.",
         low=1,
     )
+    parallel_batches: int = _setting(
+        1,
+        "Micro-batches of different sink tasks that Spark works on at once; those of one task stay in order. With more"
+        " than 1, aggregate functions run in several threads, which yours must allow, each sink task has a SparkSession"
+        " of its own, and the driver holds that many batches in memory.",
+        low=1,
+        high=64,
+    )
     max_retries: int = _setting(3, "Retries of a micro-batch after its first attempt failed.")
     start_timeout_s: float = _setting(
         300.0,

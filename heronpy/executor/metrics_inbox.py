@@ -43,9 +43,10 @@ class MetricsInbox:
         self._last_exception: dict[str, control_pb2.ExceptionReport] = {}
         self.exceptions_discarded = 0
         self.invalid = 0
-        self._socket = LoopSocket(self._sock, self._receive)
+        self._socket = LoopSocket(self._sock, self.receive)
 
-    def _receive(self, parts: list[bytes]) -> None:
+    def receive(self, parts: list[bytes]) -> None:
+        """One message: a report or an exception of a process of this container. Nothing that is in it raises."""
         envelope = parse(parts[0]) if len(parts) == 1 else None
         field, body = body_of(envelope) if envelope is not None else ("", None)
         if body is None or field not in ("metrics_report", "exception_report"):
@@ -81,7 +82,7 @@ class MetricsInbox:
                 parts = self._sock.recv_multipart(zmq.DONTWAIT)
             except zmq.ZMQError:
                 break
-            self._receive(parts)
+            self.receive(parts)
         self._socket.rearm()
 
     def last_exception(self, process: str) -> control_pb2.ExceptionReport | None:

@@ -138,7 +138,7 @@ class MetricsPage:
             await self._reply(visit.writer, 431, "text/plain", "the request is too large\n")
             return
         visit.asked = True
-        await self._reply(visit.writer, *self._answer(head))
+        await self._reply(visit.writer, *self.answer(head))
 
     def _evict(self) -> None:
         """Close the oldest that is late with its request; if none is, the oldest, which does not read its answer."""
@@ -149,7 +149,7 @@ class MetricsPage:
         self.evicted += 1
         oldest.task.cancel()
 
-    def _answer(self, head: bytes) -> tuple[int, str, str]:
+    def answer(self, head: bytes) -> tuple[int, str, str]:
         lines = head.decode("latin-1").split("\r\n")
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):

@@ -92,12 +92,12 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     """Why a process ended, as an exception of its task (F11).
 
     None after a proper end, or when the process itself has reported an exception that explains it.
+    A MemoryError is such an exception, with its line; memory that ran out otherwise is reported whatever came before.
     Without a traceback, it counts as a repetition of the last exception of its kind.
     """
     kind = _TOLD.get(event.reason)
     # The report of the exception that ended a task may still be in transit.
-    explained = explained or event.raised
-    if kind is None or (explained and event.reason is not ExitReason.OOM):
+    if kind is None or event.raised or (explained and event.reason is not ExitReason.OOM):
         return None
     spec, what = event.spec, "ran out of memory" if event.reason is ExitReason.OOM else "ended"
     if event.reason is ExitReason.SPAWN_FAILED:

@@ -111,6 +111,9 @@ _STMGR = (
     Metric("__fail_tuples_from_workers", _C, "", "", "Fails received for the spouts of this container."),
     Metric("__ack_tuples_to_stmgrs_lost", _C, "", "", "Acks whose stream manager was lost; their tuples time out."),
     Metric("__instance_dropped_tuples", _C, "", "reason", "Tuples given up, such as those of a task that died."),
+    Metric(
+        "__stmgr_rewound_tuples", _C, "", "reason", "Tuples of an earlier attempt, dropped; the restore replays them."
+    ),
     Metric("__tuples_consumed_by_workers", _C, "", "", "Tuples that local tasks have processed."),
     Metric("__tuples_queued", _G, "", "", "Tuples waiting in this stream manager."),
     Metric("__tuples_in_flight", _G, "", "", "Tuples sent to tasks or stream managers and not confirmed yet."),
@@ -164,6 +167,7 @@ _SPARK = (
     Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
     Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
     Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
+    Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
     Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),
     Metric("spark-batches-refused", _C, "", "", "Micro-batches of replaced processes that were refused."),
     Metric("spark-messages-refused", _C, "", "", "Messages to the Spark gateway that no sink could have sent."),

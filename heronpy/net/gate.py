@@ -44,7 +44,7 @@ class Gate:
         sock = (context or zmq.Context.instance()).socket(zmq.ROUTER)
         sock.setsockopt(zmq.LINGER, 0)
         sock.bind(_ZAP)
-        self._socket = LoopSocket(sock, self._answer)
+        self._socket = LoopSocket(sock, self.answer)
         self._porch = Porch()
         self._watched: list[tuple[zmq.Socket[Any], LoopSocket]] = []
 
@@ -66,7 +66,12 @@ class Gate:
                 "refused a connection to %s that does not use the encryption of this topology", endpoint.decode()
             )
 
-    def _answer(self, parts: list[bytes]) -> None:
+    @property
+    def strangers(self) -> int:
+        """Connections whose peer has not presented a key."""
+        return len(self._porch)
+
+    def answer(self, parts: list[bytes]) -> None:
         """One request: envelope, "", version, id, domain, address, identity, mechanism, credentials."""
         if len(parts) < 4:
             return

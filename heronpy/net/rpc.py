@@ -216,9 +216,15 @@ class ControlServer:
         self.garbage = 0
         #: Messages that no peer could take.
         self.undelivered = 0
-        self._socket = LoopSocket(sock, self._receive)
+        self._socket = LoopSocket(sock, self.receive)
 
-    def _receive(self, parts: list[bytes]) -> None:
+    @property
+    def waiting(self) -> int:
+        """Requests that are still being worked on."""
+        return len(self._tasks)
+
+    def receive(self, parts: list[bytes]) -> None:
+        """One message: the sender's identity and an Envelope. Nothing that is in it raises."""
         envelope = parse(parts[1]) if len(parts) == 2 else None
         if envelope is None or not envelope.WhichOneof("body"):
             self.garbage += 1

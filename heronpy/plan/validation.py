@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from heronpy.common.errors import TopologyError
-from heronpy.common.ids import name_problem, topology_name_problem
+from heronpy.common.ids import part_name_problem, topology_name_problem
 from heronpy.common.nearest import did_you_mean
 from heronpy.common.topology_keys import TOPOLOGY_COMPONENT_PARALLELISM, TOPOLOGY_RELIABILITY_MODE
 from heronpy.plan import windows
@@ -57,7 +57,7 @@ def _names(plan: LogicalPlan) -> Iterator[str]:
     if not any(component.is_spout for component in plan.definitions):
         yield f"topology '{plan.name}' has no spout; add one, or no tuples will flow"
     for name, count in Counter(component.name for component in plan.definitions).items():
-        wrong = name_problem(name)
+        wrong = part_name_problem(name)
         if wrong:
             yield f"the component name {_quoted(name)} {wrong}; choose another name"
         if name == SYSTEM_COMPONENT:
@@ -101,7 +101,7 @@ def _outputs(component: ComponentDef) -> Iterator[str]:
 
 def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
     where = f"of {_kind(component)} '{component.name}'"
-    wrong = name_problem(output.name)
+    wrong = part_name_problem(output.name)
     if wrong:
         yield f"the stream name {_quoted(output.name)} {where} {wrong}; choose another name"
     if output.name == TICK_STREAM:

@@ -56,6 +56,8 @@ class ExitHints:
     oom_moved: bool = False
     #: Its last reported exception was a MemoryError, or its last output mentions memory.
     memory_error: bool = False
+    #: What is known of its end has limit and peak of the control group.
+    memory_told: bool = False
     #: We stopped it because it used too much memory.
     overgrown: bool = False
     #: Its resident memory reached its limit.

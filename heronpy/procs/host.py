@@ -204,7 +204,8 @@ class ProcessHost:
         else:  # the reason already says what a code of ours means
             detail = words if os.waitstatus_to_exitcode(status) in NAMED else f"{how}: {words}"
         oom_moved = killed and self._oom.moved()
-        if oom_moved and (figures := self._oom.figures()):
+        figures = self._oom.figures() if oom_moved else ""
+        if figures:
             detail = f"{detail}; {figures}"
-        hints = ExitHints(oom_moved=oom_moved, memory_error=memory_error)
+        hints = ExitHints(oom_moved=oom_moved, memory_error=memory_error, memory_told=bool(figures))
         self.handle(Exited(child.name, child.number, status, hints, detail, peak_bytes))

@@ -86,6 +86,8 @@ class _Process:
     has_run: bool = False
     #: The current or last incarnation ended by an exception in user code.
     raised: bool = False
+    #: `exit_detail` has a limit and the peak of the same measure.
+    memory_told: bool = False
     outlook: Outlook = field(default_factory=Outlook)
     history: RestartHistory = field(default_factory=RestartHistory)
 
@@ -234,6 +236,8 @@ class Supervisor:
         # A task ends like this only by an exception after it has initialised; user code may exit with any code.
         process.raised = os.waitstatus_to_exitcode(event.status) == exit_codes.USER_EXCEPTION
         process.has_run = process.has_run or process.raised
+        # A task that ends by a MemoryError says limit and peak of its address space itself.
+        process.memory_told = hints.memory_told or (hints.memory_error and process.raised)
         return self._ended(process, classify(event.status, hints), event.detail, now)
 
     def _on_reported(self, event: Reported, now: float) -> list[Effect]:
@@ -338,10 +342,8 @@ class Supervisor:
         process.pid, process.deadline = 0, None
         if self._stopping or process.intent > _Intent.MEMORY:
             return [*self._down(process), Changed()]
-        if reason is ExitReason.OOM and process.peak_bytes:
-            limit = process.spec.memory_max_bytes
-            within = f" (limit {format_bytes(limit)})" if limit else ""
-            process.exit_detail += f"; its resident memory peaked at {format_bytes(process.peak_bytes)}{within}"
+        if reason is ExitReason.OOM and process.peak_bytes and not process.memory_told:
+            process.exit_detail = _with_peak(process)
         return [Ended(process.spec, reason, process.exit_detail, process.raised), *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
@@ -407,6 +409,14 @@ class Supervisor:
             if process.spec.stop_rank == rank and process.intent is not _Intent.SHUTDOWN:
                 effects += self._stop(process, _Intent.SHUTDOWN, moment)
         return effects
+
+
+def _with_peak(process: _Process) -> str:
+    """Why a process ended that ran out of memory, with its resident peak and, once, the limit for that."""
+    peaked, limit = f"its resident memory peaked at {format_bytes(process.peak_bytes)}", process.spec.memory_max_bytes
+    if process.intent is _Intent.MEMORY:
+        return f"{peaked}, above the limit of {format_bytes(limit)}"
+    return f"{process.exit_detail}; {peaked}" + (f", its limit is {format_bytes(limit)}" if limit else "")
 
 
 def _view(process: _Process) -> ProcessView:

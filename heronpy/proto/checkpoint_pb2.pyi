@@ -23,7 +23,7 @@ class CheckpointLog(_message.Message):
     def __init__(self, topology_id: _Optional[str] = ..., next_checkpoint: _Optional[int] = ..., next_attempt: _Optional[int] = ..., complete: _Optional[_Iterable[_Union[CheckpointRecord, _Mapping]]] = ..., restore_from: _Optional[str] = ...) -> None: ...
 
 class CheckpointRecord(_message.Message):
-    __slots__ = ["abandoned", "checkpoint", "damage", "damaged", "duration_s", "kind", "location", "taken_at", "total_bytes", "uploaded_bytes"]
+    __slots__ = ["abandoned", "checkpoint", "damage", "damaged", "duration_s", "kind", "location", "publishes", "taken_at", "total_bytes", "uploaded_bytes"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class CheckpointRecord(_message.Message):
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHES_FIELD_NUMBER: _ClassVar[int]
     TAKEN_AT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     UPLOADED_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -41,10 +42,11 @@ class CheckpointRecord(_message.Message):
     duration_s: float
     kind: Kind
     location: str
+    publishes: bool
     taken_at: float
     total_bytes: int
     uploaded_bytes: int
-    def __init__(self, checkpoint: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., location: _Optional[str] = ..., taken_at: _Optional[float] = ..., total_bytes: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., damaged: bool = ..., damage: _Optional[str] = ..., abandoned: bool = ...) -> None: ...
+    def __init__(self, checkpoint: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., location: _Optional[str] = ..., taken_at: _Optional[float] = ..., total_bytes: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., duration_s: _Optional[float] = ..., damaged: bool = ..., damage: _Optional[str] = ..., abandoned: bool = ..., publishes: bool = ...) -> None: ...
 
 class FileRef(_message.Message):
     __slots__ = ["bytes", "path", "sha256"]
@@ -118,7 +120,7 @@ class Segment(_message.Message):
     def __init__(self, file: _Optional[_Union[FileRef, _Mapping]] = ..., inline: _Optional[bytes] = ..., entries: _Optional[int] = ..., first_group: _Optional[int] = ..., last_group: _Optional[int] = ...) -> None: ...
 
 class TaskSnapshot(_message.Message):
-    __slots__ = ["align_s", "async_s", "attempt", "channel_file", "channel_tuples", "component", "component_index", "emitted", "executed", "finished", "keyed", "state_file", "state_inline", "stateful", "sync_s", "task_id", "total_bytes", "uploaded_bytes"]
+    __slots__ = ["align_s", "async_s", "attempt", "channel_file", "channel_tuples", "component", "component_index", "emitted", "executed", "finished", "keyed", "publishes", "state_file", "state_inline", "stateful", "sync_s", "task_id", "total_bytes", "uploaded_bytes"]
     ALIGN_S_FIELD_NUMBER: _ClassVar[int]
     ASYNC_S_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -130,6 +132,7 @@ class TaskSnapshot(_message.Message):
     EXECUTED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     KEYED_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHES_FIELD_NUMBER: _ClassVar[int]
     STATEFUL_FIELD_NUMBER: _ClassVar[int]
     STATE_FILE_FIELD_NUMBER: _ClassVar[int]
     STATE_INLINE_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +151,7 @@ class TaskSnapshot(_message.Message):
     executed: int
     finished: bool
     keyed: _containers.RepeatedCompositeFieldContainer[KeyedState]
+    publishes: bool
     state_file: FileRef
     state_inline: bytes
     stateful: bool
@@ -155,7 +159,7 @@ class TaskSnapshot(_message.Message):
     task_id: int
     total_bytes: int
     uploaded_bytes: int
-    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., component_index: _Optional[int] = ..., attempt: _Optional[int] = ..., stateful: bool = ..., state_file: _Optional[_Union[FileRef, _Mapping]] = ..., state_inline: _Optional[bytes] = ..., keyed: _Optional[_Iterable[_Union[KeyedState, _Mapping]]] = ..., channel_file: _Optional[_Union[FileRef, _Mapping]] = ..., channel_tuples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., align_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., async_s: _Optional[float] = ..., finished: bool = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., component_index: _Optional[int] = ..., attempt: _Optional[int] = ..., stateful: bool = ..., state_file: _Optional[_Union[FileRef, _Mapping]] = ..., state_inline: _Optional[bytes] = ..., keyed: _Optional[_Iterable[_Union[KeyedState, _Mapping]]] = ..., channel_file: _Optional[_Union[FileRef, _Mapping]] = ..., channel_tuples: _Optional[int] = ..., total_bytes: _Optional[int] = ..., uploaded_bytes: _Optional[int] = ..., align_s: _Optional[float] = ..., sync_s: _Optional[float] = ..., async_s: _Optional[float] = ..., finished: bool = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., publishes: bool = ...) -> None: ...
 
 class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

@@ -27,6 +27,7 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.scheduler(topology),
         paths.submission(topology),
         paths.totals(topology),
+        paths.events(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:

@@ -13,12 +13,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from heronpy.common.errors import ConfigError
+from heronpy.common.errors import ConfigError, StateError
 from heronpy.common.folders import make_output
 from heronpy.connectors.durable_files import sync_folder
 from heronpy.connectors.spark.handover import Manifest
 
 STAGING = "_staging"
+_STAGING_TRIES = 100
 
 
 class Batch:
@@ -64,7 +65,7 @@ class Batch:
         staged = folder / STAGING / f"{self.id}-{self.attempt}"
         if folder not in self._staged:
             drop_staged(folder, self.id)
-            make_output(staged.parent)
+            _make_staged(staged)
             self._staged[folder] = staged
         if hasattr(df, "sparkSession") or hasattr(df, "rdd"):
             (df.coalesce(files) if files > 0 else df).write.mode("append").parquet(f"file://{staged}")
@@ -79,7 +80,6 @@ class Batch:
                 raise ConfigError(
                     f"write_parquet takes a DataFrame of Spark or pandas or a pyarrow Table, not {type(df).__name__}"
                 ) from None
-        staged.mkdir(exist_ok=True)
         pq.write_table(df, staged / f"part-{len(os.listdir(staged)):05d}.parquet")
 
     # -- for the gateway ----------------------------------------------------------------------
@@ -103,11 +103,14 @@ class Batch:
 def drop_staged(table: Path, batch_id: str) -> None:
     """Remove what attempts at a batch left in a table's staging folder."""
     staging = table / STAGING
-    if staging.is_dir():
-        for name in os.listdir(staging):
-            if name.rpartition("-")[0] == batch_id:
-                shutil.rmtree(staging / name, ignore_errors=True)
-        _remove_if_empty(staging)
+    try:
+        names = os.listdir(staging)
+    except FileNotFoundError:
+        return
+    for name in names:
+        if name.rpartition("-")[0] == batch_id:
+            shutil.rmtree(staging / name, ignore_errors=True)
+    _remove_if_empty(staging)
 
 
 def publish(tables: list[list[str]]) -> None:
@@ -130,6 +133,16 @@ def _absolute(folder: str | os.PathLike[str]) -> Path:
     if not path.is_absolute():
         raise ConfigError(f"path {str(folder)!r} must be absolute: the Spark gateway runs in another folder")
     return path
+
+
+def _make_staged(staged: Path) -> None:
+    """Make a staging folder; whoever publishes another batch at the same time removes its parent when that is empty."""
+    for _ in range(_STAGING_TRIES):
+        make_output(staged.parent)
+        with contextlib.suppress(FileNotFoundError):
+            staged.mkdir(exist_ok=True)
+            return
+    raise StateError(f"something else keeps removing {staged.parent}; no other program may use the folders of a table")
 
 
 def _remove_if_empty(folder: Path) -> None:

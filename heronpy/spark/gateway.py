@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -67,7 +68,8 @@ class Gateway:
         #: Since when each batch without outcome is known, and the sinks that ever had one.
         self._seen: dict[Ticket, float] = {}
         self._sinks: set[str] = set()
-        self._busy = self._is_up = False
+        self._parallel = settings.parallel_batches
+        self._is_up = False
         self._lost: Lost | None = None
         self._stopping = False
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -77,7 +79,8 @@ class Gateway:
         self._bell.bind("inproc://spark-worker")
         self._rope = context.socket(zmq.PAIR)
         self._rope.connect("inproc://spark-worker")
-        self._worker = Worker(self._inbox, self._driver, settings.max_retries, lambda: self._rope.send(b""))
+        notify = partial(self._rope.send, b"")
+        self._worker = Worker(self._inbox, self._driver, settings.max_retries, notify, self._parallel)
 
     def run(self) -> int:
         """Serve until told to stop (OK) or until the driver is lost (FAILURE: restart it).
@@ -135,6 +138,9 @@ class Gateway:
         poller = zmq.Poller()
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._bell, zmq.POLLIN)
+        for ticket in self._inbox.begun():
+            # A predecessor ended while it worked on these.
+            self._lanes.add(ticket, alone=True)
         scan_at = metrics_at = 0.0
         while not self._stopping and self._lost is None:
             now = time.monotonic()
@@ -164,7 +170,9 @@ class Gateway:
         self._sinks |= {ticket.component for ticket in self._seen}
         for sink in self._sinks:
             since = min((at for ticket, at in self._seen.items() if ticket.component == sink), default=now)
-            found["spark-lag-seconds", self._inbox.component_of(sink)] = now - since
+            name = self._inbox.component_of(sink)
+            found["spark-lag-seconds", name] = now - since
+            found["spark-batches-running", name] = float(sum(t.component == sink for t in self._lanes.taken))
         return found
 
     def _look_at_driver(self) -> Lost | None:
@@ -174,18 +182,17 @@ class Gateway:
         if not self._is_up:
             self._is_up = True
             self._was_up.touch(mode=0o600)
-        return Lost("the Spark driver is gone") if not self._busy and self._driver.is_lost() else None
+        return Lost("the Spark driver is gone") if not self._lanes.taken and self._driver.is_lost() else None
 
     def _pause_s(self, now: float) -> float:
-        deadline = None if self._busy else self._lanes.next_deadline()
+        deadline = None if len(self._lanes.taken) >= self._parallel else self._lanes.next_deadline(now)
         return _TURN_MAX_S if deadline is None else min(_TURN_MAX_S, max(0.001, deadline - now))
 
     def _dispatch(self, now: float) -> None:
-        if self._busy:
-            return
-        ticket = self._lanes.take(now)
-        if ticket is not None:
-            self._busy = True
+        while len(self._lanes.taken) < self._parallel:
+            ticket = self._lanes.take(now)
+            if ticket is None:
+                return
             self._worker.submit(ticket)
 
     def _take_result(self) -> None:
@@ -193,7 +200,6 @@ class Gateway:
         if isinstance(result, Lost):
             self._lost = result
             return
-        self._busy = False
         self._reports.add("spark-batches-refused", self._inbox.take_refused())
         if result.retry_in_s is not None:
             self._reports.add("spark-attempts-failed", label=result.component)

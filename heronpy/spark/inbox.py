@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,12 +41,16 @@ CHECKPOINTED_OUTCOMES_KEPT = 4096
 
 
 class Inbox:
-    """All batches below `<working_dir>/spark` that belong to one submission."""
+    """All batches below `<working_dir>/spark` that belong to one submission; used by several threads.
+
+    A batch is worked on by one of them, and batches of a task one after the other.
+    """
 
     def __init__(self, spark_dir: Path, run: str) -> None:
         self.spark_dir = spark_dir
         self.run = run
         self._refused = 0
+        self._counting = threading.Lock()
         self._components: dict[str, str] = {}
 
     def folder(self, component: str) -> Folder:
@@ -57,6 +62,11 @@ class Inbox:
         """Every batch without outcome, of all sinks."""
         for folder in folders(self.spark_dir):
             yield from self.scan_folder(folder)
+
+    def begun(self) -> Iterator[Ticket]:
+        """Every batch that was claimed and has no outcome, of all sinks."""
+        for folder in folders(self.spark_dir):
+            yield from (Ticket(folder.component, stem) for stem in folder.taken())
 
     def scan_folder(self, folder: Folder) -> Iterator[Ticket]:
         """Every batch of a sink without outcome, none before one written earlier."""
@@ -116,14 +126,16 @@ class Inbox:
 
     def _refuse(self, folder: Folder, stem: str, manifest: Manifest) -> None:
         """Drop a batch of a process that was replaced, and what may be partly published of it."""
-        self._refused += 1
+        with self._counting:
+            self._refused += 1
         if manifest.checkpoint:
             unpublish(manifest.tables)
         self._clean(folder, stem)
 
     def take_refused(self) -> int:
         """How many batches were refused since the last call."""
-        refused, self._refused = self._refused, 0
+        with self._counting:
+            refused, self._refused = self._refused, 0
         return refused
 
     def rows_file(self, ticket: Ticket) -> Path:

@@ -1,7 +1,8 @@
 """Chooses the next batch: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
 
 Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for its retry gives
-no other; every lane with work gets its turn.
+no other; every lane with work gets its turn. A batch in which the driver may have died runs alone, so that
+its deaths are charged to no other.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Lanes:
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, int], _Lane] = {}
         self._known: set[Ticket] = set()
+        #: Known batches that run alone, and batches that are taken.
+        self._alone: set[Ticket] = set()
+        self._taken: set[Ticket] = set()
 
     def __contains__(self, ticket: Ticket) -> bool:
         return ticket in self._known
@@ -45,13 +49,20 @@ class Lanes:
     def __iter__(self) -> Iterator[Ticket]:
         return iter(self._known)
 
-    def add(self, ticket: Ticket) -> bool:
+    @property
+    def taken(self) -> frozenset[Ticket]:
+        """The batches that are worked on."""
+        return frozenset(self._taken)
+
+    def add(self, ticket: Ticket, alone: bool = False) -> bool:
         """Put a batch into its lane; False when it is there already or its name is invalid."""
         parsed = parse_stem(ticket.stem)
         if parsed is None or ticket in self._known:
             return False
         task, number, incarnation = parsed
         self._known.add(ticket)
+        if alone:
+            self._alone.add(ticket)
         lane = self._lanes.setdefault((ticket.component, task), _Lane())
         item = (number, incarnation, ticket.stem)
         if lane.taken and item < lane.batches[0]:
@@ -62,19 +73,30 @@ class Lanes:
         return True
 
     def take(self, now: float) -> Ticket | None:
-        """The next batch to work on, or None when every lane waits."""
-        for key, lane in self._lanes.items():
-            if not lane.taken and lane.not_before <= now:
-                lane.taken = True
-                # To the end of the round.
-                self._lanes[key] = self._lanes.pop(key)
-                return Ticket(key[0], lane.batches[0][2])
+        """The next batch to work on beside those that are taken, or None when every lane waits."""
+        ready = [key for key, lane in self._lanes.items() if not lane.taken and lane.not_before <= now]
+        alone = [key for key in ready if self._first(key) in self._alone]
+        if self._taken and (alone or self._taken & self._alone):
+            return None  # One that runs alone waits for the others, and the others for it.
+        for key in alone or ready:
+            lane = self._lanes[key]
+            lane.taken = True
+            # To the end of the round.
+            self._lanes[key] = self._lanes.pop(key)
+            ticket = self._first(key)
+            self._taken.add(ticket)
+            return ticket
         return None
+
+    def _first(self, key: tuple[str, int]) -> Ticket:
+        return Ticket(key[0], self._lanes[key].batches[0][2])
 
     def finish(self, ticket: Ticket) -> None:
         """The taken batch has its outcome, or is gone."""
-        key, lane = self._taken(ticket)
+        key, lane = self._lane_of(ticket)
         self._known.discard(ticket)
+        self._alone.discard(ticket)
+        self._taken.discard(ticket)
         lane.batches.pop(0)
         lane.taken = False
         lane.not_before = 0.0
@@ -83,16 +105,22 @@ class Lanes:
 
     def retry(self, ticket: Ticket, not_before: float) -> None:
         """The taken batch stays first in its lane and may be taken again from that time on."""
-        _, lane = self._taken(ticket)
+        _, lane = self._lane_of(ticket)
+        self._taken.discard(ticket)
         lane.taken = False
         lane.not_before = not_before
 
-    def next_deadline(self) -> float | None:
-        """When `take` may next return a batch if none is added before; None: never."""
-        times = [lane.not_before for lane in self._lanes.values() if not lane.taken]
+    def next_deadline(self, now: float) -> float | None:
+        """When `take` may next return a batch if none is added or finished before; None: never."""
+        waiting = [key for key, lane in self._lanes.items() if not lane.taken]
+        if self._taken:
+            ready = (self._first(key) for key in waiting if self._lanes[key].not_before <= now)
+            if self._taken & self._alone or not self._alone.isdisjoint(ready):
+                return None
+        times = [self._lanes[key].not_before for key in waiting]
         return min(times) if times else None
 
-    def _taken(self, ticket: Ticket) -> tuple[tuple[str, int], _Lane]:
+    def _lane_of(self, ticket: Ticket) -> tuple[tuple[str, int], _Lane]:
         parsed = parse_stem(ticket.stem)
         assert parsed is not None
         key = (ticket.component, parsed[0])

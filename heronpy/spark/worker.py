@@ -1,4 +1,4 @@
-"""The thread that processes batches, one at a time: load rows, call the user's function, commit.
+"""The threads that process batches, each one at a time: load rows, call the user's function, commit.
 
 Owns the Spark driver. Takes tickets, returns one result for each; decides about a single attempt (lanes.py
 decides what is next, and when). A lost driver ends the gateway: its successor starts a new one.
@@ -58,9 +58,15 @@ class Lost:
 
 
 class Worker:
-    """Runs in its own thread; `submit` one ticket, then wait for its result."""
+    """Works on `parallel` tickets at once, each in its own thread; each ticket submitted gives a result.
 
-    def __init__(self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None]) -> None:
+    With several threads each sink task has a session of its own: what one batch names, such as a temporary view, is
+    not seen by another that runs beside it.
+    """
+
+    def __init__(
+        self, inbox: Inbox, driver: SparkDriver, max_retries: int, notify: Callable[[], None], parallel: int = 1
+    ) -> None:
         self._inbox = inbox
         self._driver = driver
         self._max_retries = max_retries
@@ -68,17 +74,27 @@ class Worker:
         self._tickets: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self.results: queue.SimpleQueue[Result | Lost] = queue.SimpleQueue()
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
-        self._thread = threading.Thread(target=self._run, name="spark-worker", daemon=True)
+        self._sessions: dict[tuple[str, int], Any] = {}
+        self._lock = threading.Lock()
+        #: The driver is about to be killed: what fails from here on is no fault of a batch.
+        self._ending = False
+        self._threads = [
+            threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)
+            for number in range(parallel)
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        """Start the driver, then the work."""
+        self._threads[0].start()
 
     def submit(self, ticket: Ticket) -> None:
         self._tickets.put(ticket)
 
     def stop(self) -> None:
-        """Ask the thread to end after the current batch; does not wait."""
-        self._tickets.put(None)
+        """Ask the threads to end after their current batches; does not wait. The driver may be killed meanwhile."""
+        self._ending = True
+        for _ in self._threads:
+            self._tickets.put(None)
 
     def _run(self) -> None:
         try:
@@ -88,6 +104,11 @@ class Worker:
             said = str(error) if isinstance(error, HeronError) else f"Spark did not start: {first_line(error)}"
             self._give(Lost(said, error, refused=not killed))
             return
+        for thread in self._threads[1:]:
+            thread.start()
+        self._serve()
+
+    def _serve(self) -> None:
         while (ticket := self._tickets.get()) is not None:
             started = time.monotonic()
             try:
@@ -102,8 +123,9 @@ class Worker:
                 return
 
     def _give(self, result: Result | Lost) -> None:
-        self.results.put(result)
-        self._notify()
+        with self._lock:
+            self.results.put(result)
+            self._notify()
 
     def _work(self, ticket: Ticket) -> Result | Lost:
         try:
@@ -132,11 +154,12 @@ class Worker:
         try:
             function, options = self._function(ticket, manifest)
             batch = Batch(manifest, options)
-            function(self._driver.session, self._frame(ticket), batch)
+            session = self._session(manifest)
+            function(session, self._frame(session, ticket), batch)
             tables = batch.staged_tables()
         except Exception as error:
             # A dead JVM surfaces as one of several exceptions; only its exit distinguishes them from the user's.
-            if self._driver.is_lost(wait_s=2.0 if _speaks_of_the_driver(error) else 0.0):
+            if self._ending or self._driver.is_lost(wait_s=2.0 if _speaks_of_the_driver(error) else 0.0):
                 return Lost("the Spark driver is gone", error)
             if batch is not None:
                 batch.drop_staged()
@@ -171,12 +194,21 @@ class Worker:
             self._functions[ticket.component] = known
         return known[0], dict(record["options"])
 
-    def _frame(self, ticket: Ticket) -> Any:
+    def _session(self, manifest: Manifest) -> Any:
+        if len(self._threads) == 1:
+            return self._driver.session
+        key = (manifest.component, manifest.task)
+        with self._lock:
+            if key not in self._sessions:
+                self._sessions[key] = self._driver.session.newSession()
+            return self._sessions[key]
+
+    def _frame(self, session: Any, ticket: Ticket) -> Any:
         import pyarrow as pa
 
         with pa.memory_map(str(self._inbox.rows_file(ticket))) as source:
             table = pa.ipc.open_file(source).read_all()
-        return self._driver.session.createDataFrame(table)
+        return session.createDataFrame(table)
 
 
 def first_line(error: BaseException) -> str:

@@ -106,6 +106,11 @@ def totals(name: str) -> str:
     return _path("totals", name)
 
 
+def events(name: str) -> str:
+    """What happened to the topology, for a new topology master (proto EventLedger)."""
+    return _path("events", name)
+
+
 def checkpoints(name: str) -> str:
     """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
     only."""

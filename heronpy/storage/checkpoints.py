@@ -2,6 +2,7 @@
 
     chk-<id>/metadata     names every file of the checkpoint, by paths relative to the topology's folder
     chk-<id>/<name>       files of this checkpoint alone
+    chk-<id>/abandoned    empty; its topology has gone back to an older checkpoint
     shared/<sha256>       immutable pieces that several checkpoints share
     taskowned/            never touched here
 
@@ -51,9 +52,10 @@ __all__ = [
     "open_location",
 ]
 
+_ABANDONED: Final = "abandoned"
 _PATH: Final = re.compile(r"shared/[0-9a-f]{64}|(?:chk-[0-9]{1,19}|taskowned)/(?!\.)[A-Za-z0-9_.-]{1,200}")
 _FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
-_NAME: Final = re.compile(r"(?!\.|pin-|metadata$)[A-Za-z0-9_.-]{1,200}")
+_NAME: Final = re.compile(r"(?!\.|pin-|(?:metadata|abandoned)$)[A-Za-z0-9_.-]{1,200}")
 
 
 class CheckpointStore:
@@ -143,6 +145,22 @@ class CheckpointStore:
             for name in set(os.listdir(folder)) - named:
                 (folder / name).unlink()
         return location_of(self.folder, metadata.checkpoint)
+
+    def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
+        """Keep on disk whether the topology has gone back behind a complete checkpoint."""
+        path = self._chk(checkpoint) / _ABANDONED
+        if abandoned == path.exists():
+            return
+        with self._trouble(path):
+            if abandoned:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            else:
+                path.unlink(missing_ok=True)
+            self._sync_folder(path.parent)
+
+    def is_abandoned(self, checkpoint: int) -> bool:
+        """Whether the topology has gone back behind the checkpoint since it was taken."""
+        return (self._chk(checkpoint) / _ABANDONED).exists()
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file exists; its content is not checked."""
@@ -295,7 +313,7 @@ class CheckpointStore:
         if before is None:
             before = max((item.checkpoint for item in keep), default=0) + 1
         needed = {ref.path for item in keep for ref in files_of(item)}
-        needed |= {f"chk-{item.checkpoint}/metadata" for item in keep}
+        needed |= {f"chk-{item.checkpoint}/{name}" for item in keep for name in ("metadata", _ABANDONED)}
         removed: list[str] = []
         trouble: StoreError | None = None
         for number in (number for number in self._folders() if number < before):

@@ -2,8 +2,8 @@
 
 The manifest is written with its entry, next to the cache's entries, where only their owner may write. It names
 each file with the hash of its content, and with its stamp from the kernel: inode, size and times; only root
-can set the change time. A file with the same stamp is not read again. Files that came later, such as Python's
-bytecode, are not part of the package; only their owner is checked.
+can set the change time. A file with the same stamp is not read again. Nothing may be added to an entry, as a new module
+could hide one of the package or of Python, except the bytecode that Python writes for its modules.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,10 @@ from heronpy.common.folders import open_private
 FOLDER: Final = ".manifests"
 _CHUNK: Final = 1 << 20
 _OTHERS: Final = 0o077
+#: Where Python writes the bytecode of a module; with a number while it is being written.
+_BYTECODE: Final = re.compile(
+    r"(?P<folder>(?:.*/)?)__pycache__/(?P<module>[^/]+?)\.[\w-]+(?:\.opt-\w+)?\.pyc(?:\.\d+)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,10 @@ def read(manifest: Path) -> dict[str, Item] | None:
 
 
 def compare(entry: Path, expected: dict[str, Item]) -> None:
-    """PackageError that names the first file that is missing or has changed."""
+    """PackageError that names the first file that was added, is missing or has changed."""
+    for name, status in _walk(entry):
+        if name not in expected and not stat.S_ISDIR(status.st_mode) and not _is_bytecode(name, status, expected):
+            raise _refusal(entry, f"has {name!r}, which was not submitted")
     found = _items(entry, expected)
     for name, item in sorted(expected.items()):
         here = found.get(name)
@@ -88,6 +96,12 @@ def compare(entry: Path, expected: dict[str, Item]) -> None:
             raise _refusal(entry, f"lacks {name!r}")
         if (here.content, here.executable) != (item.content, item.executable):
             raise _refusal(entry, f"has {name!r} with other content than was submitted")
+
+
+def _is_bytecode(name: str, status: os.stat_result, expected: Container[str]) -> bool:
+    """Whether this is a file that Python writes when it imports a module of the package."""
+    found = _BYTECODE.fullmatch(name)
+    return found is not None and stat.S_ISREG(status.st_mode) and f"{found['folder']}{found['module']}.py" in expected
 
 
 def _item(values: Any) -> Item:
@@ -105,7 +119,7 @@ def _items(entry: Path, known: dict[str, Item]) -> dict[str, Item]:
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         before = known.get(name)
         if known and before is None:
-            continue  # came later
+            continue  # bytecode: `compare` has refused everything else
         if before is not None and before.stamp == stamp:
             found[name] = before
         else:

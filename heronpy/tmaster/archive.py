@@ -16,6 +16,7 @@ from heronpy.common.errors import HeronError, StateError
 from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import Stores
+from heronpy.tmaster.effects import Prune
 from heronpy.tmaster.events import Failed, Written
 
 log = logging.getLogger("heronpy.tmaster")
@@ -61,19 +62,18 @@ class Archive:
         self._remember(metadata)
         done(Written(location))
 
-    def prune(
-        self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[Failed | None], None] = _ignore
-    ) -> None:
-        """Delete checkpoints, and the files that no kept one needs; the first call sweeps.
+    def prune(self, wanted: Prune, done: Callable[[Failed | None], None] = _ignore) -> None:
+        """Delete checkpoints, and the files that no kept one needs; mark the abandoned ones. The first call sweeps.
 
         `done` is called in another thread, with None when all of their files are deleted.
         """
-        self._cleaner.submit(self._prune, delete, keep, done)
+        self._cleaner.submit(self._prune, wanted, done)
 
-    def _prune(self, delete: tuple[int, ...], keep: tuple[int, ...], done: Callable[[Failed | None], None]) -> None:
+    def _prune(self, wanted: Prune, done: Callable[[Failed | None], None]) -> None:
         failure: Failed | None = None
         try:
-            self._clear(delete, keep)
+            self._mark(wanted)
+            self._clear(wanted.delete, wanted.keep)
         except (HeronError, OSError) as problem:
             failure = Failed(_reason(problem))
         except Exception as problem:
@@ -82,9 +82,15 @@ class Archive:
         if failure is not None:
             self.failures += 1
             log.warning("cannot delete old checkpoints, the next sweep will: %s", failure.reason)
-        for number in delete:
+        for number in wanted.delete:
             self._cache.pop(number, None)
         done(failure)
+
+    def _mark(self, wanted: Prune) -> None:
+        """For submits that look at the folders only: from what the topology has gone back behind nobody starts."""
+        for store in self._stores().homes():
+            for number in set(store.checkpoints()) & set(wanted.keep):
+                store.mark_abandoned(number, number in wanted.abandoned)
 
     def _clear(self, delete: tuple[int, ...], keep: tuple[int, ...]) -> None:
         homes = self._stores().homes()

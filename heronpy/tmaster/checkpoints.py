@@ -11,12 +11,12 @@ import contextlib
 
 from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.units import format_bytes
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.effects import Prune
 from heronpy.tmaster.finish import Finisher
 from heronpy.tmaster.restorer import Restorer, number_of
 
@@ -24,6 +24,8 @@ from heronpy.tmaster.restorer import Restorer, number_of
 _SEAL = 0
 #: Interval at which CheckpointComplete of the last checkpoint is repeated to tasks that have not handled it.
 ANNOUNCE_AGAIN_S = 1.0
+#: Tasks that a reply names of those that a checkpoint waits for.
+NAMES_MAX = 100
 
 
 class Checkpoints:
@@ -64,8 +66,7 @@ class Checkpoints:
         self._orphan = log.next_checkpoint - 1 if log.next_checkpoint - 1 > last else 0
         self.coordinator.begin(now)
         self.restorer.begin(now)
-        kept = tuple(record.checkpoint for record in log.complete)
-        self._desk.tray.append(Prune((self._orphan,) if self._orphan else (), kept))
+        self._desk.tray.append(self.coordinator.prune((self._orphan,) if self._orphan else ()))
 
     # ---- reports of others ------------------------------------------------------------------
 
@@ -233,12 +234,25 @@ class Checkpoints:
             elif isinstance(effect, words.Announce):
                 self._announce_at = float("-inf")
                 self._broadcast(control_pb2.CheckpointComplete(checkpoint=effect.checkpoint))
+                self._note_complete(effect.checkpoint)
             elif isinstance(effect, words.Abort):
+                text = f"checkpoint {effect.checkpoint} was aborted: {effect.reason}"
+                self._desk.journal.add(control_pb2.EVENT_CHECKPOINT, text, reason="aborted", warning=True)
                 self._broadcast(control_pb2.CheckpointAborted(checkpoint=effect.checkpoint, reason=effect.reason))
             elif isinstance(effect, words.Answer):
                 self._answer(effect)
             else:
                 self._desk.tray.append(effect)
+
+    def _note_complete(self, checkpoint: int) -> None:
+        record = next(one for one in self.coordinator.log.complete if one.checkpoint == checkpoint)
+        kind = "savepoint" if record.kind == checkpoint_pb2.SAVEPOINT else "checkpoint"
+        self._desk.journal.add(
+            control_pb2.EVENT_CHECKPOINT,
+            f"{kind} {checkpoint} is complete, {format_bytes(record.total_bytes)}",
+            reason=kind,
+            lasted_s=record.duration_s,
+        )
 
     def _trigger(self, effect: words.Trigger) -> None:
         desk = self._desk
@@ -299,6 +313,9 @@ class Checkpoints:
             reply.pending = pending.checkpoint
             reply.pending_s = now - pending.began
             reply.pending_tasks = len(pending.waiting)
+            reply.pending_names.extend(
+                self._desk.registry.name_of(task) for task in sorted(pending.waiting)[:NAMES_MAX]
+            )
         return reply
 
     def validate(self) -> None:

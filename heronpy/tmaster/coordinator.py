@@ -39,6 +39,20 @@ class UnknownCheckpointError(InvalidRpcError):
         return f"there is no complete checkpoint {self.checkpoint}; see heron checkpoints list"
 
 
+class WithdrawnCheckpointError(InvalidRpcError):
+    """The topology has gone back behind the checkpoint, and its sinks have taken back what belongs to it."""
+
+    def __init__(self, checkpoint: int) -> None:
+        super().__init__(checkpoint)
+        self.checkpoint = checkpoint
+
+    def __str__(self) -> str:
+        return (
+            f"checkpoint {self.checkpoint} cannot be restored: the topology has gone back to an older one since,"
+            " and its sinks took back the output that belongs to it; choose an older one (heron checkpoints list)"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Incarnation:
     """A task of a checkpoint, as it was when the checkpoint began."""
@@ -266,7 +280,7 @@ class Coordinator:
         if pending is None or pending.checkpoint != metadata.checkpoint:
             # Aborted in the meantime: it must not be found.
             if isinstance(outcome, Written):
-                self.effects.append(Prune((metadata.checkpoint,), self._kept()))
+                self.effects.append(self.prune((metadata.checkpoint,)))
             return
         if isinstance(outcome, Failed):
             self._give_up(f"its metadata cannot be written: {outcome.reason}", now, failed=True)
@@ -284,6 +298,7 @@ class Coordinator:
             total_bytes=sum(task.total_bytes for task in metadata.tasks),
             uploaded_bytes=sum(task.uploaded_bytes for task in metadata.tasks),
             duration_s=now - pending.began,
+            publishes=any(task.publishes for task in metadata.tasks),
         )
         # From now on this topology has files of its own.
         self.log.restore_from = ""
@@ -292,7 +307,7 @@ class Coordinator:
         self.effects.append(Announce(pending.checkpoint))
         self.effects.extend(Answer(token, record) for token in pending.tokens)
         if delete:
-            self.effects.append(Prune(tuple(delete), self._kept()))
+            self.effects.append(self.prune(tuple(delete)))
 
     def _retire(self) -> list[int]:
         """Remove checkpoints beyond the retained ones from the log; savepoints stay."""
@@ -306,8 +321,11 @@ class Coordinator:
         del self.log.complete[:]
         self.log.complete.extend(records)
 
-    def _kept(self) -> tuple[int, ...]:
-        return tuple(record.checkpoint for record in self.log.complete)
+    def prune(self, delete: tuple[int, ...] = (), token: int = 0) -> Prune:
+        """The effect that brings the files in line with the log."""
+        kept = tuple(record.checkpoint for record in self.log.complete)
+        abandoned = tuple(record.checkpoint for record in self.log.complete if record.abandoned)
+        return Prune(delete, kept, abandoned, token)
 
     # ---- giving up --------------------------------------------------------------------------
 
@@ -346,16 +364,27 @@ class Coordinator:
     def back_to(self, checkpoint: int) -> None:
         """Make this checkpoint the newest and abandon the later ones.
 
-        UnknownCheckpointError when it is not complete. Marks of damage are cleared: an unreachable store may be back,
-        and real damage is found again by the next restore.
+        UnknownCheckpointError when it is not complete, WithdrawnCheckpointError when output that belongs to it is
+        gone. Marks of damage are cleared: an unreachable store may be back, and real damage is found again by the
+        next restore.
         """
         self._require(checkpoint)
         for record in self.log.complete:
-            record.abandoned = record.abandoned or record.checkpoint > checkpoint
             if record.checkpoint == checkpoint:
+                if record.abandoned and record.publishes:
+                    raise WithdrawnCheckpointError(checkpoint)
                 record.abandoned = record.damaged = False
                 record.damage = ""
+        self._abandon_after(checkpoint)
         self._save()
+        self.effects.append(self.prune())
+
+    def _abandon_after(self, checkpoint: int) -> bool:
+        """Whether there was something to abandon."""
+        later = [r for r in self.log.complete if r.checkpoint > checkpoint and not r.abandoned]
+        for record in later:
+            record.abandoned = True
+        return bool(later)
 
     def delete(self, checkpoints: list[int], token: int) -> None:
         """Forget complete checkpoints and delete their files.
@@ -370,7 +399,7 @@ class Coordinator:
             raise RpcError("the last checkpoint of a running topology cannot be deleted; kill the topology first")
         self._drop(doomed)
         self._save()
-        self.effects.append(Prune(tuple(sorted(doomed)), self._kept(), token))
+        self.effects.append(self.prune(tuple(sorted(doomed)), token))
 
     def _require(self, checkpoint: int) -> None:
         if all(record.checkpoint != checkpoint for record in self.log.complete):
@@ -383,11 +412,17 @@ class Coordinator:
                 record.damaged, record.damage = True, what
                 self._save()
 
-    def reserve_attempt(self) -> int:
-        """The number of the next attempt; no number is used twice."""
+    def reserve_attempt(self, start: int) -> int:
+        """The number of the next attempt, which starts from this checkpoint (0: none); no number is used twice.
+
+        Its sinks take back what was published after the start, so later checkpoints are abandoned.
+        """
+        passed_over = self._abandon_after(start)
         attempt = max(1, self.log.next_attempt)
         self.log.next_attempt = attempt + 1
         self._save()
+        if passed_over:
+            self.effects.append(self.prune())
         return attempt
 
     def _save(self) -> None:

@@ -18,6 +18,7 @@ from heronpy.common.setting_types import TmasterSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
+from heronpy.tmaster.journal import Journal
 from heronpy.tmaster.planbook import PlanBook
 from heronpy.tmaster.registry import Registry
 
@@ -37,6 +38,7 @@ class Desk:
     registry: Registry
     book: PlanBook
     exceptions: ExceptionStore
+    journal: Journal
     #: Whether every task has been up once.
     started: bool = False
     tray: list[Effect] = field(default_factory=list)

@@ -24,6 +24,7 @@ class Node(Enum):
     UPDATE = "update intent"
     CHECKPOINTS = "checkpoint log"
     TOTALS = "totals"
+    EVENTS = "events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Prune:
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
+    #: Of the kept ones, those that the topology has gone back behind: they are marked on disk, the others are not.
+    abandoned: tuple[int, ...] = ()
     #: The request that waits for its end; 0: none.
     token: int = 0
 

@@ -21,6 +21,7 @@ from heronpy.tmaster.desk import Desk, Operation
 from heronpy.tmaster.effects import Effect, Node
 from heronpy.tmaster.exceptions import ExceptionStore
 from heronpy.tmaster.finish import Finisher
+from heronpy.tmaster.journal import Journal, Watcher
 from heronpy.tmaster.operations import Restart, StateChange
 from heronpy.tmaster.planbook import PlanBook, placement, placement_of_plan
 from heronpy.tmaster.readiness import Readiness
@@ -49,6 +50,8 @@ class TopologyMaster:
         checkpoints: CheckpointSettings | None = None,
         log: checkpoint_pb2.CheckpointLog | None = None,
         totals: control_pb2.TotalsLedger | None = None,
+        happened: control_pb2.EventLedger | None = None,
+        wall_offset_s: float = 0.0,
     ) -> None:
         self.settings = settings
         self.epoch = epoch
@@ -63,7 +66,10 @@ class TopologyMaster:
         book = PlanBook(topology, packing, previous, epoch)
         registry = Registry(settings.stmgr_lost_s, settings.executor_lost_s)
         registry.totals = Totals.of(totals, topology.id)
-        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max))
+        journal = Journal(wall_offset_s)
+        journal.take_over(happened, topology.id)
+        self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal)
+        self.watcher = Watcher(journal)
         self.operation: Operation | None = None
         self.finisher = Finisher(self.desk)
         self.readiness = Readiness(self.desk)
@@ -76,7 +82,10 @@ class TopologyMaster:
         #: Since when the spouts are known to be paused, in a deactivated topology.
         self._resting_since = 0.0
         self._due: float | None = None
-        self._life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
+        #: The version of the plan that the watcher knows.
+        self._watched = 0
+        #: As the topology was last announced to be.
+        self.life: control_pb2.Lifecycle = control_pb2.LIFE_STARTING
         self._handlers: dict[type, Callable[[Any, float], None]] = {
             events.StmgrRegistered: self._on_stmgr_registered,
             events.StmgrBeat: self._on_stmgr_beat,
@@ -105,6 +114,11 @@ class TopologyMaster:
         """Take over from the predecessor, if there was one."""
         self._started_at = self._resting_since = now
         desk, book = self.desk, self.desk.book
+        desk.journal.now = now
+        if book.plan is not None:
+            desk.journal.add(
+                control_pb2.EVENT_MASTER, f"topology master {self.epoch} took over", subject="tmaster", warning=True
+            )
         spouts = {spout.comp.name for spout in book.topology.spouts}
         desk.registry.place(book.packing, spouts)
         desk.registry.expect(book.plan_tasks(), book.version)
@@ -122,6 +136,7 @@ class TopologyMaster:
 
     def handle(self, event: events.Event, now: float) -> list[Effect]:
         """Decide what to do about an event."""
+        self.desk.journal.now = now
         if self._due is not None and now - self._due > PAUSED_S:
             self.desk.registry.overslept(now)
         request: int = getattr(event, "request", 0)
@@ -153,6 +168,7 @@ class TopologyMaster:
         book, registry = self.desk.book, self.desk.registry
         registry.validate()
         self.desk.exceptions.validate()
+        self.desk.journal.validate()
         assert not self.desk.tray, "effects were left behind"
         assert self.operation is None or not self.operation.done, "a finished operation was kept"
         if book.plan is not None:
@@ -166,14 +182,16 @@ class TopologyMaster:
             assert known == placement(book.packing), "supervised tasks are not the packed ones"
         if self.checkpoints is not None:
             self.checkpoints.validate()
-        if self._life == control_pb2.LIFE_UPDATING:
+        if self.life == control_pb2.LIFE_UPDATING:
             assert isinstance(self.operation, Update)
 
     def _advance(self, now: float) -> None:
         desk = self.desk
         if now >= desk.registry.next_sweep:
             for name in desk.registry.sweep(now):
-                desk.note(f"no heartbeat from {name}", warning=True)
+                text = f"no heartbeat from {name}"
+                desk.note(text, warning=True)
+                desk.journal.add(control_pb2.EVENT_SILENT, text, subject=name, warning=True)
             if self.checkpoints is not None:
                 self.checkpoints.restorer.look_at_all(now)
         if self.checkpoints is not None:
@@ -197,13 +215,16 @@ class TopologyMaster:
         if not isinstance(self.operation, Update) and not restoring:
             self.finisher.advance(now)
         life = self.lifecycle
-        if life != self._life:
-            self._life = life
-            cause = self._cause(now)
-            desk.note(
-                f"{book.topology.name} is {control_pb2.Lifecycle.Name(life)[5:]}{': ' + cause if cause else ''}",
-                warning=life == control_pb2.LIFE_FAILED,
-            )
+        if life != self.life:
+            self.life = life
+            cause, word = self._cause(now), control_pb2.Lifecycle.Name(life)[5:]
+            text = f"{book.topology.name} is {word}{': ' + cause if cause else ''}"
+            desk.note(text, warning=life == control_pb2.LIFE_FAILED)
+            bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED)
+            desk.journal.add(control_pb2.EVENT_LIFE, text, reason=word.lower(), warning=bad)
+        if self._watched != book.version:
+            self._watched = book.version
+            self.watcher.place(desk.registry.containers)
 
     def _note_rest(self, operation: Operation, now: float) -> None:
         """Record a deactivation that every spout has applied."""
@@ -235,11 +256,13 @@ class TopologyMaster:
             desk.send((event.peer,), control_pb2.RegisterAgain())
             return
         book = desk.book
+        entry = desk.registry.stmgrs.get(message.stmgr_id)
+        if entry is not None and message.epoch == entry.record.epoch:
+            self.watcher.culprits(message.stmgr_id, message.culprits)
         if self.checkpoints is not None and message.stmgr_id in desk.registry.stmgrs:
             self.checkpoints.restorer.look_at(desk.registry.stmgrs[message.stmgr_id].record.container, now)
         if message.stmgr_id not in book.wanted or book.plan is None or desk.publish_at is not None:
             return
-        entry = desk.registry.stmgrs.get(message.stmgr_id)
         if entry is None or message.epoch != entry.record.epoch:
             return
         if message.plan_version > book.version:
@@ -259,12 +282,16 @@ class TopologyMaster:
     # ---- executors --------------------------------------------------------------------------
 
     def _on_executor_registered(self, event: events.ExecutorRegistered, now: float) -> None:
-        self.desk.registry.register_executor(event.peer, event.message, now)
+        message = event.message
+        self.desk.registry.register_executor(event.peer, message, now)
+        self.watcher.processes(message.container, message.epoch, message.processes)
         self.desk.reply(event.request, control_pb2.Ok(text="registered"))
 
     def _on_executor_beat(self, event: events.ExecutorBeat, now: float) -> None:
-        registry = self.desk.registry
-        if not registry.executor_beat(event.peer, event.message, now) and event.message.container in registry.executors:
+        registry, message = self.desk.registry, event.message
+        if registry.executor_beat(event.peer, message, now):
+            self.watcher.processes(message.container, message.epoch, message.processes)
+        elif message.container in registry.executors:
             # It was replaced while it was stopped: its registration will be refused, which ends it (F10).
             self.desk.send((event.peer,), control_pb2.RegisterAgain())
 
@@ -323,6 +350,7 @@ class TopologyMaster:
             desk.publish_if_due(now)
         count = len(event.settings)
         noun = "setting" if count == 1 else "settings"
+        desk.journal.add(control_pb2.EVENT_UPDATE, f"{count} {noun} changed", reason="settings")
         desk.confirm([event.request], f"{count} {noun} in plan {desk.book.version}")
 
     def _require_idle(self) -> None:

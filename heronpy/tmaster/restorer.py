@@ -156,7 +156,7 @@ class Restorer:
         """New attempts of these regions, from the newest undamaged checkpoint."""
         choice = self._choose()
         source = choice if isinstance(choice, Source) else choice.held
-        attempt = self._coordinator.reserve_attempt()
+        attempt = self._coordinator.reserve_attempt(source.checkpoint)
         for region in regions:
             within_budget = self.regions.restore(region, attempt, source, why, now, cause=cause)
             if isinstance(choice, NothingSoundError):
@@ -315,6 +315,13 @@ class Restorer:
         self.regions.start(region, epochs, stmgrs)
         if region.why is not None:
             self.last_restore_s = now - region.since
+            desk.journal.add(
+                control_pb2.EVENT_RESTORE,
+                f"{region.name} went back and starts {_origin(region)}: {region.why}",
+                subject=region.name,
+                lasted_s=self.last_restore_s,
+                warning=True,
+            )
         desk.note(f"{region.name}: attempt {region.record.attempt} starts {_origin(region)}")
         desk.change_plan(now)
 

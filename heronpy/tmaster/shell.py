@@ -13,6 +13,7 @@ import itertools
 import logging
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -42,6 +43,7 @@ from heronpy.statemgr.base import StateManager, Watch
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
+from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
@@ -54,8 +56,6 @@ CLAIM_RETRY_S = 0.05
 STACKS_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 2.0
 LAST_ANSWERS_MS = 200
-#: Shortest time between two writes of the totals, also after a failed one.
-TOTALS_PAUSE_S, TOTALS_RETRY_S = 1.0, 10.0
 
 Answer = Message | None | Awaitable[Message | None]
 
@@ -94,8 +94,7 @@ class Shell:
         self._exit: asyncio.Future[int] | None = None
         self._outbox: deque[Effect] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._kept_changes = 0
+        self._keeper: Keeper | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tokens = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message | None]] = {}
@@ -120,6 +119,7 @@ class Shell:
             "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),
             "get_metrics": lambda peer, body: self._metrics.query(body, self._clock.now()),
             "get_exceptions": self._on_get_exceptions,
+            "get_events": lambda peer, body: self._running().desk.journal.after(body.after, body.limit),
             "dump_stacks": self._on_dump_stacks,
             "dump_stacks_reply": self._on_stacks,
             "task_checkpoint": lambda peer, body: self._taken(events.TaskAnswered(body)),
@@ -209,7 +209,10 @@ class Shell:
             checkpoints=self._checkpoints,
             log=loaded.checkpoints,
             totals=loaded.totals,
+            happened=loaded.happened,
+            wall_offset_s=time.time() - self._clock.now(),
         )
+        self._keeper = Keeper(self._store, self.machine.desk)
         self._perform(self.machine.begin(self._clock.now()))
         self._placed = {place.name for place in self.machine.desk.registry.places.values()}
 
@@ -217,7 +220,7 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         if self._keeper is not None:
-            self._keeper.cancel()
+            self._keeper.close()
         if self._writer is not None:
             # A write in progress ends by itself; one that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)
@@ -236,6 +239,11 @@ class Shell:
             self._gate.close()
         if self._server is not None:
             self._server.close(LAST_ANSWERS_MS)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch it took; 0 while it stands by."""
+        return self._store.epoch
 
     def _watch_location(self) -> Watch:
         loop = asyncio.get_running_loop()
@@ -324,8 +332,8 @@ class Shell:
         if self._writer is None:
             self._flush()
         self._arm()
-        if self._keeper is None and self._running().desk.registry.totals.changes != self._kept_changes:
-            self._keeper = asyncio.create_task(self._keep_totals())
+        if self._keeper is not None:
+            self._keeper.look()
 
     def _flush(self) -> None:
         while self._outbox:
@@ -358,23 +366,6 @@ class Shell:
                 self._forget_metrics()
         self._writer = None
         self._flush()
-
-    async def _keep_totals(self) -> None:
-        """Write the totals for a successor, in the background: nothing waits for it."""
-        machine = self._running()
-        totals, topology = machine.desk.registry.totals, machine.desk.book.topology.id
-        while totals.changes != self._kept_changes:
-            changes, pause = totals.changes, TOTALS_PAUSE_S
-            try:
-                await asyncio.to_thread(self._store.write, Node.TOTALS, totals.ledger(topology))
-                self._kept_changes = changes
-            except (TopologyRemovedError, FencedError):
-                return  # the next write of a plan fails as well, and that failure is handled
-            except (StateError, OSError) as error:
-                log.warning("cannot write the totals, trying again: %s", error)
-                pause = TOTALS_RETRY_S
-            await asyncio.sleep(pause)
-        self._keeper = None
 
     def _fence_code(self) -> int:
         """FENCED when a newer master is known; otherwise a code after which the executor may restart this one."""
@@ -428,7 +419,7 @@ class Shell:
                     loop.call_soon_threadsafe(self._feed_late, events.CheckpointsDeleted(token, failure))
 
         if self._archive is not None:
-            self._archive.prune(effect.delete, effect.keep, done)
+            self._archive.prune(effect, done)
         else:
             done(_NO_STORE)
 

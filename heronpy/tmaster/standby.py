@@ -54,7 +54,7 @@ class Standby:
         try:
             while not end.done():
                 woken.clear()
-                if await self._turn(claim):
+                if await self.turn(claim):
                     return True
                 if not end.done():
                     with contextlib.suppress(TimeoutError):
@@ -65,7 +65,7 @@ class Standby:
             watch.cancel()
             self._hang_up()
 
-    async def _turn(self, claim: Callable[[bytes | None], bool]) -> bool:
+    async def turn(self, claim: Callable[[bytes | None], bool]) -> bool:
         try:
             holder = await asyncio.to_thread(self._store.holder)
             if holder is None or self._store.is_ours(holder):

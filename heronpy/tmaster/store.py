@@ -48,6 +48,7 @@ class Loaded:
     intent: plan_pb2.UpdateIntent | None
     checkpoints: checkpoint_pb2.CheckpointLog | None = None
     totals: control_pb2.TotalsLedger | None = None
+    happened: control_pb2.EventLedger | None = None
 
 
 class Store:
@@ -65,6 +66,7 @@ class Store:
             Node.UPDATE: paths.update_intent(topology),
             Node.CHECKPOINTS: paths.checkpoints(topology),
             Node.TOTALS: paths.totals(topology),
+            Node.EVENTS: paths.events(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
@@ -137,7 +139,7 @@ class Store:
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
                 found = self._state.get(path)
-                if found is None and node not in (Node.UPDATE, Node.TOTALS):
+                if found is None and node not in (Node.UPDATE, Node.TOTALS, Node.EVENTS):
                     break
                 data, version = found or (b"", 0)
                 with contextlib.suppress(VersionMismatchError, NoNodeError):
@@ -190,6 +192,9 @@ class Store:
         totals = None
         with contextlib.suppress(DamagedStateError):  # damaged counts must not keep the topology from running
             totals = self._read(Node.TOTALS, control_pb2.TotalsLedger)
+        happened = None
+        with contextlib.suppress(DamagedStateError):
+            happened = self._read(Node.EVENTS, control_pb2.EventLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
@@ -197,7 +202,7 @@ class Store:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left by an earlier topology of this name
-        return Loaded(topology, packing, previous, intent, checkpoints, totals)
+        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])

@@ -52,6 +52,8 @@ class TaskCounts:
     #: The last reports: their times, and the totals then.
     moments: list[float] = field(default_factory=list)
     reports: list[tuple[int, ...]] = field(default_factory=list)
+    #: A spout that cannot send failed tuples again.
+    forgets_failed: bool = False
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(_sum, self.before, self.latest))
@@ -118,11 +120,13 @@ class Totals:
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
+            known.forgets_failed = status.forgets_failed
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
         if status.epoch < known.epoch:
             return
+        known.forgets_failed = known.forgets_failed or status.forgets_failed
         if status.epoch > known.epoch:
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
@@ -204,6 +208,7 @@ class Totals:
                 latest=task.latest,
                 pending=task.pending,
                 abandoned=task.abandoned,
+                forgets_failed=task.forgets_failed,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -220,7 +225,13 @@ class Totals:
         for task in kept.tasks:
             if len(task.before) == len(task.latest) == len(COUNTERS):
                 totals.tasks[task.task_id] = TaskCounts(
-                    task.spout, task.epoch, tuple(task.before), tuple(task.latest), task.pending, task.abandoned
+                    task.spout,
+                    task.epoch,
+                    tuple(task.before),
+                    tuple(task.latest),
+                    task.pending,
+                    task.abandoned,
+                    forgets_failed=task.forgets_failed,
                 )
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
@@ -249,4 +260,8 @@ def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> No
     if task.spout:
         totals.acked = _sum(totals.acked, acked)
         totals.failed = _sum(totals.failed, failed)
+        if task.forgets_failed:
+            totals.not_resent = _sum(totals.not_resent, failed)
+            failed = 0
+        # A spout that starts anew may begin again, whether or not it sends failed tuples again.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)

@@ -30,7 +30,7 @@ from typing import Protocol
 
 from heronpy.common.errors import HeronError, InvalidRpcError, RetryableError, RpcError
 from heronpy.common.ids import stmgr_id
-from heronpy.common.units import listed
+from heronpy.common.units import counted, listed
 from heronpy.plan import packing_plan, plan_diff, validation
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
@@ -371,10 +371,12 @@ class Update:
         )
         for request in self._requests:
             self._desk.reply(request, body)
-        self._desk.note(
-            f"update done: {len(self._added)} tasks added, {len(self._removed)} removed,"
-            f" {len(self._moved)} moved, {self._discarded} tuples discarded"
+        text = (
+            f"update done: {counted(len(self._added), 'task')} added, {len(self._removed)} removed,"
+            f" {len(self._moved)} moved, {counted(self._discarded, 'tuple')} discarded"
         )
+        self._desk.note(text)
+        self._desk.journal.add(control_pb2.EVENT_UPDATE, text, reason="done")
 
     def _roll_back(self, now: float, why: str) -> None:
         desk = self._desk
@@ -394,7 +396,9 @@ class Update:
             desk.change_plan(now)
             desk.publish_if_due(now)
         self._refuse(f"update rolled back, the topology runs as before: {why}")
-        desk.note(f"update rolled back: {why}", warning=True)
+        text = f"update rolled back: {why}"
+        desk.note(text, warning=True)
+        desk.journal.add(control_pb2.EVENT_UPDATE, text, reason="rolled_back", warning=True)
 
     def _timeout(self) -> str:
         return f"{self._desk.settings.start_timeout_s:g} s"

@@ -1,8 +1,8 @@
 """Frames on the wire: the link header, arrays of roots and edges, and the edges' derivation.
 
-A data message is two ZeroMQ parts after any identity: a 24-byte link header and a serialized Frame
-(heronpy/proto/frame.proto). The header has a magic number and a version, optionally a checksum of the
-frame, the link's epoch (the incarnation of the link) and a sequence number (gaps mean loss,
+A data message is, after any identity, a 24-byte link header and a serialized Frame (heronpy/proto/frame.proto): one
+ZeroMQ part, or two when the frame is large (`message_of`). The header has a magic number and a version, optionally
+a checksum of the frame, the link's epoch (the incarnation of the link) and a sequence number (gaps mean loss,
 decision D3). Each hop writes a new header and forwards the frame's bytes unchanged.
 """
 
@@ -76,6 +76,22 @@ class LinkHeader:
 
 
 LINK_HEADER = LinkHeader()
+#: Up to this size a frame travels in one part with its header. A second part costs more than the copy of a small
+#: frame, and less than that of a large one; from 16 to 48 KiB both cost the same.
+JOINED_MAX_BYTES = 16 << 10
+
+
+def message_of(header: bytes, frame: bytes) -> list[bytes]:
+    """The parts of a message for a header and a frame."""
+    return [header + frame] if len(frame) <= JOINED_MAX_BYTES else [header, frame]
+
+
+def header_and_frame(parts: list[bytes]) -> tuple[bytes, bytes]:
+    """The inverse of `message_of`; ValueError for any other number of parts. Neither is checked here."""
+    if len(parts) == 1:
+        return parts[0][: _HEADER.size], parts[0][_HEADER.size :]
+    header, frame = parts
+    return header, frame
 
 
 def gap(last: int, seq: int) -> int:

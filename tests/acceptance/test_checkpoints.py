@@ -124,12 +124,16 @@ def test_a_running_topology_is_rewound(heron: Heron, tmp_path: Path) -> None:
     submit(heron, out, "--config-property", "heron.checkpoint.retained=1000")
     shown = when_checkpoints(heron, 3)
     first = shown[-1]["checkpoint"]
-    other = shown[-2]["checkpoint"]
+    other, last = shown[-2]["checkpoint"], shown[0]["checkpoint"]
     Path(shown[-2]["location"], "metadata").write_bytes(b"spoiled")
     refused = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", other)
     refused.refused(1, "is damaged", f"chk-{other}")
     done = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", first).ok().out
     assert done == f"Topology 'Counts' has resumed from checkpoint {first}\n"
+    forward = heron("checkpoints", "restore", "local", "Counts", "--checkpoint", last)
+    forward.refused(1, f"checkpoint {last} cannot be restored", "sinks took back the output")
+    marked = {row["checkpoint"] for row in checkpoints(heron) if row["abandoned"]}
+    assert last in marked and first not in marked
     heron("checkpoints", "trigger", "local", "Counts").ok()
     finished(heron, out)
 

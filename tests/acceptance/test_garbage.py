@@ -14,6 +14,7 @@ import zmq
 
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
+from heronpy.wire.frames import LINK_HEADER, message_of
 from tests.support.command import EXAMPLES, Heron, component
 
 #: Messages that are orders when they come from anybody; the sockets are the user's own.
@@ -54,10 +55,12 @@ def messages(dice: random.Random) -> Iterator[list[bytes]]:
         getattr(envelope, field.name).SetInParent()
         yield [envelope.SerializeToString()]
         yield [envelope.SerializeToString() + dice.randbytes(20)]
-    # The data socket takes a link header before each frame.
+    # The data socket takes a link header before each frame, in the same part or in one of its own.
     for size in (0, 8, 16):
         yield [dice.randbytes(size), dice.randbytes(40)]
         yield [bytes(size), dice.randbytes(40)]
+        yield [LINK_HEADER.pack(1, 1)[:size] + dice.randbytes(40)]
+    yield message_of(LINK_HEADER.pack(1, 1), dice.randbytes(40))
 
 
 def attack(endpoint: str, dice: random.Random) -> None:

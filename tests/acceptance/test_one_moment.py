@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
-from tests.support.command import Heron
+from tests.support.command import Heron, component
+from tests.support.inside import inside
 from tests.support.user_programs import write_program
+from tests.support.waiting import wait_for
 
 FAST = """
 class Fast(Spout):
@@ -45,3 +49,20 @@ def test_no_view_shows_more_executed_than_was_emitted(heron: Heron, tmp_path: Pa
         fast, between, sink = json.loads(look)["components"]
         assert between["executed"] <= fast["emitted"] and sink["executed"] <= between["emitted"], look
     assert sink["executed"] > 0
+
+
+def test_after_kill_9_no_component_shows_fewer_emitted_than_its_sink_executed(heron: Heron, tmp_path: Path) -> None:
+    """A killed task takes what it counted since its last report with it: the stream manager knows what it had sent."""
+    heron.submit(write_program(tmp_path, FAST))
+    one, other = (task["instance_id"] for task in heron.status("fast")["tasks"] if task["component"] == "pass")
+    for victim in (one, other, one):
+        before = component(heron.status("fast"), "sink")["executed"]
+        heron.when("fast", lambda status, n=before: component(status, "sink")["executed"] > n + 5000, "more tuples")
+        os.kill(heron.pid("fast", victim), signal.SIGKILL)
+    heron.when_state("fast", "RUNNING")
+    heron("deactivate", "local", "fast").ok()
+    wait_for(lambda: inside(heron, "fast").drained, what="all tuples at their end")
+    found = heron.status("fast")
+    fast, between, sink = (component(found, name) for name in ("fast", "pass", "sink"))
+    assert between["executed"] <= fast["emitted"]
+    assert sink["executed"] <= between["emitted"], found

@@ -300,6 +300,10 @@ def test_kill_9_is_survived(heron: Heron, out: Path, victim: str) -> None:
     assert not alive(pid)
     stored_now = component(status, "store")["executed"]
     heron.when("count", lambda now: component(now, "store")["executed"] > stored_now, "tuples flowing again", 30.0)
+    if victim in ("stmgr-1", "executor-1"):
+        # A master that was replaced itself, or whose executor was, begins to look then.
+        told = heron.when_events("count", "restart", 1)
+        assert told[-1]["warning"] and "was started again" in told[-1]["text"]
     # Nobody of the old family is left but those that status shows.
     shown = {p["pid"] for c in heron.status("count")["containers"] for p in c["processes"]}
     shown |= {c["pid"] for c in heron.status("count")["containers"]}

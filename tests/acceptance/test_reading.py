@@ -47,29 +47,37 @@ def test_a_record_names_its_process_once(heron: Heron, tmp_path: Path) -> None:
     assert "[stdout] says so" in heron("logs", "picky", "picky").out
 
 
-SPACED = """
-builder = TopologyBuilder("spaced")
-numbers = builder.add_spout("my numbers", Numbers, par=1)
-builder.add_bolt("the sink", Sink, par=1, inputs={numbers: Grouping.SHUFFLE})
+NAMED = """
+builder = TopologyBuilder("named")
+numbers = builder.add_spout("my.numbers@1", Numbers, par=1)
+builder.add_bolt("the:sink=2", Sink, par=1, inputs={numbers: Grouping.SHUFFLE})
 builder.build_and_submit()
 """
 
 
-def test_names_of_components_may_have_spaces(heron: Heron, tmp_path: Path) -> None:
-    heron.submit(write_program(tmp_path, SPACED))
-    heron.when_state("spaced", "FINISHED")
-    assert "container_1_the sink_2" in heron("plan", "local", "spaced", "physical").ok().out
-    assert "the sink" in heron("metrics", "local", "spaced", "the sink").ok().out
-    heron("logs", "local", "spaced", "my numbers").ok()
-    heron("logs", "local", "spaced", "container_1_the sink_2").ok()
-    heron("exceptions", "local", "spaced", "the sink").ok()
+def test_a_component_that_a_shell_would_split_or_run_is_refused(heron: Heron, tmp_path: Path) -> None:
+    for name in ("the sink", "sink(1)", "{sink}", "sink!", "$(id)"):
+        heron("submit", "local", write_program(tmp_path, NAMED.replace("the:sink=2", name))).refused(
+            2, f"the component name '{name}' has more than letters, digits and _ - . : @ % + = ,", "choose another name"
+        )
+    heron.check_clean()
 
 
-def test_a_component_with_a_space_restarts_and_says_that_it_was_asked(heron: Heron, tmp_path: Path) -> None:
+def test_names_of_components_may_have_every_character_that_no_shell_acts_upon(heron: Heron, tmp_path: Path) -> None:
+    heron.submit(write_program(tmp_path, NAMED))
+    heron.when_state("named", "FINISHED")
+    assert "container_1_the:sink=2_2" in heron("plan", "local", "named", "physical").ok().out
+    assert "the:sink=2" in heron("metrics", "local", "named", "the:sink=2").ok().out
+    heron("logs", "local", "named", "my.numbers@1").ok()
+    heron("logs", "local", "named", "container_1_the:sink=2_2").ok()
+    heron("exceptions", "local", "named", "the:sink=2").ok()
+
+
+def test_a_component_with_such_a_name_restarts_and_says_that_it_was_asked(heron: Heron, tmp_path: Path) -> None:
     heron.submit(
         write_program(
             tmp_path,
-            SPACED.replace("Numbers,", "Endless,").replace(
+            NAMED.replace("Numbers,", "Endless,").replace(
                 "builder = ",
                 "class Endless(Spout):\n    outputs = ['n']\n\n    def next_tuple(self):\n"
                 "        time.sleep(0.01)\n        self.emit([1])\n\n\nbuilder = ",
@@ -77,16 +85,16 @@ def test_a_component_with_a_space_restarts_and_says_that_it_was_asked(heron: Her
             ),
         )
     )
-    assert "component the sink" in heron("restart", "local", "spaced", "the sink").ok().out
-    heron("restart", "local", "spaced", "container_1_my numbers_1").ok()
-    shown = heron("status", "local", "spaced").ok().out
+    assert "component the:sink=2" in heron("restart", "local", "named", "the:sink=2").ok().out
+    heron("restart", "local", "named", "container_1_my.numbers@1_1").ok()
+    shown = heron("status", "local", "named").ok().out
     assert shown.count("preempted: restarted on request, by heron restart") == 2 and "exit code" not in shown
-    heron("update", "local", "spaced", "--component-parallelism", "the sink:2").ok()
-    assert {task["component"] for task in heron.status("spaced")["tasks"]} == {"my numbers", "the sink"}
+    heron("update", "local", "named", "--component-parallelism", "the:sink=2:2").ok()
+    assert {task["component"] for task in heron.status("named")["tasks"]} == {"my.numbers@1", "the:sink=2"}
 
 
 def test_after_the_end_the_logs_are_pointed_at(heron: Heron, tmp_path: Path) -> None:
-    heron("submit", "local", write_program(tmp_path, SPACED), "--wait").ok()
+    heron("submit", "local", write_program(tmp_path, NAMED), "--wait").ok()
     for verb in ("status", "exceptions"):
-        heron(verb, "local", "spaced").refused(3, "no topology 'spaced' now", "'heron logs local spaced'")
-    heron("logs", "local", "spaced", "the sink").ok()
+        heron(verb, "local", "named").refused(3, "no topology 'named' now", "'heron logs local named'")
+    heron("logs", "local", "named", "the:sink=2").ok()

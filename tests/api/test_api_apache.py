@@ -62,27 +62,28 @@ def test_wrong_specs_are_assertion_errors_as_well(make: Any, also: type[Exceptio
 
 
 def test_inputs_and_outputs_of_a_spec() -> None:
+    inputs_of, outputs_of = HeronComponentSpec._sanitize_inputs, HeronComponentSpec._sanitize_outputs
     source = spec("spout")
     source.outputs = ["a", "b", Stream(["c"], "other"), Stream(["d"], "default")]
-    assert source._sanitize_outputs() == {"default": ["a", "b", "d"], "other": ["c"]}
-    assert spec()._sanitize_outputs() is None and spec()._sanitize_inputs() is None
+    assert outputs_of(source) == {"default": ["a", "b", "d"], "other": ["c"]}
+    assert outputs_of(spec()) is None and inputs_of(spec()) is None
     given = {source: Grouping.SHUFFLE, source["other"]: Grouping.ALL}
-    assert spec(is_spout=False, inputs=given)._sanitize_inputs() == {
+    assert inputs_of(spec(is_spout=False, inputs=given)) == {
         GlobalStreamId("spout", "default"): Grouping.SHUFFLE,
         GlobalStreamId("spout", "other"): Grouping.ALL,
     }
-    listed = spec(is_spout=False, inputs=[source])._sanitize_inputs()
+    listed = inputs_of(spec(is_spout=False, inputs=[source]))
     assert listed == {GlobalStreamId("spout", "default"): Grouping.SHUFFLE}
     for wrong in ("text", 100):
         with pytest.raises(TypeError):
-            spec(inputs=wrong)._sanitize_inputs()
+            inputs_of(spec(inputs=wrong))
     unnamed = spec(None)
     for inputs in ({unnamed: Grouping.ALL}, [unnamed]):
         with pytest.raises(RuntimeError, match="without a name"):
-            spec("bolt", is_spout=False, inputs=inputs)._sanitize_inputs()
+            inputs_of(spec("bolt", is_spout=False, inputs=inputs))
     source.outputs = ["a", 3]
     with pytest.raises(TypeError):
-        source._sanitize_outputs()
+        outputs_of(source)
 
 
 @pytest.mark.parametrize("sanitize", [HeronComponentSpec._sanitize_config, TopologyType._sanitize_config])
@@ -121,10 +122,11 @@ def test_a_class_knows_what_it_was_made_of() -> None:
     class Child(Sane):
         config = {"wide": "other"}
 
-    assert Sane._topo_config == {**TopologyType.DEFAULT_TOPOLOGY_CONFIG, "wide": "value", "overridden": "true"}
-    assert Child._topo_config == {**TopologyType.DEFAULT_TOPOLOGY_CONFIG, "wide": "other", "overridden": "true"}
-    assert set(Sane._protobuf_spouts) == {"words"} and set(Sane._protobuf_bolts) == {"count"}
-    assert Sane._protobuf_bolts["count"].comp.class_name.endswith("Count")
+    for made, wide in ((Sane, "value"), (Child, "other")):
+        assert made._topo_config == {**TopologyType.DEFAULT_TOPOLOGY_CONFIG, "wide": wide, "overridden": "true"}
+    spouts, bolts = Sane._protobuf_spouts, Sane._protobuf_bolts
+    assert set(spouts) == {"words"} and set(bolts) == {"count"}
+    assert bolts["count"].comp.class_name.endswith("Count")
     assert [item.name for item in Sane._heron_specs] == ["words", "count"]
     assert Sane.topology_name == "Sane" and Sane.topology_id.startswith("Sane")
 

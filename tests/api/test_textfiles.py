@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,50 +18,7 @@ from heronpy.connectors.mock.arraylooper import ArrayLooper
 from heronpy.connectors.textfiles.line_share import LineShare, TextFileError, find_files
 from heronpy.connectors.textfiles.textfilesgenerator import TextFileGenerator
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
-
-
-class Delegate:
-    logger = logging.getLogger("test")
-
-    def __init__(self) -> None:
-        self.emitted: list[Any] = []
-        self.ids: list[Any] = []
-        self.ended = 0
-        self.waits: list[float] = []
-
-    def wait(self, seconds: float) -> None:
-        self.waits.append(seconds)
-
-    def emit(self, tup: Any, tup_id: Any = None, **_: Any) -> None:
-        self.emitted.append(tup)
-        self.ids.append(tup_id)
-
-    def end_of_input(self) -> None:
-        self.ended += 1
-
-
-class Context:
-    def __init__(self, index: int = 0, tasks: int = 1, state: Any = None) -> None:
-        self.index, self.tasks = index, tasks
-        self.state = HashMapState() if state is None else state
-
-    def get_state(self) -> Any:
-        return self.state
-
-    def get_component_id(self) -> str:
-        return "lines"
-
-    def get_task_id(self) -> int:
-        return 10 + self.index
-
-    def get_component_tasks(self, _: str) -> list[int]:
-        return list(range(10, 10 + self.tasks))
-
-    def get_partition_index(self) -> int:
-        return self.index
-
-    def get_num_partitions(self) -> int:
-        return self.tasks
+from tests.api.source_fakes import Context, Delegate
 
 
 def spout(paths: Any, index: int = 0, tasks: int = 1, state: Any = None, **config: Any) -> TextFileSpout:
@@ -260,7 +216,7 @@ def test_restored_readers_share_old_and_new_files(
     folder = tmp_path_factory.mktemp("grown")
     for i, data in enumerate(contents):
         write(folder / f"{i}5.txt", data)
-    states: list[Any] = [None] * tasks
+    states = [HashMapState() for _ in range(tasks)]
     seen: list[str] = []
 
     def run(index: int, calls: int) -> None:
@@ -270,7 +226,7 @@ def test_restored_readers_share_old_and_new_files(
             tasks,
             block_bytes=block_bytes,
             lines_per_call=2,
-            state=HashMapState() if states[index] is None else states[index],
+            state=states[index],
             **EFFECTIVELY_ONCE,
         )
         for _ in range(calls):
@@ -280,7 +236,7 @@ def test_restored_readers_share_old_and_new_files(
         made.pre_save("1")
         seen.extend(values[0] for values in made.delegate.emitted)
         made.next_tuple()  # after the checkpoint: what a failure takes back
-        states[index] = pickle.loads(pickle.dumps(made._state))
+        states[index] = pickle.loads(pickle.dumps(states[index]))
 
     for index in range(tasks):
         run(index, turns[index % len(turns)])
@@ -295,11 +251,11 @@ def test_restored_readers_share_old_and_new_files(
 
 def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "f", b"abc\n" * 100)
-    made = spout(path, 0, 2, state=HashMapState(), block_bytes=40, lines_per_call=5)
+    state = HashMapState()
+    made = spout(path, 0, 2, state=state, block_bytes=40, lines_per_call=5)
     for _ in range(5):
         made.next_tuple()
     made.pre_save("1")
-    state = made._state
     for index, tasks, block_bytes, words in (
         (0, 3, 40, "lines has 3 tasks, but its position was saved with 2; restore with 2 tasks"),
         (1, 2, 40, "is reader 1, but its position is that of reader 0"),
@@ -315,15 +271,16 @@ def test_a_restore_with_another_share_is_refused(tmp_path: Path) -> None:
 def test_files_that_were_read_may_be_gone(tmp_path: Path) -> None:
     write(tmp_path / "a.log", b"1\n2\n")
     write(tmp_path / "b.log", b"3\n4\n")
-    made = spout(str(tmp_path / "*.log"), state=HashMapState(), lines_per_call=3)
+    state = HashMapState()
+    made = spout(str(tmp_path / "*.log"), state=state, lines_per_call=3)
     made.next_tuple()
     made.pre_save("1")
     (tmp_path / "a.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == ["4"]
+    assert drain(spout(str(tmp_path / "*.log"), state=state)) == ["4"]
     made.next_tuple()
     made.pre_save("2")
     (tmp_path / "b.log").unlink()
-    assert drain(spout(str(tmp_path / "*.log"), state=made._state)) == []
+    assert drain(spout(str(tmp_path / "*.log"), state=state)) == []
 
 
 def test_encodings(tmp_path: Path) -> None:
@@ -462,91 +419,3 @@ def test_the_array_looper_goes_on_from_a_checkpoint() -> None:
         again = ArrayLooper([1, 2, 3])
         again.setup(Context(state=pickle.loads(pickle.dumps(context.state))))
         assert before + [again.get() for _ in range(8 - taken)] == [1, 2, 3, 1, 2, 3, 1, 2]
-
-
-class FakePulsar(SimpleNamespace):
-    """The part of the client library that the spout uses."""
-
-    class Timeout(Exception):
-        pass
-
-    def __init__(self, messages: list[bytes]) -> None:
-        super().__init__(
-            messages=list(enumerate(messages)),
-            acked=[],
-            nacked=[],
-            closed=False,
-            ConsumerType=SimpleNamespace(Failover="failover"),
-        )
-
-    def Client(self, url: str) -> Any:
-        self.url = url
-        return self
-
-    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
-        self.subscription = (*args, kwargs["consumer_type"])
-        return self
-
-    def receive(self, timeout_millis: int) -> Any:
-        if not self.messages:
-            raise self.Timeout
-        number, data = self.messages.pop(0)
-        return SimpleNamespace(message_id=lambda: number, data=lambda: data)
-
-    def acknowledge(self, message_id: int) -> None:
-        self.acked.append(message_id)
-
-    def negative_acknowledge(self, message_id: int) -> None:
-        self.nacked.append(message_id)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
-def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
-
-    fake = FakePulsar([b"x", b"y"])
-    monkeypatch.setitem(__import__("sys").modules, "pulsar", fake)
-    context = Context()
-    context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
-    made = PulsarSpout(Delegate())
-    made.initialize(
-        {"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t", "topology.reliability.mode": mode}, context
-    )
-    for _ in range(3):
-        made.next_tuple()
-    assert made.delegate.emitted == [["x"], ["y"]]
-    assert fake.subscription == ("t", "top", "failover")
-    if mode == "ATMOST_ONCE":
-        assert fake.acked == [0, 1] and made.delegate.ids == [None, None]
-    else:
-        assert fake.acked == [] and made.delegate.ids == [0, 1]
-        made.ack(0)
-        made.fail(1)
-        assert (fake.acked, fake.nacked) == ([0], [1])
-    made.close()
-    assert fake.closed
-
-
-def test_pulsar_errors_and_streamlet(monkeypatch: pytest.MonkeyPatch) -> None:
-    from heronpy.api.topology import TopologyBuilder
-    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
-    from heronpy.connectors.pulsar.pulsarstreamlet import PulsarStreamlet
-    from heronpy.streamlet.builder import Builder
-
-    made = PulsarSpout(Delegate())
-    with pytest.raises(ValueError, match="PULSAR_TOPIC"):
-        made.initialize({"PULSAR_SERVICE_URL": "x"}, Context())
-    monkeypatch.setitem(__import__("sys").modules, "pulsar", None)
-    with pytest.raises(Exception, match="pip install pulsar-client"):
-        made.initialize({"PULSAR_SERVICE_URL": "x", "PULSAR_TOPIC": "t"}, Context())
-    made.close()
-    builder, topology = Builder(), TopologyBuilder("t")
-    builder.add_source(PulsarStreamlet.pulsarStreamlet("pulsar://h", "a/b/c", parallelism=2)).log()
-    builder.build(topology)
-    proto = topology.build()
-    assert proto.spouts[0].comp.name == "pulsarspout-c-1"
-    with pytest.raises(RuntimeError, match="Topic"):
-        PulsarStreamlet("x", None)  # type: ignore[arg-type]

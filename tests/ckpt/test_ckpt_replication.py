@@ -124,6 +124,23 @@ def test_the_newest_comes_first_and_savepoints_are_never_left_out(
     assert whole(target) == [2, 5]
 
 
+def test_a_copy_knows_what_the_topology_has_gone_back_behind(
+    source: CheckpointStore, target: CheckpointStore, replicator: Replicator
+) -> None:
+    take(source, 1, 2, 3)
+    records = records_of(source)
+    assert follow(replicator, records) == [3]
+    for record in records[1:]:
+        record.abandoned = True
+    assert follow(replicator, records) == [1], "the one that a restore would start from"
+    assert target.is_abandoned(3) and not target.is_abandoned(1)
+    records[2].abandoned = False
+    follow(replicator, records)
+    assert not target.is_abandoned(3)
+    replicator.finish(records)
+    assert whole(target) == [1, 3]
+
+
 def test_retired_checkpoints_go_and_orphans_too(
     source: CheckpointStore, target: CheckpointStore, replicator: Replicator
 ) -> None:

@@ -98,7 +98,8 @@ def test_the_list_of_a_running_topology_has_what_its_master_knows(
 ) -> None:
     reply = running.answers["get_checkpoints"]
     assert isinstance(reply, control_pb2.CheckpointsReply)
-    reply.pending, reply.pending_s, reply.pending_tasks, reply.last_failure = 5, 1.5, 2, "task 3 was late"
+    reply.pending, reply.pending_s, reply.pending_tasks, reply.last_failure = 5, 1.5, 7, "task 3 was late"
+    reply.pending_names.extend(f"container_1_count_{number}" for number in range(2, 9))
     reply.complete[1].damaged, reply.complete[1].damage = True, "file x has changed"
     earlier(home, 1)
     rows = {row["checkpoint"]: row for row in listed(heron)}
@@ -106,7 +107,8 @@ def test_the_list_of_a_running_topology_has_what_its_master_knows(
     assert [rows[number]["in_use"] for number in (1, 2, 3, 4)] == [False, False, False, True]
     assert rows[2]["kind"] == "savepoint" and rows[3]["damage"] == ["file x has changed"]
     text = heron("checkpoints", "list", "local", "wordy").out
-    assert "checkpoint 5 has been in progress for 1.5s; 2 tasks outstanding" in text
+    assert "checkpoint 5 has been in progress for 1.5s; 7 tasks outstanding: container_1_count_2," in text
+    assert "container_1_count_6 and 2 more" in text and "container_1_count_7" not in text
     assert "checkpoint 3 is damaged: file x has changed" in text and "last failure: task 3 was late" in text
     assert "3 completed, 0 aborted, 0 failed" in text
 

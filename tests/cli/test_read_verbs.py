@@ -25,7 +25,7 @@ def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
 
 
 def test_unknown_topology_is_exit_3_with_the_nearest_name(heron: Heron, wordy: FakeTopology) -> None:
-    for verb in ("status", "kill", "activate", "plan", "metrics", "exceptions", "top", "logs", "restart"):
+    for verb in ("status", "kill", "activate", "plan", "metrics", "events", "exceptions", "top", "logs", "restart"):
         result = heron(verb, "local", "wordi")
         assert (result.code, "did you mean 'wordy'?" in result.err) == (3, True), verb
         assert len(result.err.splitlines()) == 1
@@ -167,6 +167,28 @@ def test_exceptions_are_grouped_by_type_and_line(heron: Heron, wordy: FakeTopolo
     assert "exceptions 7 of user code; see 'heron exceptions local wordy'" in heron("status", "local", "wordy").out
 
 
+def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["get_events"] = control_pb2.EventsReply()
+    assert heron("events", "local", "wordy").out == "No events in topology 'wordy'\n"
+    reply = control_pb2.EventsReply(last=9, forgotten=4)
+    reply.events.add(number=7, at=1e9, first_at=9.9e8, times=3, kind=control_pb2.EVENT_OOM, subject="count-7",
+                     reason="oom", text="count-7 was started again\x1b[2J", warning=True)  # fmt: skip
+    reply.events.add(number=8, at=1.1e9, first_at=1.1e9, times=1, kind=control_pb2.EVENT_UPDATE, text="update done")
+    reply.events.add(number=9, at=1.2e9, first_at=1.2e9, times=1, kind=99, text="of a newer release")  # type: ignore[arg-type]
+    wordy.answers["get_events"] = reply
+    lines = heron("events", "local", "wordy").out.splitlines()
+    assert "! oom" in lines[0] and "count-7 was started again\\x1b[2J  (3 times since" in lines[0]
+    assert lines[1].endswith("  update       update done") and "kind-99" in lines[2]
+    assert lines[3] == "4 older events no longer kept"
+    assert len(heron("events", "local", "wordy", "--limit", "1").out.splitlines()) == 2
+    assert "count-7" not in heron("events", "local", "wordy", "--kind", "update").out
+    assert heron("events", "local", "wordy", "--kind", "restore").out.startswith("No events of this kind")
+    shown = json.loads(heron("events", "local", "wordy", "--json").out)
+    assert shown["forgotten"] == 4 and [one["kind"] for one in shown["events"]] == ["oom", "update", "kind-99"]
+    assert (shown["events"][0]["times"], shown["events"][0]["reason"]) == (3, "oom")
+    assert heron("events", "local", "wordy", "--kind", "nonsense").code == 2
+
+
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:
     reply = control_pb2.MetricsReply()
     report = reply.reports.add(process="container_1_count_2", component="count", task_id=2)
@@ -306,7 +328,7 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     totals.dead_letters, totals.lost = 2, 1000
     for verb in (("status", "local", "wordy"), ("list", "local"), ("top", "local", "wordy", "-n", "1")):
         assert "FINISHED WITH LOSSES: 1,002" in heron(*verb).out, verb
-    line = "acked 1,000, failed 7, replayed 9 (may be counted twice), dead letters 2, lost 1,000"
+    line = "acked 1,000, failed 7, replayed up to 9 (may be counted twice), dead letters 2, lost 1,000"
     assert line in heron("status", "local", "wordy").out and line in heron("top", "local", "wordy", "-n", "1").out
     shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
     assert (shown["acked"], shown["lost"], shown["lost_estimated"]) == (1000, 1000, False)
@@ -314,6 +336,13 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert "FINISHED WITH LOSSES: about 1,002" in heron("list", "local").out
     totals.dead_letters = totals.lost = 0
     assert "FINISHED WITH LOSSES: an unknown number" in heron("list", "local").out
+    assert "dead letters 0, lost an unknown number" in heron("status", "local", "wordy").out
+    assert summary.given_up_text(totals) == "0 dead letters, an unknown number lost"
+    totals.lost_estimated, totals.failed, totals.replayed, totals.not_resent = False, 7, 0, 5
+    assert "FINISHED WITH LOSSES: 5" in heron("list", "local").out, "nobody sends them again"
+    assert "failed 7 (5 not sent again), replayed 0, dead letters 0, lost 0" in heron("status", "local", "wordy").out
+    assert summary.given_up_text(totals) == "0 dead letters, 0 lost, 5 failed and not sent again"
+    assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import open_state, paths
+from heronpy.storage.checkpoints import CheckpointStore
 from tests.cli.conftest import Heron, Result
 from tests.cli.test_checkpoints import SPOILERS, earlier, root
 from tests.support.checkpoints import new_id, write_checkpoint
@@ -98,6 +99,24 @@ def test_several_stores_are_looked_through(heron: Heron, program: Any, tmp_path:
     assert chosen(heron, program(), "--restore", "latest", *config) == f"{folders[1]}/chk-4"
     twice = dry(heron, program(), "--restore", "4", *config)
     assert twice.code == 2 and "'wordy' has checkpoint 4 2 times; give one of these paths" in twice.err
+
+
+def test_what_the_topology_has_gone_back_behind_is_passed_over(heron: Heron, home: Path, program: Any) -> None:
+    """By number it can be had, unless sinks have taken back what belongs to it: nobody would write that again."""
+    folder = earlier(home, 1)
+    write_checkpoint(folder, 2)
+    write_checkpoint(folder, 3, publishes=True)
+    store = CheckpointStore(folder)
+    for number in (2, 3):
+        store.mark_abandoned(number, True)
+    latest = dry(heron, program(), "--restore", "latest")
+    assert json.loads(latest.out)["restore"] == f"{folder}/chk-1"
+    assert latest.err.count("its topology has gone back to an older one since") == 2
+    assert chosen(heron, program(), "--restore", "2") == f"{folder}/chk-2"
+    refused = dry(heron, program(), "--restore", "3")
+    assert refused.code == 1 and "its sinks took back the output that belongs to it; restore an older" in refused.err
+    store.mark_abandoned(3, False)
+    assert chosen(heron, program(), "--restore", "latest") == f"{folder}/chk-3"
 
 
 @pytest.mark.parametrize("spoil", SPOILERS)

@@ -26,21 +26,26 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
             ("spark-seconds", "store", 6.0),
             ("spark-lag-seconds", "store", 2.5),
             ("spark-lag-seconds", "other", 0.0),
+            ("spark-batches-running", "store", 2),
             ("spark-ui-port", "", 4040),
         ),
         "127.0.0.1",
     )
     assert shown == {
         "sinks": [
-            {"component": "other", "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0},
-            {"component": "store", "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5},
+            {"component": "other", "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0,
+             "running": 0},
+            {"component": "store", "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5,
+             "running": 2},
         ],
         "ui": "http://127.0.0.1:4040",
     }  # fmt: skip
     other, store, pages = lines(shown)
     assert other.startswith("other: 0 rows in 0 batches, lag 0")
     assert (
-        store.startswith("store: 12,000 rows in 3 batches, 1.5") and "lag 2.5" in store and "1 batches FAILED" in store
+        store.startswith("store: 12,000 rows in 3 batches, 1.5")
+        and "lag 2.5" in store
+        and "2 in work, 1 batches FAILED" in store
     )
     assert pages == "its pages: http://127.0.0.1:4040"
 
@@ -53,4 +58,4 @@ def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> Non
 
 def test_metrics_of_the_gateway_are_registered() -> None:
     found = [metric for name, metric in METRICS.items() if name.startswith("spark-")]
-    assert {metric.kind for metric in found} == {Kind.COUNTER, Kind.GAUGE} and len(found) == 10
+    assert {metric.kind for metric in found} == {Kind.COUNTER, Kind.GAUGE} and len(found) == 11

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import string
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from heronpy.common.ids import (
     instance_id,
     name_problem,
     parse_instance_id,
+    part_name_problem,
     topology_name_problem,
 )
 
@@ -96,7 +98,6 @@ def test_a_later_container_beats_every_earlier_start() -> None:
         ("a\u202eb", "control"),
         ("a\u061cb", "control"),
         ("\u3164", "control"),
-        *((f"a{character}b", "shells") for character in "\"'`$;|&*?~<>"),
         ("ü" * 101, "longer"),
     ],
 )
@@ -117,3 +118,36 @@ def test_the_name_of_a_topology_is_one_word_for_every_shell(name: str) -> None:
 @pytest.mark.parametrize("name", ["word", "my component", "Wörter", "a.b-c_d", "a" * 200])
 def test_good_names(name: str) -> None:
     assert name_problem(name) is None
+
+
+@given(st.text(alphabet=string.printable + "äπ", min_size=1, max_size=20))
+def test_the_name_of_a_component_needs_no_quotes(name: str) -> None:
+    if part_name_problem(name) is None:
+        plain = "".join(character for character in name if character.isascii())
+        assert shlex.quote(plain) == plain or not plain
+        assert not name.startswith(("-", ".", "=", "~")) and shlex.split(name) == [name]
+
+
+@pytest.mark.parametrize("character", list("(){}[]! \"'`$;|&*?~<>#^"))
+def test_a_component_has_no_character_that_shells_act_upon(character: str) -> None:
+    for name in (f"a{character}b", f"a{character}", f"{character}a"):
+        assert part_name_problem(name), name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "word",
+        "word-spout",
+        "half_acking.bolt",
+        "reducebykeyandwindow-1",
+        "__tick",
+        "Wörter",
+        "7",
+        "a:b",
+        "k=v",
+        "user@1",
+    ],
+)
+def test_names_that_apaches_programs_use_are_taken(name: str) -> None:
+    assert part_name_problem(name) is None

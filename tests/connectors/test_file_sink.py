@@ -238,8 +238,9 @@ def die_with_an_open_file(config: dict[str, Any], mode: str) -> None:
         try:
             sink = plain(config, mode)
             feed(sink, 1, 2, 3)
-            sink._files._file.write(b"[4")
-            sink._files._file.flush()
+            file = sink._files._file
+            file.write(b"[4")
+            file.flush()
         finally:
             os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0

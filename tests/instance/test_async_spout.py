@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zmq
 
-import instance.task
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.async_spout import AsyncSpout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
-from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, LINK_HEADER, Frame, pack32, pack64
+from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
-from instance.link import DataLink, drain
-from instance.messages import Message
-from instance.task import UserError
-from tests.instance.test_link import FakeSocket
-from tests.plan.builders import TopologyMessage
-from tests.support.control import FakeControl
-from tests.support.plane import FakeUser
+from tests.instance.harness import TaskHarness, closing
 from tests.support.waiting import eventually
 
 SETTINGS = replace(InstanceSettings(), force_exit_s=0.4, async_concurrency=4, linger_max_us=0.0)
@@ -34,9 +28,9 @@ SETTINGS = replace(InstanceSettings(), force_exit_s=0.4, async_concurrency=4, li
 class Source(AsyncSpout):
     """Its `run` is the test's script."""
 
-    def __init__(self, delegate: Any) -> None:
-        delegate.logger = None
-        super().__init__(delegate)
+    outputs = ["n"]
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.told: list[tuple[str, Any]] = []
 
     def ack(self, tup_id: Any) -> Awaitable[None] | None:
@@ -51,8 +45,8 @@ class Source(AsyncSpout):
 class SlowAcks(Source):
     """Each ack waits for a gate."""
 
-    def __init__(self, delegate: Any) -> None:
-        super().__init__(delegate)
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        super().initialize(config, context)
         self.gate = asyncio.Event()
         self.begun = 0
 
@@ -62,67 +56,38 @@ class SlowAcks(Source):
         self.told.append(("ack", tup_id))
 
 
-class EdgeSocket(FakeSocket):
-    """Its descriptor is quiet once it was asked for events, as ZeroMQ's is."""
-
-    def getsockopt(self, option: int) -> int:
-        if option == zmq.EVENTS and not self.inbox:
-            drain(self.events)
-        return super().getsockopt(option)
+class Sink(Bolt):
+    def process(self, tup: Any) -> None: ...
 
 
-class Harness:
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, kind: type = Source, reliability: str = "ATMOST_ONCE", **config: Any
-    ) -> None:
-        monkeypatch.setattr(instance.task, "UserCode", FakeUser)
-        message = TopologyMessage().spout("src", outputs={"default": ["n"]})
-        message.bolt("sink", [("src", "default", topology_pb2.SHUFFLE, [])], outputs={})
-        plan = plan_pb2.PhysicalPlan(version=1, topology=message.message)
-        plan.instances.add(task_id=1, component="src", container=1)
-        plan.instances.add(task_id=2, component="sink", container=1)
-        launch = SimpleNamespace(make={"src": kind}, reliability=reliability, config=config, custom={})
-        self.task = task = AsyncSpoutTask(launch, SETTINGS, 1.0, 1, 1, 1)
-        task.topology, task.component, task.instance_id = message.message, "src", "src-1"
-        task._frame_max_bytes = 1 << 26
-        self.control = task.control = FakeControl()  # type: ignore[assignment]
-        self.control.wake_fd, self.wake = os.pipe2(os.O_NONBLOCK)  # type: ignore[misc]
-        task.link = DataLink(1, b"t:1:1", "ipc://x", 1 << 26, self.control.wake_fd)
-        self.sockets: list[FakeSocket] = []
-        task.link._context = SimpleNamespace(socket=self.socket)  # type: ignore[assignment]
-        task.registered(control_pb2.RegisterInstanceReply(link_epoch=9))
-        task.build(plan)
-        task.bind_emit()
-        self.source: Source = task.user.object
-        self.emit = self.source.emit
-        self.seq = 0
-        self.come(kind=CREDIT, granted_bytes=1 << 30)
+class Harness(TaskHarness):
+    """A task of an asynchronous spout."""
 
-    def socket(self, kind: int) -> FakeSocket:
-        self.sockets.append(EdgeSocket())
-        os.set_blocking(self.sockets[-1].events, False)
-        return self.sockets[-1]
-
-    def come(self, **frame: Any) -> None:
-        self.seq += 1
-        header = LINK_HEADER.pack(self.task.link.epoch, self.seq)
-        self.sockets[-1].inbox.append([header, Frame(**frame).SerializeToString()])
-        os.write(self.sockets[-1]._poke, b"!")
-
-    def order(self, message: Message) -> None:
-        self.control.deliver(message)
-        os.write(self.wake, b"!")
-
-    def stop(self) -> None:
-        self.order(control_pb2.StopTask(reason="test"))
+    def __init__(self, kind: type = Source, reliability: str = "ATMOST_ONCE", **config: Any) -> None:
+        made = TopologyBuilder("test")
+        source = made.add_spout("src", kind, par=1)
+        made.add_bolt("sink", Sink, par=1, inputs={source: Grouping.SHUFFLE})
+        made.set_config({api_constants.TOPOLOGY_RELIABILITY_MODE: reliability, **config})
+        super().__init__(AsyncSpoutTask, made, "src", SETTINGS)
+        self.emit = self.user.emit
+        self.come(Frame(kind=CREDIT, granted_bytes=1 << 30))
 
     @property
     def frames(self) -> list[Frame]:
-        return [frame for _, _, frame in self.sockets[-1].sent if frame.kind == DATA]
+        return self.sent(DATA)
 
     @property
-    def sent(self) -> int:
+    def count(self) -> int:
+        """Tuples sent."""
         return sum(frame.count for frame in self.frames)
+
+    def activate(self, on: bool) -> None:
+        """A plan in which the topology runs, or is paused."""
+        new = plan_pb2.PhysicalPlan()
+        new.CopyFrom(self.task.plan)
+        new.version += 1
+        new.topology.state = topology_pb2.RUNNING if on else topology_pb2.PAUSED
+        self.order(control_pb2.NewPlan(plan=new))
 
     def run(self, script: Callable[[], Awaitable[None]], stops: bool = True) -> None:
         """The task's loop with the script as its `run`, then the orderly end."""
@@ -132,33 +97,14 @@ class Harness:
             if stops:
                 self.stop()
 
-        self.source.run = run  # type: ignore[method-assign]
-        try:
-            self.task.run_loop()
-        except UserError as error:
-            assert error.__cause__ is not None
-            raise error.__cause__ from None
-        finally:
-            self.task.leave()
-
-    def close(self) -> None:
-        for sock in self.sockets:
-            sock.close()
-        os.close(self.wake)
-        os.close(self.control.wake_fd)
+        self.user.run = run
+        self.run_task()
 
 
 @pytest.fixture
-def harnesses(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Harness]]:
-    made: list[Harness] = []
-
-    def make(*args: Any, **options: Any) -> Harness:
-        made.append(Harness(monkeypatch, *args, **options))
-        return made[-1]
-
-    yield make
-    for harness in made:
-        harness.close()
+def harnesses() -> Iterator[Callable[..., Harness]]:
+    with closing(Harness) as make:
+        yield make
 
 
 async def others() -> None:
@@ -173,21 +119,20 @@ def test_tuples_leave_in_order_and_a_loop_of_emits_gives_way(harnesses: Callable
     async def script() -> None:
         for n in range(3000):
             await h.emit([n], tup_id=n)
-        assert len(h.source.told) > 1000, "acks were delivered while it emitted"
-        await eventually(lambda: len(h.source.told) == 3000)
+        assert len(h.user.told) > 1000, "acks were delivered while it emitted"
+        await eventually(lambda: len(h.user.told) == 3000)
 
     h.run(script)
-    assert h.sent == 3000 and h.source.told == [("ack", n) for n in range(3000)]
+    assert h.count == 3000 and h.user.told == [("ack", n) for n in range(3000)]
 
 
 def test_an_emit_waits_for_a_clamp_a_pause_and_credit(harnesses: Callable[..., Harness]) -> None:
     h = harnesses()
 
-    async def closes_and_opens(close: Callable[[], Any], reopen: Callable[[], Any]) -> None:
+    async def opens_again(closed: Callable[[], bool], reopen: Callable[[], Any]) -> None:
+        """The turn that hears of it takes away the permits that were free."""
+        await eventually(closed)
         before = h.task.emitter.emitted()
-        close()
-        # The turn that hears of it takes away the permits that were free.
-        await eventually(lambda: h.task._permits.free == 0)
         waiting = asyncio.ensure_future(h.emit([1]))
         await others()
         assert not waiting.done() and h.task.emitter.emitted() == before
@@ -197,18 +142,13 @@ def test_an_emit_waits_for_a_clamp_a_pause_and_credit(harnesses: Callable[..., H
 
     async def script() -> None:
         await h.emit([0])
-        await closes_and_opens(lambda: h.come(kind=CLAMP, on=True), lambda: h.come(kind=CLAMP, on=False))
-
-        def change(version: int, state: topology_pb2.TopologyState) -> None:
-            new = plan_pb2.PhysicalPlan()
-            new.CopyFrom(h.task.plan)
-            new.version, new.topology.state = version, state
-            h.order(control_pb2.NewPlan(plan=new))
-
-        await closes_and_opens(lambda: change(2, topology_pb2.PAUSED), lambda: change(3, topology_pb2.RUNNING))
+        h.come(Frame(kind=CLAMP, on=True))
+        await opens_again(lambda: h.task.clamped, lambda: h.come(Frame(kind=CLAMP, on=False)))
+        h.activate(False)
+        await opens_again(lambda: not h.task.active, lambda: h.activate(True))
 
     h.run(script)
-    assert h.sent == 3
+    assert h.count == 3
 
 
 def test_without_credit_no_more_than_a_turn_is_emitted(harnesses: Callable[..., Harness]) -> None:
@@ -216,27 +156,27 @@ def test_without_credit_no_more_than_a_turn_is_emitted(harnesses: Callable[..., 
 
     async def script() -> None:
         await h.emit([0])
-        await eventually(lambda: h.sent == 1)
+        await eventually(lambda: h.count == 1)
         h.order(control_pb2.RegisterInstanceReply(link_epoch=10))
-        await eventually(lambda: h.task.link.epoch == 10 and h.task._permits.free == 0)
+        await eventually(lambda: h.task.link.epoch == 10)
         h.seq = 0
         emits = [asyncio.ensure_future(h.emit([n])) for n in range(100)]
         await others()
         assert not any(emit.done() for emit in emits)
-        h.come(kind=CREDIT, granted_bytes=1)
+        h.come(Frame(kind=CREDIT, granted_bytes=1))
         await eventually(lambda: any(emit.done() for emit in emits))
         await eventually(lambda: h.task.link.blocked())
         await others()
         assert not all(emit.done() for emit in emits)
-        h.come(kind=CREDIT, granted_bytes=1 << 30)
+        h.come(Frame(kind=CREDIT, granted_bytes=1 << 30))
         await asyncio.gather(*emits)
 
     h.run(script)
-    assert h.sent == 100 and not h.task.link.outbox
+    assert h.count == 100 and not h.task.link.outbox
 
 
 def complete(h: Harness, first: int, length: int, failed: bool = False) -> None:
-    h.come(kind=COMPLETE, run_first=pack64([first]), run_length=pack32([length]), failed=failed)
+    h.come(Frame(kind=COMPLETE, run_first=pack64([first]), run_length=pack32([length]), failed=failed))
 
 
 def test_max_spout_pending_holds(harnesses: Callable[..., Harness]) -> None:
@@ -253,7 +193,7 @@ def test_max_spout_pending_holds(harnesses: Callable[..., Harness]) -> None:
         await eventually(lambda: sum(emit.done() for emit in emits) == 8)
         await others()
         assert h.task.pending.total == 5 and sum(emit.done() for emit in emits) == 8
-        assert h.source.told == [("ack", 0), ("ack", 1), ("fail", 2)]
+        assert h.user.told == [("ack", 0), ("ack", 1), ("fail", 2)]
         for emit in emits:
             emit.cancel()
 
@@ -270,11 +210,11 @@ def test_a_coroutine_of_ack_counts_as_pending(harnesses: Callable[..., Harness])
         await eventually(lambda: h.task.pending.total == 2)
         base = h.frames[0].root_base
         complete(h, base, 2)
-        await eventually(lambda: h.source.begun == 2)  # type: ignore[attr-defined]
+        await eventually(lambda: h.user.begun == 2)
         waiting = asyncio.ensure_future(h.emit([2], tup_id=2))
         await others()
         assert not waiting.done()
-        h.source.gate.set()  # type: ignore[attr-defined]
+        h.user.gate.set()
         await waiting
 
     h.run(script)
@@ -285,19 +225,19 @@ def test_many_coroutines_of_ack_hold_up_emits(harnesses: Callable[..., Harness])
 
     async def script() -> None:
         emits = [asyncio.ensure_future(h.emit([n], tup_id=n)) for n in range(60)]
-        await eventually(lambda: h.source.begun >= SETTINGS.async_concurrency)  # type: ignore[attr-defined]
+        await eventually(lambda: h.user.begun >= SETTINGS.async_concurrency)
         await others()
         assert not all(emit.done() for emit in emits)
-        h.source.gate.set()  # type: ignore[attr-defined]
+        h.user.gate.set()
         await asyncio.gather(*emits)
-        await eventually(lambda: len(h.source.told) == 60)
+        await eventually(lambda: len(h.user.told) == 60)
 
     h.run(script)
 
 
 def test_fails_that_emit_again_do_not_wait_for_each_other(harnesses: Callable[..., Harness]) -> None:
     class Replaying(Source):
-        async def fail(self, tup_id: Any) -> None:  # type: ignore[override]
+        async def fail(self, tup_id: Any) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.emit([tup_id], tup_id=tup_id))
 
@@ -309,7 +249,7 @@ def test_fails_that_emit_again_do_not_wait_for_each_other(harnesses: Callable[..
         await eventually(lambda: h.task.pending.total == 3)
         for frame in list(h.frames):
             complete(h, frame.root_base, frame.count, failed=True)
-        await eventually(lambda: h.sent == 6 and h.task.pending.total == 3)
+        await eventually(lambda: h.count == 6 and h.task.pending.total == 3)
 
     h.run(script)
 
@@ -325,8 +265,7 @@ def test_a_cancelled_emit_has_emitted_nothing(harnesses: Callable[..., Harness])
                 await h.emit([1], tup_id=1)
         complete(h, h.frames[0].root_base, 1)
         await h.emit([2], tup_id=2)
-        await eventually(lambda: h.sent == 2)
-        assert h.task._permits.waiting == 0
+        await eventually(lambda: h.count == 2)
 
     h.run(script)
 
@@ -336,9 +275,9 @@ def test_it_rests_until_something_happens(harnesses: Callable[..., Harness]) -> 
 
     async def script() -> None:
         await h.emit([0])
-        await eventually(lambda: h.sent == 1)
-        h.task._rest_s()
-        assert h.task._rest_s() == IDLE_WAIT_S, "nothing is polled"
+        await eventually(lambda: h.count == 1)
+        h.task.rest_s()
+        assert h.task.rest_s() == IDLE_WAIT_S, "nothing is polled"
 
     h.run(script)
 
@@ -378,7 +317,7 @@ def test_what_run_raises_ends_the_task(harnesses: Callable[..., Harness], error:
     with pytest.raises(BaseException) as caught:
         h.run(script)
     assert caught.value is error
-    assert h.sent == 1, "what was emitted leaves"
+    assert h.count == 1, "what was emitted leaves"
 
 
 @pytest.mark.parametrize("method", ["ack", "activate"])
@@ -386,13 +325,16 @@ def test_what_another_coroutine_raises_ends_the_task(harnesses: Callable[..., Ha
     async def raising(*args: Any) -> None:
         raise ValueError("bad " + method)
 
-    h = harnesses(type("Raising", (Source,), {method: lambda self, *args: raising()}))
+    class Raising(Source): ...
+
+    setattr(Raising, method, lambda self, *args: raising())
+    h = harnesses(Raising)
 
     async def script() -> None:
         if method == "activate":
-            h.task.active = not h.task.active
-            await others()
-            h.task._activated, h.task.active = False, True
+            h.activate(False)
+            await eventually(lambda: not h.task.active)
+            h.activate(True)
         await h.emit([0], tup_id=0)
         await asyncio.Event().wait()
 
@@ -419,12 +361,12 @@ def test_a_value_that_cannot_be_sent_is_refused_where_it_is_emitted(harnesses: C
         await h.emit([1])
 
     h.run(script)
-    assert h.sent == 1
+    assert h.count == 1
 
 
 def test_a_stop_lets_acks_end_and_run_clean_up(harnesses: Callable[..., Harness]) -> None:
     class Ending(Source):
-        async def ack(self, tup_id: Any) -> None:  # type: ignore[override]
+        async def ack(self, tup_id: Any) -> None:
             await asyncio.sleep(0.02)
             self.told.append(("ack", tup_id))
 
@@ -438,10 +380,10 @@ def test_a_stop_lets_acks_end_and_run_clean_up(harnesses: Callable[..., Harness]
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            h.source.told.append(("run", "ended"))
+            h.user.told.append(("run", "ended"))
 
     h.run(script)
-    assert h.source.told == [("ack", 0), ("run", "ended")]
+    assert h.user.told == [("ack", 0), ("run", "ended")]
 
 
 def test_a_coroutine_that_ignores_its_end_does_not_keep_the_task(harnesses: Callable[..., Harness]) -> None:
@@ -465,6 +407,7 @@ def test_a_wait_is_rest_and_a_blocked_loop_is_not(harnesses: Callable[..., Harne
     select = h.task.falls_asleep
 
     def falls_asleep() -> None:
+        assert not h.task.stopping, "a stop is not slept over"
         select()
         resting.append(h.task.progress.resting)
 

@@ -1,6 +1,6 @@
 """Batches against single tuples: random small programs give the same results in both ways.
 
-Real tasks and stream managers in one process (the plane), and the simulator. Each component of a program takes tuples
+Real tasks and stream managers on the simulated cluster, and the simulator. Each component of a program takes tuples
 or batches, and emits one by one or together; what each task gets, and what its spout hears, must not tell.
 """
 
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,8 +21,10 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.hashing import stable_hash
+from heronpy.proto import control_pb2
 from heronpy.simulator import Simulator
-from tests.support.plane import INSTANCE, Plane
+from tests.sim import workload
+from tests.sim.run import cluster_of
 
 OUTPUTS = [Stream(["a", "b"]), Stream(["a"], "one"), Stream([], "empty"), Stream(["a"], "way", direct=True)]
 FIELDS = {stream.stream_id: stream.fields for stream in OUTPUTS}
@@ -52,6 +51,8 @@ class Program:
     #: By component: takes batches (a bolt), emits together, form of the columns.
     batching: list[bool]
     together: list[str]
+    #: Of the cluster: its windows, batches and delays.
+    seed: int
     seen: Counter[Any] = field(default_factory=Counter)
 
     def names(self) -> list[str]:
@@ -61,7 +62,7 @@ class Program:
         named = [n for n, count in zip(self.names(), self.parallelism, strict=True) for _ in range(count)]
         return dict(enumerate(named, 1))
 
-    def topology(self) -> Any:
+    def builder(self) -> TopologyBuilder:
         builder = TopologyBuilder("same")
         names = self.names()
         spec: Any = builder.add_spout(names[0], Source, par=self.parallelism[0])
@@ -69,8 +70,10 @@ class Program:
             kind = Together if self.batching[place + 1] else Singly
             inputs = {spec[stream]: GROUPINGS[how] for stream, how in self.groupings[place].items()}
             spec = builder.add_bolt(name, kind, par=self.parallelism[place + 1], inputs=inputs)
-        builder.set_config({"topology.reliability.mode": self.mode, "topology.max.spout.pending": 1000})
-        return builder.build()
+        builder.set_config(
+            {"topology.reliability.mode": self.mode, "topology.max.spout.pending": 1000, "topology.stmgrs": 2}
+        )
+        return builder
 
     def answer(self, values: Any) -> Output:
         return self.outputs[stable_hash(repr(values)) % len(self.outputs)]
@@ -84,45 +87,21 @@ class Program:
 
     def on_the_simulator(self) -> Counter[Any]:
         self.seen = Counter()
-        with Simulator(self.topology()) as sim:
+        with Simulator(self.builder().build()) as sim:
             sim.run()
         return self.seen
 
     def on_the_runtime(self) -> Counter[Any]:
         self.seen = Counter()
-        names = self.names()
-        kinds = [Source, *(Together if batching else Singly for batching in self.batching[1:])]
-        # Each task of its own choice would depend on the order of the tuples.
-        custom = {(b, a, stream): First() for a, b in pairwise(names) for stream in FIELDS}
-        with pytest.MonkeyPatch.context() as patches:
-            plane = Plane(
-                patches,
-                self.topology(),
-                {task: (component, 1 + task % 2) for task, component in self.tasks().items()},
-                {name: partial(made, kind) for name, kind in zip(names, kinds)},
-                reliability=self.mode,
-                config={"topology.max.spout.pending": 1000},
-                custom=custom,
-                instance_settings=replace(INSTANCE, poison_tries=0),
-                batching=[name for name, batching in zip(names, self.batching) if batching],
-            )
-            for (consumer, _, _), grouping in custom.items():
-                grouping.tasks = [task for task, name in self.tasks().items() if name == consumer]
-            try:
-                for _ in range(2):
-                    plane.settle()
-                assert not plane.failures, plane.failures
-            finally:
-                plane.close()
+        with cluster_of(self.seed, workload.Program(self.builder(), None)) as (cluster, auditor):
+            cluster.until(control_pb2.LIFE_FINISHED)
+            auditor.drained()
+            started = [process.name for process in cluster.world.processes if process.role == "instance"]
+            assert len(started) == len(self.tasks()), "none has failed"
         return self.seen
 
 
 PROGRAM: Program
-
-
-def made(kind: Any, delegate: Any) -> Any:
-    delegate.logger = None
-    return kind(delegate=delegate)
 
 
 class First(ICustomGrouping):
@@ -176,12 +155,15 @@ def emit_rows(owner: Any, form: str, stream: str, rows: ROWS, **more: Any) -> No
 class Source(Spout):
     outputs = OUTPUTS
 
+    def initialize(self, config: Any, context: Any) -> None:
+        self.task_id = context.get_task_id()
+
     def next_tuple(self) -> None:
         if getattr(self, "done", False):
             return
         self.done = True
         form = PROGRAM.together[0]
-        ids = [f"{self.delegate.task_id}.{n}" for n in range(len(PROGRAM.inputs))]
+        ids = [f"{self.task_id}.{n}" for n in range(len(PROGRAM.inputs))]
         if form == "one":
             for tup_id, row in zip(ids, PROGRAM.inputs):
                 self.emit(row, tup_id=tup_id)
@@ -199,13 +181,16 @@ class Source(Spout):
 class Answering(Bolt):
     outputs = OUTPUTS
 
+    def initialize(self, config: Any, context: Any) -> None:
+        self.task_id = context.get_task_id()
+
     def rows_for(self, output: Output, tup: Any) -> ROWS:
         width = len(FIELDS[output.stream])
         return [[*tup.values, n, n][:width] for n in range(output.copies)]
 
     @property
     def place(self) -> int:
-        return PROGRAM.names().index(PROGRAM.tasks()[self.delegate.task_id])
+        return PROGRAM.names().index(PROGRAM.tasks()[self.task_id])
 
     def receiver(self, stream: str) -> int | None:
         """The task of a direct stream, the same for each tuple."""
@@ -218,7 +203,7 @@ class Answering(Bolt):
 
 class Singly(Answering):
     def process(self, tup: Any) -> None:
-        PROGRAM.got(self.delegate.task_id, tup)
+        PROGRAM.got(self.task_id, tup)
         output = PROGRAM.answer(tup.values)
         if output.copies < 0:
             self.fail(tup)
@@ -243,7 +228,7 @@ class Together(Answering):
         assert list(zip(*batch.columns.values())) == (batch.rows() if batch.columns else [])
         failed = [place for place, output in enumerate(answers) if output.copies < 0]
         for tup in batch:
-            PROGRAM.got(self.delegate.task_id, tup)
+            PROGRAM.got(self.task_id, tup)
         for stream in FIELDS:
             parents = [n for n, o in enumerate(answers) if o.stream == stream for _ in range(max(0, o.copies))]
             if parents and self.is_consumed(stream):
@@ -283,11 +268,11 @@ def programs(draw: Any) -> Program:
     return Program(
         parallelism, groupings, inputs, draw(st.lists(one, min_size=1, max_size=4)),
         draw(st.sampled_from(["ATMOST_ONCE", "ATLEAST_ONCE"])),
-        [False, *(draw(st.booleans()) for _ in range(length - 1))], [draw(forms) for _ in range(length)],
+        [False, *(draw(st.booleans()) for _ in range(length - 1))], [draw(forms) for _ in range(length)], draw(st.integers(0, 1000)),
     )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(programs())
 def test_batches_and_single_tuples_give_the_same(program: Program) -> None:
     global PROGRAM

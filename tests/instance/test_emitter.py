@@ -50,7 +50,7 @@ class Harness:
         self.emitter = Emitter(
             "word", TASK, [OutStream(n, i, streams[n][0], n in direct) for i, n in enumerate(names)],
             replace(InstanceSettings(), **changed), self.send, lambda: next(bits) * 0x9E3779B97F4A7C15 % 2**64,
-            tracked=tracked, pending=self.pending, serialize=serialize, room=self.room, frame_max_bytes=frame_max,
+            tracked=tracked, pending=self.pending, serialize=serialize, room=lambda: self.room(), frame_max_bytes=frame_max,
         )  # fmt: skip
         self.emitter.route({name: choosers for name, (_, choosers) in streams.items()})
         self.emit = self.emitter.compile_emit("bolt", self.special, NoHooks, lambda tup_id: None) or self.special
@@ -306,7 +306,7 @@ def test_room_is_asked_for_after_the_buffers_are_in_order() -> None:
         assert not h.emitter.dirty()
         h.emitter.route({"default": [Shuffle([3, 4, 5])]})
 
-    h.emitter._room = room
+    h.room = room  # type: ignore[method-assign]
     for number in range(9000):
         h.emit([number])
     assert sorted(row[0] for rows in h.values().values() for row in rows) == list(range(9000))

@@ -3,68 +3,32 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import zmq
 
-from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame
-from instance.link import DataLink
-
-
-class FakeSocket:
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, int, Frame]] = []
-        self.inbox: deque[list[bytes]] = deque()
-        self.closed = False
-        self.events, self._poke = os.pipe()
-
-    def setsockopt(self, option: int, value: Any) -> None: ...
-
-    def connect(self, endpoint: str) -> None: ...
-
-    def getsockopt(self, option: int) -> int:
-        if option == zmq.EVENTS:
-            return int(zmq.POLLIN) if self.inbox else 0
-        return self.events
-
-    def send_multipart(self, parts: tuple[bytes, bytes], flags: int = 0) -> None:
-        self.sent.append((*LINK_HEADER.unpack(parts[0]), Frame.FromString(parts[1])))
-
-    def recv_multipart(self, flags: int = 0) -> list[bytes]:
-        if not self.inbox:
-            raise zmq.Again
-        return self.inbox.popleft()
-
-    def close(self, linger: int = 0) -> None:
-        if not self.closed:
-            self.closed = True
-            os.close(self.events)
-            os.close(self._poke)
+from heronpy.wire.frames import CREDIT, DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
+from instance.link import LOOK_EVERY_S, DataLink
+from tests.instance.harness import FakeContext, FakeSocket
 
 
 class Harness:
     def __init__(self) -> None:
         self.wake_fd, self.wake = os.pipe2(os.O_NONBLOCK)
-        self.link = DataLink(3, b"t:3:1", "ipc://x", 1 << 26, self.wake_fd)
-        self.sockets: list[FakeSocket] = []
-        self.link._context = SimpleNamespace(socket=self.socket)  # type: ignore[assignment]
+        context: Any = FakeContext()
+        self.link = DataLink(3, b"t:3:1", "ipc://x", 1 << 26, self.wake_fd, context)
+        self.sockets: list[FakeSocket] = context.made
         self.taken: list[tuple[Frame, int]] = []
-
-    def socket(self, kind: int) -> FakeSocket:
-        self.sockets.append(FakeSocket())
-        return self.sockets[-1]
 
     @property
     def sent(self) -> list[tuple[int, int, Frame]]:
         return self.sockets[-1].sent
 
     def come(self, frame: Frame, seq: int, epoch: int = 9) -> None:
-        self.sockets[-1].inbox.append([LINK_HEADER.pack(epoch, seq), frame.SerializeToString()])
+        self.sockets[-1].inbox.append(message_of(LINK_HEADER.pack(epoch, seq), frame.SerializeToString()))
 
     def receive(self, budget: int = 64) -> int:
         return self.link.receive(lambda frame, size: self.taken.append((frame, size)), budget)
@@ -199,10 +163,30 @@ def test_waiting_returns_at_once_when_there_is_something(h: Harness) -> None:
     h.come(Frame(kind=DATA, count=1), 1)
     began = time.monotonic()
     h.link.wait(5.0)
-    os.write(h.sockets[-1]._poke, b"!")
     h.sockets[-1].inbox.clear()
+    soon = threading.Timer(0.02, h.sockets[-1].poke)
+    soon.start()
     h.link.wait(5.0)
+    soon.join()
     assert time.monotonic() - began < 4
+
+
+def test_short_waits_in_a_row_look_at_the_socket_once_in_a_while(h: Harness) -> None:
+    """A look is a system call, which a spout that is called every 0.2 ms would make as often."""
+    h.receive()
+    looks = 0
+    for _ in range(20):
+        h.link.wait(LOOK_EVERY_S / 5, frames=False)
+        h.come(Frame(kind=CREDIT), 0)
+        looks += h.receive() > 0
+    assert 3 <= looks <= 4, "each fifth"
+    h.link.wait(LOOK_EVERY_S / 5, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    h.link.send_control(data())
+    assert h.receive(), "a send may have used up the sign of it"
+    h.link.wait(2 * LOOK_EVERY_S, frames=False)
+    h.come(Frame(kind=CREDIT), 0)
+    assert h.receive(), "a longer wait is followed by a look"
 
 
 def test_traffic_is_counted_over_all_incarnations(h: Harness) -> None:

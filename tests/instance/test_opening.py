@@ -13,7 +13,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 from heronpy.proto import control_pb2
-from heronpy.wire.frames import DATA, Frame
+from heronpy.wire.frames import DATA, Frame, header_and_frame, message_of
 from instance import strangers
 from tests.sim.cluster import Cluster
 from tests.sim.kernel import Process, active_world
@@ -133,12 +133,13 @@ def test_a_frame_that_cannot_be_split_is_counted_and_not_sent_again(mode: str) -
         while not broken:
             cluster.world.step()
             inbox = passing.link.sock.inbox
-            for place, (header, data) in enumerate(inbox):
+            for place, parts in enumerate(inbox):
+                header, data = header_and_frame(parts)
                 frame = Frame.FromString(data)
                 if frame.kind == DATA:
                     # No length changes, so that credit stays what it was.
                     frame.payload = b"\xc1" * len(frame.payload)
-                    inbox[place] = [header, frame.SerializeToString()]
+                    inbox[place] = message_of(header, frame.SerializeToString())
                     broken = frame.count
                     break
         rest(cluster)

@@ -52,19 +52,19 @@ def task() -> Iterator[Any]:
 @pytest.mark.parametrize(("refusal", "code"), OUTCOMES)
 def test_refused_before_the_plan_came(task: Any, refusal: Any, code: int, why: str) -> None:
     task.control.deliver(Refused(refusal, why))
-    assert lifecycle._run_task(task) == code
+    assert lifecycle.run_task(task) == code
 
 
 @pytest.mark.parametrize("why", ["", "task 2 of epoch 7 was replaced"])
 @pytest.mark.parametrize(("refusal", "code"), OUTCOMES)
 def test_refused_while_it_waits_for_another_attempt(task: Any, refusal: Any, code: int, why: str) -> None:
     task.control.deliver(Refused(refusal, why))
-    assert lifecycle._await_rewind(task, plan_pb2.RegionRecord(attempt=3), ValueError("damaged")) == code
+    assert lifecycle.await_rewind(task, plan_pb2.RegionRecord(attempt=3), ValueError("damaged")) == code
 
 
 def test_stopped_in_order_it_is_not_refused(task: Any) -> None:
     task.control.deliver(control_pb2.StopTask())
-    assert lifecycle._run_task(task) == exit_codes.OK
+    assert lifecycle.run_task(task) == exit_codes.OK
 
 
 def test_orders_before_the_first_plan_are_for_the_process_before_this_one(task: Any) -> None:

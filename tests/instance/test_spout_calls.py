@@ -50,7 +50,7 @@ def task() -> Iterator[Any]:
 
 
 def test_it_is_as_long_as_it_was_asked_for_when_nothing_comes(task: Any) -> None:
-    task._call_user(100)
+    task.call_user(100)
     assert task.user.object.calls == 100
 
 
@@ -58,17 +58,17 @@ def test_it_is_as_long_as_it_was_asked_for_when_nothing_comes(task: Any) -> None
 def test_a_message_ends_it(task: Any, message: Message) -> None:
     """A source that became slow would hold up checkpoints, stops and plans for thousands of calls."""
     task.user.object.fifth = lambda: task.control.deliver(message)
-    task._call_user(100)
+    task.call_user(100)
     assert task.user.object.calls == 5
 
 
 def test_an_interruption_ends_it(task: Any) -> None:
     task.user.object.fifth = task.control.interrupt
-    task._call_user(100)
+    task.call_user(100)
     assert task.user.object.calls == 5
 
 
 def test_the_end_of_input_ends_it(task: Any) -> None:
     task.user.object.fifth = task.user.object.end_of_input
-    task._call_user(100)
+    task.call_user(100)
     assert task.user.object.calls == 5 and task.exhausted

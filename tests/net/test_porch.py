@@ -82,7 +82,7 @@ class Guarded:
 
     @property
     def strangers(self) -> int:
-        return len(self.gate._porch)
+        return self.gate.strangers
 
 
 def port_of(endpoint: str) -> int:

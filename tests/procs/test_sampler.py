@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -99,13 +99,13 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         if level:
             deep(level - 1)
         else:
-            frame = sys._getframe()
+            frame = inspect.currentframe()
             time.sleep(0.001)
             samples.take(0, frame)
 
     for level in (5, 6, 7):
         deep(level)
-    samples.take(0, sys._getframe())
+    samples.take(0, inspect.currentframe())
     found = samples.close()
     assert len(found) == 1 and samples.discarded >= 1
     assert all(len(stack) <= 1 + 3 for stack in found)

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.procs.exit_reason import ExitReason
+from heronpy.executor.records import end_report
+from heronpy.procs.exit_reason import ExitHints, ExitReason
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     AllStopped,
     DesiredChanged,
     Effect,
+    Ended,
     Event,
     Exited,
     GiveUp,
+    Overgrown,
     ProcessSpec,
     ProcessState,
     Removed,
@@ -378,3 +381,48 @@ def test_user_code_that_never_started_is_given_up_at_once() -> None:
     story.do(Reported("task", 1, 0.0))
     story.exit("task", STARTUP_FAILURE, after=0.1)
     assert story.state("task") is ProcessState.FAILED
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("status", "hints", "detail", "limit", "told", "type"),
+    [
+        # It says so itself, with limit and peak of its address space and with its line: nothing is added to that.
+        (USER_EXCEPTION, ExitHints(memory_error=True), "MemoryError: address space limit 512MB, peak 511MB", 0,
+         "MemoryError: address space limit 512MB, peak 511MB", None),
+        (6, ExitHints(memory_error=True), "signal SIGABRT: std::bad_alloc", 0,
+         "signal SIGABRT: std::bad_alloc; its resident memory peaked at 300MB", "OutOfMemory"),
+        (KILLED, ExitHints(oom_moved=True, memory_told=True), "signal SIGKILL; the control group's limit is 600MB, ...", 0,
+         "signal SIGKILL; the control group's limit is 600MB, ...", "OutOfMemory"),
+        (KILLED, ExitHints(), "signal SIGKILL", 300 * MB,
+         "signal SIGKILL; its resident memory peaked at 300MB, its limit is 300MB", "OutOfMemory"),
+    ],
+)  # fmt: skip
+def test_an_end_for_lack_of_memory_is_told_once(
+    status: int, hints: ExitHints, detail: str, limit: int, told: str, type: str | None
+) -> None:
+    story = Story(ProcessSpec("task", "instance", task_id=1, user_code=True, memory_max_bytes=limit))
+    story.spawn("task")
+    number, _ = story.machine.current("task")
+    effects = story.do(Exited("task", number, status, hints, detail, 300 * MB))
+    [ended] = [effect for effect in effects if isinstance(effect, Ended)]
+    assert (ended.reason, ended.detail) == (ExitReason.OOM, told)
+    report = end_report(ended, 1, 5.0, explained=status == USER_EXCEPTION)
+    assert (report.type if report is not None else None) == type
+    assert report is None or report.message == f"task ran out of memory: {told}"
+
+
+def test_above_its_soft_limit_a_process_is_told_with_its_peak_and_the_limit_once() -> None:
+    story = Story(ProcessSpec("task", "instance", task_id=1, user_code=True, memory_max_bytes=200 * MB))
+    story.spawn("task")
+    number, _ = story.machine.current("task")
+    story.do(Overgrown("task", number, 205 * MB, 200 * MB))
+    [view] = story.machine.views()
+    assert view.exit_detail == "its resident memory was 205MB, above the limit of 200MB"
+    story.do(Exited("task", number, 0, ExitHints(), "exit code 0", 210 * MB))
+    [view] = story.machine.views()
+    assert (view.exit_reason, view.exit_detail) == (
+        "oom", "its resident memory peaked at 210MB, above the limit of 200MB",
+    )  # fmt: skip

@@ -77,8 +77,8 @@ def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
         switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 1, opening), opening])
         carried = Frame(kind=DATA, source_task=1, dest_task=2, count=1, payload=bomb).SerializeToString()
         for data in (carried, bomb):
-            server._receive([b"peer", data])
-            inbox._receive([data])
+            server.receive([b"peer", data])
+            inbox.receive([data])
             switch.receive([b"s:stmgr-2:1", LINK_HEADER.pack(1, 2, data), data])
             switch.receive([b"s:stmgr-2:1", data, data])
             decode_hint(data)
@@ -86,7 +86,7 @@ def test_at_every_port(bomb: bytes, mark: Path, home: Path) -> None:
         for text in ("exception_report", "metrics_report"):
             envelope = control_pb2.Envelope()
             getattr(envelope, text).process = bomb.decode("latin-1")
-            inbox._receive([envelope.SerializeToString()])
+            inbox.receive([envelope.SerializeToString()])
         queued.append(switch.tasks[2].link.queued_tuples)
         inbox.close()
         server.close()

@@ -7,7 +7,6 @@ import logging
 import random
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,11 @@ from typing import Any
 import pytest
 import zmq
 
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping, Stream
+from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import RemoteWireError
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.connectors.spark.link import Ready, decode
@@ -24,7 +28,7 @@ from heronpy.executor.metrics_inbox import EXCEPTIONS_MAX, MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage
 from heronpy.net.rpc import ControlServer
 from heronpy.plan.physical_plan import build_physical_plan
-from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
+from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.scheduler.local import LocalScheduler
 from heronpy.wire import codec
 from heronpy.wire.frames import (
@@ -36,6 +40,7 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    message_of,
     pack16,
     pack32,
     pack64,
@@ -44,10 +49,10 @@ from instance.strangers import WAIT_S
 from stmgr.events import PlanReceived, Signal
 from stmgr.shell import Stmgr
 from stmgr.switch import Switch
-from tests.plan.builders import TopologyMessage
 from tests.security.messages import disfigured, envelopes, frames, payloads
 from tests.security.mutate import CASES, SEED, cases
-from tests.support.plane import INSTANCE, Plane, UserObject
+from tests.sim.run import cluster_of
+from tests.sim.workload import AT_LEAST, AT_MOST, Program
 from tests.tmaster.test_tmaster_shell import cluster
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -104,7 +109,8 @@ def test_frames_at_a_switch() -> None:
         header = bytearray(LINK_HEADER.pack(epoch, number % 50 + 2, data if dice.random() < 0.5 else None))
         if dice.random() < 0.1:
             header[dice.randrange(len(header))] ^= 1 << dice.randrange(8)
-        switch.receive([identity, bytes(header), data])
+        parts = message_of(bytes(header), data) if dice.random() < 0.5 else [bytes(header), data]
+        switch.receive([identity, *parts])
         switch.peer_credit("stmgr-2", LINK_HEADER.pack(50, number), data)
         switch.settle_credit()
     assert switch.counts["garbage"] and switch.counts["damaged_links"] and switch.counts["malformed_frames"]
@@ -118,59 +124,50 @@ def test_frames_at_a_switch() -> None:
     assert switch.tasks[2].link.queued_tuples or frame in sent
 
 
-class Sink(UserObject):
+class Sink(Bolt):
     """Words are acked; one in three fails."""
 
     def process(self, tup: Any) -> None:
         (self.ack if len(repr(tup.values)) % 3 else self.fail)(tup)
 
 
-class Silent(UserObject):
+class Silent(Spout):
+    outputs = (Stream(["n"]), Stream(["a", "b"], "other"))
+
     def next_tuple(self) -> None: ...
 
 
-@pytest.mark.parametrize("reliability", ["ATMOST_ONCE", "ATLEAST_ONCE"])
-def test_frames_at_a_task(monkeypatch: pytest.MonkeyPatch, reliability: str) -> None:
+@pytest.mark.parametrize("reliability", [AT_MOST, AT_LEAST])
+def test_frames_at_a_task(reliability: str) -> None:
     """Whatever its stream manager sends, a task goes on and returns the credit of all of it."""
-    message = TopologyMessage()
-    message.spout("spout", outputs={"default": ["n"], "other": ["a", "b"]})
-    message.bolt(
-        "bolt",
-        [("spout", "default", topology_pb2.SHUFFLE, []), ("spout", "other", topology_pb2.SHUFFLE, [])],
-        outputs={},
-    )
-    settings = replace(INSTANCE, allow_pickle=False)
-    tasks = {1: ("spout", 1), 2: ("bolt", 1)}
-    logging.getLogger("heron.instance").setLevel(logging.CRITICAL)
-    plane = Plane(
-        monkeypatch, message.message, tasks, {"spout": Silent, "bolt": Sink}, reliability=reliability,
-        instance_settings=settings,
-    )  # fmt: skip
-    try:
-        plane.settle()
+    made = TopologyBuilder("sim")
+    spout = made.add_spout("spout", Silent, par=1)
+    made.add_bolt("bolt", Sink, par=1, inputs={spout[name]: Grouping.SHUFFLE for name in ("default", "other")})
+    made.set_config({api_constants.TOPOLOGY_RELIABILITY_MODE: reliability})
+    patience = {"stmgr__instance_lost_s": 1000.0, "tmaster__stmgr_lost_s": 1000.0}
+    with cluster_of(0, Program(made, None), instance__allow_pickle=False, **patience) as (cluster, _):
+        cluster.until(control_pb2.LIFE_RUNNING)
+        [stmgr] = cluster.processes("stmgr")
+        stmgr.stop()
+        tasks = cluster.processes("instance")
+        links = [process.program.link for process in tasks]
         seeds = [*frames(), *bolt_frames()]
         for number, data in enumerate(cases(seeds, f"task-{reliability}", 20, partial(disfigured, kind=Frame))):
-            for task_id in tasks:
-                task = plane.tasks[task_id]
-                sock = plane.sockets[task.link._identity]
-                sock.inbox.append((LINK_HEADER.pack(task.link.epoch, task.link._receive_seq + 1), data))
-                plane.turn(task_id)
-            if number % 100 == 0:
-                for channel in plane.channels.values():
-                    channel.clear()
-        bolt = plane.tasks[2]
-        plane.clock.now += WAIT_S + 1
-        plane.turn(2)
-        plane.turn(2)
-        assert bolt.epoch == plane.tasks[1].epoch == 1, "no task has died"
+            for link in links:
+                link.sock.take(message_of(LINK_HEADER.pack(link.epoch, number + 1000), data))
+            if number % 50 == 0:
+                cluster.run(lambda: not any(link.sock.inbox for link in links))
+                for connection in cluster.network.connections:
+                    connection.server.inbox.clear()
+        cluster.world.run(cluster.world.now + WAIT_S + 10, lambda: False)
+        assert all(process.alive for process in tasks)
+        assert all(link.all_frames_received + link.stale_frames > number for link in links)
+        [bolt] = (process.program for process in cluster.tasks("bolt"))
         assert bolt.metrics.counters["__malformed-frames", ""] and bolt.metrics.counters["__malformed-tuples", ""]
         assert not bolt.in_queue.waiting and not bolt.current and not bolt.opener.strangers
         assert bolt.link.consumed_bytes == bolt.link.received_bytes
         assert (bolt.progress.in_tuples, bolt.progress.in_bytes) == (0, 0)
         assert bolt.progress.executed
-    finally:
-        plane.close()
-        logging.getLogger("heron.instance").setLevel(logging.NOTSET)
 
 
 def bolt_frames() -> list[bytes]:
@@ -227,7 +224,7 @@ class Fed:
 
     async def feed(self, seeds: list[bytes], name: str) -> None:
         for number, data in enumerate(cases(seeds, name, 10, ODD_ENVELOPES)):
-            self.server._receive([b"peer-%d" % (number % 5), data])
+            self.server.receive([b"peer-%d" % (number % 5), data])
             if number % 100 == 0:
                 await asyncio.sleep(0)
 
@@ -247,12 +244,12 @@ def test_control_messages_at_a_topology_master(no_surprise: None) -> None:
             server = world.shell._server
             assert server is not None
             for number, data in enumerate(cases(envelopes(), "tmaster", 10, ODD_ENVELOPES)):
-                server._receive([b"peer-%d" % (number % 5), data])
+                server.receive([b"peer-%d" % (number % 5), data])
                 if number % 20 == 0:
                     await asyncio.sleep(0)
             reply = await world.status()
             assert reply.topology == "wc"
-            waiting = len(server._tasks)
+            waiting = server.waiting
             assert waiting < 2000, f"{waiting} requests wait"
 
     play(scene)
@@ -307,8 +304,8 @@ def test_reports_at_an_executor(home: Path) -> None:
         known = {"stmgr-1", "container_1_word_1"}
         inbox = MetricsInbox(f"ipc://{home}/m", 1, known.__contains__, lambda _: None, lambda: None)
         for data in cases(envelopes(), "executor", 10, ODD_ENVELOPES):
-            inbox._receive([data])
-            inbox._receive([data, data])
+            inbox.receive([data])
+            inbox.receive([data, data])
         assert inbox.invalid and len(inbox.reports()) <= len(known)
         batch = inbox.take_batch()
         assert batch is None or len(batch.exceptions) <= EXCEPTIONS_MAX
@@ -332,7 +329,7 @@ def test_requests_at_the_metrics_page() -> None:
         b"GET /../../etc/passwd HTTP/1.1\r\nHost: [::1]:80\r\nHost: evil.example\r\n\r\n",
         b"DELETE /metrics HTTP/1.1\r\nHost: a:b:c]\r\n\r\n",
     ]
-    found = {page._answer(data)[0] for data in cases(seeds, "page", 10)}
+    found = {page.answer(data)[0] for data in cases(seeds, "page", 10)}
     assert found == {200, 400, 403, 404, 405}
 
 

@@ -23,7 +23,7 @@ import pytest
 from heronpy.net.rpc import seal, wrap
 from heronpy.proto import control_pb2
 from heronpy.wire import codec
-from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
 from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
 from tests.support.command import REPO, Heron
 from tests.support.waiting import wait_for
@@ -73,10 +73,10 @@ def messages(mark: Path) -> list[list[bytes]]:
     """Tuples that carry a bomb, and orders."""
     bomb = codec.encode([codec.Ext(codec.PICKLE_EXTENSION, pickle.dumps(Bomb(mark)))])
     opening = Frame(kind=LINK_OPEN).SerializeToString()
-    found = [[LINK_HEADER.pack(65537 << 24 | 1, 1, opening), opening]]
+    found = [message_of(LINK_HEADER.pack(65537 << 24 | 1, 1, opening), opening)]
     for number, task in enumerate(range(1, 5), 2):
         data = Frame(kind=DATA, source_task=1, dest_task=task, count=1, payload=bomb).SerializeToString()
-        found.append([LINK_HEADER.pack(65537 << 24 | 1, number, data), data])
+        found.append(message_of(LINK_HEADER.pack(65537 << 24 | 1, number, data), data))
     orders = [
         control_pb2.GetStatus(),
         control_pb2.SetState(active=False),

@@ -6,6 +6,8 @@ import ast
 import io
 import os
 import pwd
+import py_compile
+import re
 import stat
 import subprocess
 import tarfile
@@ -253,7 +255,8 @@ def test_a_stored_package_that_was_changed_is_not_taken(tmp_path: Path, program:
     manifest = tmp_path / "packages" / ".manifests" / f"{entry.name}.json"
     if not known:
         manifest.unlink()
-    (entry / "later.pyc").write_bytes(b"of Python")
+    py_compile.compile(str(entry / "helper.py"))
+    (entry / "__pycache__" / "main.cpython-311.opt-1.pyc.140735").write_bytes(b"of a Python that was killed")
     assert store.add(program).dir == entry and manifest.exists()
     if not known:
         manifest.unlink()
@@ -265,6 +268,33 @@ def test_a_stored_package_that_was_changed_is_not_taken(tmp_path: Path, program:
     (entry / "main.py").unlink()
     with pytest.raises(PackageError, match=r"lacks 'main.py'"):
         store.add(program)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    "added",
+    ["json.py", "helper.pyc", "helper.cpython-311-x86_64-linux-gnu.so", "lib/a.py", "__pycache__/json.cpython-311.pyc",
+     "__pycache__/helper.py", "lib/__pycache__/helper.cpython-311.pyc"],
+)  # fmt: skip
+def test_a_package_with_a_file_that_was_added_is_not_taken(
+    tmp_path: Path, program: Path, added: str, known: bool
+) -> None:
+    """It could hide a module of the package or of Python: json.py would be loaded in place of Python's own."""
+    store = PackageStore(tmp_path / "packages")
+    entry = store.add(program).dir
+    if not known:
+        (tmp_path / "packages" / ".manifests" / f"{entry.name}.json").unlink()
+    (entry / added).parent.mkdir(parents=True, exist_ok=True)
+    (entry / added).write_text("EVIL = 1\n")
+    with pytest.raises(PackageError, match=f"has '{re.escape(added)}', which was not submitted; remove that folder"):
+        store.add(program)
+    (entry / added).unlink()
+    (entry / "__pycache__").mkdir(exist_ok=True)
+    (entry / "__pycache__" / "helper.cpython-311.pyc").symlink_to("/tmp/elsewhere.pyc")
+    with pytest.raises(PackageError, match="which was not submitted"):
+        store.add(program)
+    (entry / "__pycache__" / "helper.cpython-311.pyc").unlink()
+    assert store.add(program).dir == entry
 
 
 @needs_root

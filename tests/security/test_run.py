@@ -23,7 +23,7 @@ from heronpy.net.curve import Keys, Pair
 from heronpy.net.rpc import wrap
 from heronpy.net.zsock import configure
 from heronpy.proto import control_pb2
-from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
+from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
 from tests.security.messages import envelopes, frames
 from tests.security.mutate import CASES, SEED, mutated
 from tests.support.command import Heron
@@ -133,7 +133,8 @@ def ask(host: str, port: int, keys: Keys | None) -> str:
     with knocking(f"tcp://{host}:{port}", keys) as (sock, monitor):
         with contextlib.suppress(zmq.Again):  # who was thrown out already has nobody to send to
             sock.send(wrap(control_pb2.GetStatus(), 1).SerializeToString(), zmq.DONTWAIT)
-            sock.send_multipart([LINK_HEADER.pack(1, 1), Frame(kind=LINK_OPEN).SerializeToString()], zmq.DONTWAIT)
+            opening = message_of(LINK_HEADER.pack(1, 1), Frame(kind=LINK_OPEN).SerializeToString())
+            sock.send_multipart(opening, zmq.DONTWAIT)
         if monitor.poll(20_000):
             event = parse_monitor_message(monitor.recv_multipart())["event"]
             return "open" if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else "shut"
@@ -255,7 +256,7 @@ def test_mutated_messages_at_the_sockets_of_real_processes(heron: Heron) -> None
         with knocking(f"ipc://{path}", None) as (sock, _):
             for number in range(max(500, CASES // 2)):
                 data = mutated(dice.choice(seeds if number % 2 else opened), seeds, dice)
-                parts = [data] if number % 2 else [LINK_HEADER.pack(1, number, data), data]
+                parts = [data] if number % 2 else message_of(LINK_HEADER.pack(1, number, data), data)
                 parts += [damaged] * (dice.random() < 0.02)
                 with contextlib.suppress(zmq.Again):
                     sock.send_multipart(parts, zmq.DONTWAIT)

@@ -63,7 +63,7 @@ class Auditor:
         kind = path.partition("/")[0]
         if kind not in ("pplans", "checkpoints", "updates", "packingplans"):
             return
-        epoch = process.program._store.epoch
+        epoch = process.program.epoch
         if epoch < self._writer:
             self.world.wrong(f"topology master {epoch} wrote {path} after {self._writer} had written")
         self._writer = max(self._writer, epoch)

@@ -215,7 +215,7 @@ class Cluster:
     def master(self) -> Any:
         """The machine of the newest topology master; None when there is none."""
         shells = [p.program for p in self.masters() if getattr(p.program, "machine", None) is not None]
-        newest = max(shells, key=lambda shell: int(shell._store.epoch), default=None)
+        newest = max(shells, key=lambda shell: int(shell.epoch), default=None)
         return newest.machine if newest is not None else None
 
     def masters(self) -> list[Process]:
@@ -225,7 +225,7 @@ class Cluster:
     def life(self) -> int:
         """How the topology is, as the topology master says."""
         machine = self.master()
-        return int(machine._life) if machine is not None else int(control_pb2.LIFE_STARTING)
+        return int(machine.life) if machine is not None else int(control_pb2.LIFE_STARTING)
 
     # ---- mains --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import traceback
 import warnings
+from asyncio import _set_running_loop
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -71,19 +72,19 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _run(self, handle: asyncio.Handle) -> None:
         if handle.cancelled():
             return
-        asyncio._set_running_loop(self)
+        _set_running_loop(self)
         try:
             handle._run()
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
 
     def begin(self, make: Callable[[], Any]) -> asyncio.Task[Any]:
         """Make a coroutine and run it, in this loop."""
-        asyncio._set_running_loop(self)
+        _set_running_loop(self)
         try:
             return self.create_task(make())
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
 
     # ---- descriptors --------------------------------------------------------------------------
 

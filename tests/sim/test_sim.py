@@ -16,7 +16,7 @@ from tests.sim.workload import AT_LEAST, AT_MOST, EFFECTIVELY
 
 ROOT = Path(__file__).parents[2]
 #: Each has found a bug of the product once; where it is False, nobody asked for anything in those days.
-FOUND = {16: False, 388: False, 916: False, 1013: False, 80: True}
+FOUND = {16: False, 388: False, 916: False, 1013: False, 80: True, 1741: True}
 
 
 @pytest.mark.parametrize("first", range(0, 18, 6))
@@ -46,13 +46,6 @@ def test_a_cancellation_that_comes_with_a_reply_is_not_lost() -> None:
 def test_seeds_that_found_a_bug_pass(seed: int, asked: bool) -> None:
     with simulator() as folder:
         result = run_seed(seed, folder, mode=EFFECTIVELY, asked=asked)
-        assert result.ok, result.report()
-
-
-@pytest.mark.xfail(strict=True, reason="open: 19 records vanish after a rewind to a checkpoint from before a rescale")
-def test_a_rewind_to_before_a_rescale_loses_nothing() -> None:
-    with simulator() as folder:
-        result = run_seed(1741, folder, mode=EFFECTIVELY, asked=True)
         assert result.ok, result.report()
 
 

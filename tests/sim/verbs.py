@@ -129,7 +129,7 @@ class Verbs:
         if not masters:
             world.trace.note("verb", f"{field} {text}: nobody to ask")
             return
-        master = max(masters, key=lambda process: process.program._store.epoch)
+        master = max(masters, key=lambda process: process.program.epoch)
         envelope = control_pb2.Envelope(**{field: body})
         world.trace.note("verb", f"{field} {text}: {master}")
         with world.acting(master):

@@ -1,17 +1,16 @@
 """The simulator against the runtime: random small programs give the same tuples and the same errors on both.
 
-The runtime's side is the plane: real tasks and stream managers in one process.
+The runtime's side is the simulated cluster: real tasks, stream managers and a topology master.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections import Counter, deque
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +21,12 @@ from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.common.errors import HeronError
 from heronpy.common.hashing import stable_hash
+from heronpy.proto import control_pb2
 from heronpy.simulator import Simulator
-from tests.support.plane import INSTANCE, Plane
+from tests.sim import workload
+from tests.sim.kernel import World, current_process
+from tests.sim.run import cluster_of
+from tests.sim.sockets import Pipe
 
 TUPLE_MAX_BYTES = 200
 #: Streams of every component; the last one is direct.
@@ -67,6 +70,8 @@ class Program:
     emits: dict[str, list[Emit]]
     mode: str
     allow_pickle: bool
+    #: Of the cluster: its windows, batches and delays.
+    seed: int
     seen: Counter[Any] = field(default_factory=Counter)
 
     @property
@@ -94,7 +99,7 @@ class Program:
         fixed = task if grouping != "shuffle" else 0
         self.seen["got", component, fixed, tup.component, tup.stream, repr(tup.values)] += 1
 
-    def topology(self) -> Any:
+    def builder(self) -> TopologyBuilder:
         builder = TopologyBuilder("same")
         specs: dict[str, Any] = {}
         for name, count in zip(self.components, self.parallelism, strict=True):
@@ -106,50 +111,44 @@ class Program:
         builder.set_config(
             {
                 "topology.reliability.mode": self.mode,
+                "topology.stmgrs": 2,
                 "heron.instance.tuple_max_bytes": TUPLE_MAX_BYTES,
                 "heron.instance.allow_pickle": self.allow_pickle,
             }
         )
-        return builder.build()
+        return builder
 
     def on_the_simulator(self) -> Counter[Any]:
         self.seen = Counter()
-        with Simulator(self.topology()) as sim:
+        with Simulator(self.builder().build()) as sim:
             # Not until it is idle: a spout whose emits are refused counts as silent.
             sim.run(until_idle=False, seconds=5)
         return self.seen
 
     def on_the_runtime(self) -> Counter[Any]:
         self.seen = Counter()
-        with pytest.MonkeyPatch.context() as patches:
-            plane = Plane(
-                patches,
-                self.topology(),
-                {task: (component, 1 + task % 2) for task, component in self.tasks().items()},
-                {name: partial(made, Source if name == "c0" else Worker) for name in self.components},
-                reliability=self.mode,
-                custom={(name, i.source, i.stream): Astray() for name, own in self.inputs.items() for i in own},
-                instance_settings=replace(INSTANCE, tuple_max_bytes=TUPLE_MAX_BYTES, allow_pickle=self.allow_pickle),
-            )
-            try:
-                # The plane takes a task that emits nothing for one at rest, and a refused emit emits nothing.
-                # Its clock moves by looks at it, so a wait takes a few turns.
-                for _ in range(4 * len(self.emits["c0"])):
-                    plane.settle()
-                assert not plane.failures
-            finally:
-                plane.close()
+        settings = {"instance__tuple_max_bytes": TUPLE_MAX_BYTES, "instance__allow_pickle": self.allow_pickle}
+        with cluster_of(self.seed, workload.Program(self.builder(), None), **settings) as (cluster, auditor):
+            cluster.until(control_pb2.LIFE_FINISHED)
+            auditor.drained()
+            started = [process.name for process in cluster.world.processes if process.role == "instance"]
+            assert len(started) == len(self.tasks()), "none has failed"
         return self.seen
 
 
 PROGRAM: Program
-#: A descriptor that can always be read.
-READABLE = os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC)
+#: A descriptor that can always be read, with a number that no simulated process gives to one of its own.
+_zero = os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC)
+READABLE = fcntl.fcntl(_zero, fcntl.F_DUPFD_CLOEXEC, 1000)
+os.close(_zero)
 
 
-def made(kind: Any, delegate: Any) -> Any:
-    delegate.logger = None
-    return kind(delegate=delegate)
+def readable() -> int:
+    """A descriptor that can always be read, in a simulated process as well."""
+    if World.active is not None:
+        pipe = current_process().fds[READABLE] = Pipe()
+        pipe.count = 1
+    return READABLE
 
 
 OUTPUTS = [Stream(["a", "b"]), Stream(["a"], "one"), Stream([], "empty"), Stream(["a"], "way", direct=True)]
@@ -167,7 +166,7 @@ class Source(Spout):
         if "wait" in emit.says:
             self.wait(2e-6)
         if "read" in emit.says:
-            self.wait_readable(READABLE)
+            self.wait_readable(readable())
         if "busy" in emit.says:
             self.busy()
         if not self.left:
@@ -181,12 +180,12 @@ class Source(Spout):
 class Worker(Bolt):
     outputs = OUTPUTS
 
-    def initialize(self, config: Any, context: Any) -> None: ...
+    def initialize(self, config: Any, context: Any) -> None:
+        self.task = context.get_task_id()
 
     def process(self, tup: Any) -> None:
-        task = self.delegate.task_id
-        PROGRAM.got(task, tup)
-        component = PROGRAM.tasks()[task]
+        PROGRAM.got(self.task, tup)
+        component = PROGRAM.tasks()[self.task]
         emits = PROGRAM.emits[component]
         if emits:
             PROGRAM.emit(self, component, emits[stable_hash(repr(tup.values)) % len(emits)], anchors=[tup])
@@ -251,7 +250,7 @@ def programs(draw: Any) -> Program:
     of_task = emits(sum(parallelism))
     chosen = {name: draw(st.lists(of_task, min_size=name == "c0", max_size=6)) for name in names}
     mode = draw(st.sampled_from(["ATMOST_ONCE", "ATLEAST_ONCE"]))
-    return Program(parallelism, inputs, chosen, mode, draw(st.booleans()))
+    return Program(parallelism, inputs, chosen, mode, draw(st.booleans()), draw(st.integers(0, 999)))
 
 
 @settings(max_examples=60, deadline=None)

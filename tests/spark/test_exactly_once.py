@@ -105,6 +105,12 @@ def config_of(**options: Any) -> dict[str, Any]:
     return decode_config(encode_config(SparkSink.spec("store", aggregate="module.function", **options).custom_config))
 
 
+def prepared_in(home: Path) -> list[Manifest]:
+    """The batches whose checkpoint is not complete, in their order."""
+    files = sorted((home / "spark" / "store" / "prepared").iterdir())
+    return [Manifest.from_bytes(file.read_bytes()) for file in files]
+
+
 def rows_of(table: Path) -> list[int]:
     return sorted(pq.read_table(table)["n"].to_pylist()) if list(table.glob("batch=*")) else []
 
@@ -188,9 +194,9 @@ def test_checkpoints_do_not_outrun_spark(home: Path) -> None:
         feed(sink, number)
         sink.pre_save(str(number))
         sink.post_save(str(number))
-    assert len(sink._uncommitted) == 2 and rows_of(home / "table") == []
+    assert sink.uncommitted == 2 and rows_of(home / "table") == []
     feed(sink, 3)
-    assert len(sink._uncommitted) < 2 and rows_of(home / "table") == [1, 2]
+    assert sink.uncommitted < 2 and rows_of(home / "table") == [1, 2]
 
 
 def test_outcomes_last_as_long_as_checkpoints(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +218,7 @@ def test_batches_end_by_bytes(home: Path) -> None:
     for i in range(100):
         sink.process(Tup(i, ["x" * 92]))
     sink.pre_save("1")
-    assert [manifest.rows for manifest in sink._checkpointed._prepared] == [11] * 9 + [1]
+    assert [manifest.rows for manifest in prepared_in(home)] == [11] * 9 + [1]
 
 
 def test_ids_are_the_same_after_a_restore(home: Path) -> None:
@@ -223,19 +229,19 @@ def test_ids_are_the_same_after_a_restore(home: Path) -> None:
     saved = copy(state_of(first))
     feed(first, 3)
     first.pre_save("2")
-    lost = [manifest.id for manifest in first._checkpointed._prepared]
+    lost = [manifest.id for manifest in prepared_in(home)]
     second = start(SparkSink, config_of(), attempt=2, state=saved, checkpoint=1)
     feed(second, 3)
     second.pre_save("3")
-    assert [manifest.id for manifest in second._checkpointed._prepared] == lost
+    assert [manifest.id for manifest in prepared_in(home)] == lost
 
 
 def test_a_zombie_publishes_nothing_that_was_dropped(home: Path) -> None:
     zombie = start(SparkSink, config_of(), attempt=1)
     feed(zombie, 1)
     zombie.pre_save("1")
-    stem = zombie._checkpointed._prepared[0].stem
-    manifest = (home / "spark" / "store" / "prepared" / f"{stem}.json").read_bytes()
+    [prepared] = prepared_in(home)
+    stem, manifest = prepared.stem, prepared.to_bytes()
     successor = start(SparkSink, config_of(), attempt=2)
     feed(successor, 1)
     successor.pre_save("2")
@@ -261,7 +267,7 @@ def test_a_batch_claimed_by_a_gateway_that_died_is_published_once(home: Path) ->
     sink.post_save("1")
     FakeGateway(home / "table").step(die_after_claim=True)
     again = start(SparkSink, config_of(), attempt=2, state=copy(state_of(sink)), checkpoint=1)
-    assert again._uncommitted, "its outcome is waited for"
+    assert again.uncommitted, "its outcome is waited for"
     FakeGateway(home / "table").work()
     assert rows_of(home / "table") == [1]
 
@@ -310,7 +316,7 @@ def test_a_batch_that_a_restore_voids_while_spark_works_on_it_is_not_published(h
     again.finish()
     again.pre_save("3")
     again.post_save("3")
-    assert again._uncommitted == {} and not list(home.glob("table/**/_staging/*"))
+    assert again.uncommitted == 0 and not list(home.glob("table/**/_staging/*"))
 
 
 def test_another_submission_takes_over_what_was_not_aggregated(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

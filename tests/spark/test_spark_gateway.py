@@ -111,7 +111,7 @@ def test_two_sinks_of_two_tasks(gateway, tmp_path):
 
 def test_a_tuple_is_acked_only_after_its_commit_record(gateway, tmp_path):
     bolt = sink("order", 1, tmp_path / "t")
-    folder: Folder = bolt._outbox.folder
+    folder = Folder(gateway.launch.parent / "spark", "order")
     seen = []
     bolt.ack = lambda tup: seen.append(len(list(folder.done.iterdir())))
     for i in range(300):
@@ -134,7 +134,7 @@ def test_process_waits_when_too_many_batches_have_no_outcome(gateway, tmp_path):
     most = 0
     for i in range(100):
         bolt.process(Tup(i, ("a", 1)))
-        most = max(most, len(bolt._uncommitted))
+        most = max(most, bolt.uncommitted)
     bolt.finish()
     assert most == 2 and read(tmp_path / "t") == {"a": (100, 100)}
 
@@ -262,7 +262,7 @@ def test_the_gateway_killed_at_observed_points(gateway, tmp_path):
     """Killed right after a batch was claimed, staged, or published: wherever the files say it is."""
 
     def shoot(shots, bolts):
-        folder = bolts[0]._outbox.folder
+        folder = Folder(gateway.launch.parent / "spark", "shot")
         staging, table = tmp_path / "t" / "_staging", tmp_path / "t"
         done = len(list(folder.done.iterdir()))
         published = len(list(table.glob("batch=*")))
@@ -282,7 +282,7 @@ def test_the_driver_killed_at_random_points(gateway, tmp_path):
 
     def shoot(shots, bolts):
         pid = jvm_of(gateway)
-        if pid and any(bolt._uncommitted for bolt in bolts) and len(shots) < 2 and chance.random() < 0.05:
+        if pid and any(bolt.uncommitted for bolt in bolts) and len(shots) < 2 and chance.random() < 0.05:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pyarrow as pa
 import pytest
 
@@ -186,3 +188,25 @@ def test_a_path_of_the_batch_is_the_same_in_every_attempt(tmp_path):
 def test_what_is_no_frame_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="not list"):
         batch().write_parquet([1], tmp_path)
+
+
+def test_batches_staged_and_published_at_once_do_not_disturb_each_other(tmp_path):
+    """Whoever publishes removes the staging folder when it is empty, maybe just when another is about to use it."""
+    table, failures = tmp_path / "t", []
+
+    def work(task):
+        try:
+            for number in range(1, 41):
+                attempt = Batch(Manifest(f"b-{task}-{number}", RUN, "store", task, 1, number, 0, 3, False), {})
+                attempt.write_parquet(ROWS, table)
+                publish(attempt.staged_tables())
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(task,)) for task in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(list(table.glob("batch=*/*.parquet"))) == 160 and not (table / "_staging").exists()

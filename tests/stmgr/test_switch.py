@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.common.setting_types import StmgrSettings
+from heronpy.proto import control_pb2
 from heronpy.wire.frames import (
     ACK,
     CLAMP,
@@ -22,11 +23,14 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
+    message_of,
     pack64,
 )
 from heronpy.wire.runs import one_run
+from stmgr.control import Control
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
 from stmgr.pending import BYTES_MAX, LINKS_MAX, PendingLinks
+from stmgr.reports import heartbeat
 from stmgr.switch import Switch
 
 SPOUT, BOLT, FAR = 1, 2, 9
@@ -81,7 +85,7 @@ class World:
     def receive(self, identity: bytes, frame: Frame, **changed: int) -> None:
         self.seq[identity] += 1
         header = LINK_HEADER.pack(changed.get("epoch", self.epochs[identity]), changed.get("seq", self.seq[identity]))
-        self.switch.receive([identity, header, frame.SerializeToString()])
+        self.switch.receive([identity, *message_of(header, frame.SerializeToString())])
 
     def grant(self, identity: bytes, granted: int, frames: int = 0) -> None:
         self.receive(
@@ -476,3 +480,37 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
         "stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
     )
     assert world.to_peer[-1].root_base == 6
+
+
+def test_a_killed_process_has_emitted_what_came_from_it() -> None:
+    """Its last report is older than its last tuples: what has come here counts, once, whatever links they came over."""
+    world = World()
+    machine = Control(world.switch.settings, 1, 3, world.switch.backpressure, 5.0)
+
+    def process(epoch: int, link_epoch: int) -> bytes:
+        registration = control_pb2.RegisterInstance(task_id=SPOUT, epoch=epoch, component="spout")
+        machine.sessions.register(f"t:{SPOUT}:{epoch}".encode(), registration, world.now)
+        return world.register(SPOUT, epoch, link_epoch)
+
+    def told() -> dict[int, int]:
+        return {status.epoch: status.emitted for status in heartbeat(machine, world.switch, world.now).tasks}
+
+    first = process(1, 100)
+    machine.sessions.heard(first, control_pb2.TaskStatus(task_id=SPOUT, epoch=1, emitted=5), 0.0)
+    world.receive(first, data(BOLT, 20))
+    assert told() == {1: 5}, "it will report them itself"
+    assert process(1, 101) == first, "the same process, over a new link"
+    world.receive(first, data(FAR, 3), epoch=101, seq=2)
+    machine.sessions.heard(first, control_pb2.TaskStatus(task_id=SPOUT, epoch=1, emitted=6), 0.0)
+    second = process(2, 200)
+    assert told() == {1: 23, 2: 0} and told() == {2: 0}
+    world.receive(second, data(BOLT, 4))
+    machine.sessions.heard(second, control_pb2.TaskStatus(task_id=SPOUT, epoch=2, emitted=9), 0.0)
+    process(3, 300)
+    assert told() == {2: 9, 3: 0}, "it has told of more than has come"
+    world.receive(f"t:{SPOUT}:3".encode(), data(BOLT, 7))
+    assert told() == {3: 0}
+    machine.sessions.expire(0.0)
+    assert machine.sessions.expire(5.0) == [] and machine.sessions.expire(9.9) == []
+    world.now = 10.1
+    assert machine.sessions.expire(world.now) == [SPOUT] and told() == {3: 7}, "silent, and perhaps dead"

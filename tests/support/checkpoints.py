@@ -24,6 +24,7 @@ def write_checkpoint(
     shared: bytes = b"old keys",
     keyed: bool = True,
     key_groups: int = 1024,
+    publishes: bool = False,
 ) -> checkpoint_pb2.Metadata:
     """A complete checkpoint of a spout with plain State and a bolt with keyed state.
 
@@ -46,7 +47,11 @@ def write_checkpoint(
     for component, count in tasks.items():
         for index in range(count):
             task = metadata.tasks.add(
-                task_id=len(metadata.tasks) + 1, component=component, component_index=index, total_bytes=100
+                task_id=len(metadata.tasks) + 1,
+                component=component,
+                component_index=index,
+                total_bytes=100,
+                publishes=publishes,
             )
             task.uploaded_bytes = 40
             if component == "word":

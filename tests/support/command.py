@@ -21,6 +21,8 @@ REPO = Path(__file__).resolve().parents[2]
 EXAMPLES = REPO / "topologies"
 #: Deadline of what takes a second on an idle machine.
 PATIENCE_S = 60.0
+WORD_COUNT = str(EXAMPLES / "word_count.py")
+FAILED, USAGE, NOT_FOUND, EXISTS, TIMED_OUT = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,15 @@ class Heron:
     def when_state(self, name: str, state: str, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         return self.when(name, lambda status: status["lifecycle"] == state, f"{name} being {state}", timeout_s)
 
+    def when_events(self, name: str, kind: str, count: int, timeout_s: float = PATIENCE_S) -> list[dict[str, Any]]:
+        """What `heron events` shows of one kind, once there are so many."""
+
+        def told() -> list[dict[str, Any]]:
+            events: list[dict[str, Any]] = self("events", "local", name, "--kind", kind, "--json").json()["events"]
+            return events[count - 1 :] and events
+
+        return wait_for(told, timeout_s, f"{count} events of kind {kind}")
+
     # ---- logs ---------------------------------------------------------------------------------
     def log_dir(self, name: str) -> Path:
         [folder] = self.home.glob(f"topologies/local/*/{name}/log-files")
@@ -224,3 +235,14 @@ class Heron:
 def component(status: dict[str, Any], name: str) -> dict[str, Any]:
     """The row of a component."""
     return next(row for row in status["components"] if row["name"] == name)
+
+
+def refused_before_start(heron: Heron, code: int, program: object, *words: str, flags: tuple[object, ...] = ()) -> str:
+    """Submit what must be refused before anything is started or written."""
+    result = heron("submit", "local", program, *flags)
+    sentence = result.refused(code, *words)
+    assert "Launching" not in result.out
+    assert heron.names() == []
+    assert not (heron.home / "topologies").exists(), "something was written"
+    heron.check_clean()
+    return sentence

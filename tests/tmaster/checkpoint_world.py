@@ -59,6 +59,8 @@ class CheckpointWorld(World):
         self.damaged: set[int] = set()
         self.full = False
         self.plain: set[str] = set()
+        #: Components with two-phase sinks.
+        self.publishing: set[str] = set()
         super().__init__(**options)
 
     def start_master(self) -> None:
@@ -228,7 +230,10 @@ class CheckpointWorld(World):
     def answer_of(self, task: SimTask) -> control_pb2.TaskCheckpoint:
         status = task.status
         snapshot = checkpoint_pb2.TaskSnapshot(
-            stateful=status.component in self.plain, total_bytes=10, uploaded_bytes=5
+            stateful=status.component in self.plain,
+            total_bytes=10,
+            uploaded_bytes=5,
+            publishes=status.component in self.publishing,
         )
         return control_pb2.TaskCheckpoint(
             checkpoint=self.open,
@@ -277,3 +282,24 @@ class CheckpointWorld(World):
         wanted = len(self.written) + count
         self.until(lambda: len(self.written) >= wanted and not self.to_write)
         return max(self.written)
+
+
+def world(**options: object) -> CheckpointWorld:
+    made = CheckpointWorld(**options)  # type: ignore[arg-type]
+    made.running()
+    return made
+
+
+def attempt(w: CheckpointWorld) -> int:
+    return w.regions()[0].attempt
+
+
+def started(w: CheckpointWorld) -> bool:
+    going = w.life in (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED)  # its last tasks say so a heartbeat later
+    return bool(w.regions()) and all(r.started for r in w.regions()) and going
+
+
+def restored_from(w: CheckpointWorld, before: int) -> int:
+    """Wait until a newer attempt runs; the checkpoint that it came from."""
+    w.until(lambda: attempt(w) > before and started(w))
+    return w.regions()[0].checkpoint

@@ -158,7 +158,7 @@ class Model:
         """A task dies: everything goes back with a new attempt."""
         self.epochs[random.choice(TASKS)] += 1
         self.coordinator.abort("task 1 ended", self.now)
-        self.attempt = self.coordinator.reserve_attempt()
+        self.attempt = self.coordinator.reserve_attempt(1 << 63)
 
     def complete(self) -> None:
         for task in TASKS:

@@ -7,9 +7,11 @@ import pytest
 from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
+from heronpy.tmaster.coordinator import WithdrawnCheckpointError
 from heronpy.tmaster.effects import Node
-from tests.tmaster.checkpoint_world import CheckpointWorld
-from tests.tmaster.test_tmaster_checkpoints import attempt, bigger, finish, restored_from, started, world
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, restored_from, started, world
+from tests.tmaster.test_tmaster_checkpoint_verbs import bigger
+from tests.tmaster.test_tmaster_checkpoints import finish
 from tests.tmaster.tmaster_world import World
 
 
@@ -49,6 +51,30 @@ def test_people_may_change_their_mind() -> None:
     w = world()
     w.when_complete(3)
     assert rewound(w, 1) == 1 and rewound(w, 3) == 3
+
+
+def test_output_that_was_taken_back_is_not_gone_forward_to() -> None:
+    """A two-phase sink removes what it published after the checkpoint gone back to; nobody would write it again."""
+    w = world()
+    w.publishing = {"count"}
+    w.when_complete(3)
+    assert rewound(w, 2) == 2
+    before = attempt(w)
+    refused = w.answer(w.request(events.RewindRequested, 3)).error
+    assert isinstance(refused, WithdrawnCheckpointError) and refused.checkpoint == 3
+    assert attempt(w) == before, "nothing has moved"
+    assert rewound(w, 2) == 2 and rewound(w, 1) == 1, "further back is possible"
+
+
+def test_what_a_restore_passed_over_as_damaged_is_not_gone_forward_to_either() -> None:
+    w = world()
+    w.publishing = {"count"}
+    w.when_complete(3)
+    w.damaged = {3}
+    w.kill(3)
+    assert restored_from(w, attempt(w)) == 2
+    w.damaged = set()
+    assert isinstance(w.answer(w.request(events.RewindRequested, 3)).error, WithdrawnCheckpointError)
 
 
 def test_a_checkpoint_that_is_abandoned_or_damaged_does_not_count_as_retained() -> None:

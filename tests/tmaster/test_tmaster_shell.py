@@ -307,10 +307,15 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.cli.call(control_pb2.RestartTarget(container=1))
             assert (await c.status()).totals.dead_letters == 6
             last = c.shell.machine.desk.registry.totals.ledger("wc-1").tasks
+            told = (await c.cli.call(control_pb2.GetEvents())).last
 
             def kept() -> bool:
-                found = state.get(paths.totals("wc"))
-                return bool(found) and control_pb2.TotalsLedger.FromString(found[0]).tasks == last
+                found, events = state.get(paths.totals("wc")), state.get(paths.events("wc"))
+                return (
+                    bool(found and events)
+                    and control_pb2.TotalsLedger.FromString(found[0]).tasks == last
+                    and control_pb2.EventLedger.FromString(events[0]).last == told
+                )
 
             await until(kept)
             epochs = [container.epochs for container in c.containers]
@@ -324,6 +329,11 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
             assert (found.tmaster_epoch, found.totals.dead_letters) == (2, 6)
+            story = (await c.cli.call(control_pb2.GetEvents())).events
+            taken = next(event for event in story if event.kind == control_pb2.EVENT_MASTER)
+            assert taken.number > told
+            running = next(event for event in story if event.reason == "running")
+            assert running.times == 2 and running.first_at < taken.at, "once under each master"
 
     run(scenario)
 
@@ -332,10 +342,11 @@ def test_a_ledger_that_cannot_be_read_or_written_holds_nothing_up() -> None:
     async def scenario() -> None:
         state = stored(MemoryStateManager(), make_topology({"word": 2}, {"count": 2}))
         state.create(paths.totals("wc"), b"\xff garbage")
+        state.create(paths.events("wc"), b"\xff garbage")
         write = state.set
 
         def full(path: str, data: bytes, version: int | None = None) -> int:
-            if path == paths.totals("wc"):
+            if path in (paths.totals("wc"), paths.events("wc")):
                 raise StateError("the disk is full")
             return int(write(path, data, version=version))
 

@@ -103,7 +103,7 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
         6,
     )
     assert found.previous is not None and found.previous.version == 3
-    before = {node: state.get(path) for node, path in new._paths.items()}
+    before = dict(shared.nodes)
     for node, value in (
         (Node.CHECKPOINTS, LOG),
         (Node.PHYSICAL_PLAN, plan_pb2.PhysicalPlan(version=4)),
@@ -114,7 +114,7 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
     ):
         with pytest.raises(FencedError):
             old.write(node, value)
-    assert {node: state.get(path) for node, path in new._paths.items()} == before
+    assert shared.nodes == before
     with pytest.raises(FencedError, match="of epoch 1 was replaced by epoch 2"):
         old.reclaim()
     old.release()
@@ -127,20 +127,23 @@ def test_who_was_replaced_can_write_nothing_and_what_it_wrote_is_read() -> None:
 
 
 class Removing(MemoryStateManager):
-    """Somebody removes the topology right before a node is created."""
+    """Somebody removes the topology right before a location is put back."""
+
+    lost = False
 
     def create(self, path: str, data: bytes, ephemeral: bool = False) -> None:
-        super().delete(paths.topology("wc"))
+        if self.lost:
+            super().delete(paths.topology("wc"))
         super().create(path, data, ephemeral=ephemeral)
 
 
 def test_a_location_is_not_put_back_into_a_topology_that_is_being_removed() -> None:
-    memory = MemoryStore()
-    state = stored(MemoryStateManager(memory))
+    state = Removing(MemoryStore())
+    stored(state)
     master = Store(state, "wc", 1)
     assert not master.claim("tcp://one", 1, "h")
     state.delete(paths.tmaster("wc"))
-    master._state = Removing(memory)
+    state.lost = True
     master.reclaim()
     assert state.get(paths.tmaster("wc")) is None
 
@@ -179,9 +182,9 @@ def test_who_loses_the_state_manager_in_the_middle_of_taking_over_goes_on_when_i
 
     async def check() -> None:
         standby = Standby(store, 4.0, MonotonicClock(), None)
-        assert not await standby._turn(claim) and state.away
+        assert not await standby.turn(claim) and state.away
         state.away = False
-        assert await standby._turn(claim) and len(claims) == 2
+        assert await standby.turn(claim) and len(claims) == 2
 
     asyncio.run(check())
     assert location(state) is not None and store.is_ours(store.holder() or b"") and store.epoch == 1

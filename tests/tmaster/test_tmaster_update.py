@@ -231,14 +231,14 @@ def test_update_survives_a_crash_between_any_two_writes(survives: int) -> None:
     world = World().running()
     target = ready_to_grow(world)
     without_task(target, 4)
-    store, writes = world._store, itertools.count()
+    store, writes = world.persist, itertools.count()
 
     def store_or_die(effect: Persist) -> None:
         if next(writes) == survives:
             raise RuntimeError("killed")
         store(effect)
 
-    world._store = store_or_die  # type: ignore[method-assign]
+    world.persist = store_or_die  # type: ignore[method-assign]
     try:
         world.update(target, {"count": 2})
         world.rounds(8)

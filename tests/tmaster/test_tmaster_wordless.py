@@ -12,10 +12,10 @@ from heronpy.common.errors import RetryableError, StateError
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
-from heronpy.tmaster.effects import Node
+from heronpy.tmaster.effects import Node, Prune
 from tests.support.wordless import AS_IT_IS, WORDINGS, reword
-from tests.tmaster.checkpoint_world import CheckpointWorld
-from tests.tmaster.test_tmaster_checkpoints import attempt, bigger, started, world
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, started, world
+from tests.tmaster.test_tmaster_checkpoint_verbs import bigger
 
 WAIT_S = 30.0
 
@@ -69,7 +69,7 @@ def test_a_write_or_a_deletion_that_fails_without_a_word_has_failed(
     store = failing(error)
     store.write(checkpoint_pb2.Metadata(checkpoint=1), done)
     assert ended.acquire(timeout=WAIT_S)
-    store.prune((1,), (), done)
+    store.prune(Prune((1,), ()), done)
     assert ended.acquire(timeout=WAIT_S)
     assert [type(outcome) for outcome in outcomes] == [events.Failed, events.Failed]
     assert all(outcome.reason for outcome in outcomes), "people are told at least the kind"

@@ -270,7 +270,7 @@ class World:
         for effect in effects:
             if isinstance(effect, Persist):
                 self.writes.append(effect.node)
-                self._store(effect)
+                self.persist(effect)
             elif isinstance(effect, Reply):
                 assert effect.request not in self.replies, "answered twice"
                 self.replies[effect.request] = effect
@@ -280,7 +280,7 @@ class World:
             elif isinstance(effect, Note):
                 self.notes.append(effect.text)
 
-    def _store(self, effect: Persist) -> None:
+    def persist(self, effect: Persist) -> None:
         if effect.value is None:
             self.store.pop(effect.node, None)
             return

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.common.errors import RemoteWireError
-from heronpy.wire.frames import LINK_HEADER
+from heronpy.wire.frames import JOINED_MAX_BYTES, LINK_HEADER, header_and_frame, message_of
 
 U64 = st.integers(0, (1 << 64) - 1)
 DATA = st.binary(max_size=300)
@@ -29,6 +29,21 @@ def test_one_flipped_bit_anywhere_is_noticed(epoch: int, seq: int, frame: bytes,
     header, data = bytes(whole[:24]), bytes(whole[24:])
     with pytest.raises(RemoteWireError):
         LINK_HEADER.unpack(header, data)
+
+
+@given(U64, U64, st.integers(0, 300) | st.integers(JOINED_MAX_BYTES - 2, JOINED_MAX_BYTES + 2))
+def test_a_message_is_one_part_unless_its_frame_is_large(epoch: int, seq: int, size: int) -> None:
+    header, frame = LINK_HEADER.pack(epoch, seq), bytes(size)
+    parts = message_of(header, frame)
+    assert len(parts) == (1 if size <= JOINED_MAX_BYTES else 2)
+    assert header_and_frame(parts) == (header, frame)
+    assert header_and_frame([header, frame]) == (header, frame), "whatever the sender has chosen"
+
+
+@pytest.mark.parametrize("parts", [[], [b"a", b"b", b"c"]])
+def test_no_other_number_of_parts_is_a_message(parts: list[bytes]) -> None:
+    with pytest.raises(ValueError):
+        header_and_frame(parts)
 
 
 @given(st.binary(max_size=64), DATA)

@@ -71,7 +71,7 @@ def ask(
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            reply: control_pb2.UpdateReply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
+            reply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
             return reply
         except LostReplyError as error:
             warn(f"{error}; looking for the outcome")

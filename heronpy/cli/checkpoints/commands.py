@@ -24,7 +24,7 @@ from heronpy.common.settings import settings_for
 from heronpy.common.units import counted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.plan.launch import LaunchSpec
-from heronpy.proto import checkpoint_pb2, control_pb2
+from heronpy.proto import control_pb2
 
 #: How much longer the topology master may take than the checkpoint itself.
 ANSWER_S = 10.0
@@ -61,7 +61,7 @@ def take(
     # It may have to wait for the one in progress.
     limit_s = settings.timeout_s + (settings.savepoint_timeout_s if savepoint else settings.timeout_s)
     request = control_pb2.TakeCheckpoint(savepoint=savepoint)
-    record: checkpoint_pb2.CheckpointRecord = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
+    record = session.ask(topology, request, timeout_s or limit_s + ANSWER_S).record
     if as_json:
         print_json({"topology": topology, **render_checkpoints.record_json(record)})
         return

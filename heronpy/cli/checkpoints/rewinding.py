@@ -31,13 +31,13 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
     """Restore every region; returns what was done, in one line. A Failure when it fails or is late."""
     deadline = time.monotonic() + timeout_s
-    before: control_pb2.CheckpointsReply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
+    before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     _check(session, topology, before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}
     session.ask(topology, control_pb2.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
     while True:
         with suppress(HeronError):  # the topology master may be restarted meanwhile
-            reply: control_pb2.CheckpointsReply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
+            reply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
             if reply.regions and all(
                 region.started and region.attempt > attempts.get(tuple(region.components), 0)
                 for region in reply.regions

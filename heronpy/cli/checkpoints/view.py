@@ -50,7 +50,7 @@ class View:
         if self.mode != EFFECTIVELY_ONCE:
             return None
         with suppress(HeronError, exits.Failure):
-            reply: control_pb2.CheckpointsReply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
+            reply = self.session.ask(self.topology, control_pb2.GetCheckpoints(), ASK_S)
             return reply
         return None
 
@@ -75,6 +75,7 @@ class View:
             record = records.pop(row.location, None)
             row.current = self.record is not None and found.folder.name == self.record.topology_id
             row.in_use = row.location in used
+            row.abandoned = record.abandoned if record is not None else found.abandoned
             if record is not None and record.damaged and not row.damage:
                 row.damage = [record.damage]
             rows.append(row)
@@ -137,7 +138,7 @@ def used_locations(session: Session) -> set[str]:
 
 def newest_whole(records: Any) -> checkpoint_pb2.CheckpointRecord | None:
     """The record that a restore starts from."""
-    whole = [record for record in records if not record.damaged]
+    whole = [record for record in records if not (record.damaged or record.abandoned)]
     return max(whole, key=lambda record: record.checkpoint, default=None)
 
 

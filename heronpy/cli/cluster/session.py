@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from google.protobuf.message import Message
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from heronpy.net.rpc import RpcClient
 
 ASK_CONTAINERS_S = 2.0
+
+#: Requests whose answer says only that they were carried out.
+Order: TypeAlias = (
+    control_pb2.SetState | control_pb2.RuntimeConfig | control_pb2.RestoreCheckpoint | control_pb2.DeleteCheckpoints
+)
 
 
 class Session(Records):
@@ -97,6 +102,28 @@ class Session(Records):
             return None
         return next((one for one in reply.containers if one.state == control_pb2.PROC_FAILED), None)
 
+    @overload
+    def ask(self, name: str, body: control_pb2.GetStatus, timeout_s: float = ...) -> control_pb2.StatusReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetMetrics, timeout_s: float = ...) -> control_pb2.MetricsReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.GetEvents, timeout_s: float = ...) -> control_pb2.EventsReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.GetExceptions, timeout_s: float = ...
+    ) -> control_pb2.ExceptionsReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.GetCheckpoints, timeout_s: float = ...
+    ) -> control_pb2.CheckpointsReply: ...
+    @overload
+    def ask(
+        self, name: str, body: control_pb2.TakeCheckpoint, timeout_s: float = ...
+    ) -> control_pb2.TakeCheckpointReply: ...
+    @overload
+    def ask(self, name: str, body: control_pb2.UpdateTopology, timeout_s: float = ...) -> control_pb2.UpdateReply: ...
+    @overload
+    def ask(self, name: str, body: Order, timeout_s: float = ...) -> control_pb2.Ok: ...
     def ask(self, name: str, body: Message, timeout_s: float = 5.0) -> Any:
         """Ask the topology master of a topology that must exist; returns the body of its reply."""
         self.find(name)
@@ -104,8 +131,7 @@ class Session(Records):
             return client.call(body, timeout_s)
 
     def status(self, name: str, timeout_s: float = 5.0) -> control_pb2.StatusReply:
-        reply: control_pb2.StatusReply = self.ask(name, control_pb2.GetStatus(), timeout_s)
-        return reply
+        return self.ask(name, control_pb2.GetStatus(), timeout_s)
 
     def poll(self, name: str, timeout_s: float = 1.0) -> control_pb2.StatusReply | None:
         """A status, or None while the topology master cannot answer."""

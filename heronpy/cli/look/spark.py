@@ -20,6 +20,7 @@ _NAMES = {
     "spark-batches-failed": "failed_batches",
     "spark-seconds": "seconds",
     "spark-lag-seconds": "lag_s",
+    "spark-batches-running": "running",
 }
 _PORT = "spark-ui-port"
 
@@ -30,7 +31,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
         return None
     try:
         request = control_pb2.GetMetrics(names=[*_NAMES, _PORT], instances=[GATEWAY])
-        reply: control_pb2.MetricsReply = session.ask(status.topology, request, ASK_S)
+        reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
     settings = session.launch_of(session.find(status.topology)).settings["spark"]
@@ -60,6 +61,7 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
                 "failed_batches": int(values["failed_batches"]),
                 "seconds_per_batch": values["seconds"] / ended if ended else None,
                 "lag_s": values["lag_s"],
+                "running": int(values["running"]),
             }
         )
     return {"sinks": sinks, "ui": ui}
@@ -76,6 +78,7 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             f"{sink['component']}: {sink['rows']:,} rows in {sink['batches']:,} batches"
             + (f", {format_duration(each)} each" if each is not None else "")
             + f", lag {format_duration(sink['lag_s'])}"
+            + (f", {sink['running']:,} in work" if sink["running"] else "")
             + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])

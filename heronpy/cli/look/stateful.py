@@ -8,7 +8,7 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
-from heronpy.cli.render.checkpoints import master_json, record_json
+from heronpy.cli.render.checkpoints import master_json, record_json, waiting_names
 from heronpy.common.errors import HeronError
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
@@ -24,7 +24,7 @@ def ask(session: Session, status: control_pb2.StatusReply) -> control_pb2.Checkp
     if reliability_mode(status.plan.topology) != "EFFECTIVELY_ONCE":
         return None
     try:
-        reply: control_pb2.CheckpointsReply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
+        reply = session.ask(status.topology, control_pb2.GetCheckpoints(), ASK_S)
         return reply
     except (HeronError, exits.Failure):
         return None  # the status stands without it
@@ -36,7 +36,7 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
     if reply.pending:
         found.append(
             f"checkpoint {reply.pending} in progress for {format_duration(reply.pending_s)},"
-            f" {counted(reply.pending_tasks, 'task')} outstanding"
+            f" {counted(reply.pending_tasks, 'task')} outstanding{waiting_names(reply)}"
         )
     restoring = [region for region in reply.regions if not region.started]
     why = f": {reply.last_restore}" if reply.last_restore else ""

@@ -13,6 +13,9 @@ from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.proto import checkpoint_pb2, control_pb2
 from heronpy.storage.checkpoints import files_of
 
+#: Tasks that a sentence names of those that a checkpoint waits for.
+_NAMED = 5
+
 
 @dataclass(slots=True)
 class Row:
@@ -32,6 +35,8 @@ class Row:
     """Whether it is of the current run."""
     in_use: bool = False
     """A restore would start from it now, or the topology has started from it."""
+    abandoned: bool = False
+    """The topology has gone back to an older one since."""
     damage: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -59,6 +64,21 @@ def record_json(record: checkpoint_pb2.CheckpointRecord) -> dict[str, Any]:
     }
 
 
+def _standing(row: Row) -> str:
+    if row.damage:
+        return "DAMAGED"
+    if row.abandoned:
+        return "abandoned"
+    return "in use" if row.in_use else "" if row.current else "earlier run"
+
+
+def waiting_names(reply: control_pb2.CheckpointsReply) -> str:
+    """The tasks that the checkpoint in progress waits for, as the end of a sentence."""
+    more = f" and {reply.pending_tasks - _NAMED} more" if reply.pending_tasks > _NAMED else ""
+    names = ", ".join(reply.pending_names[:_NAMED])
+    return f": {names}{more}" if names else ""
+
+
 # ---- heron checkpoints list -----------------------------------------------------------------
 
 
@@ -76,7 +96,8 @@ def list_json(
 
 def master_json(reply: control_pb2.CheckpointsReply) -> dict[str, Any]:
     """A topology master's report on its checkpoints, without their list."""
-    pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks}
+    pending = {"checkpoint": reply.pending, "for_s": round(reply.pending_s, 3), "tasks": reply.pending_tasks,
+               "names": list(reply.pending_names)}  # fmt: skip
     return {
         "pending": pending if reply.pending else None,
         **picked(reply, "completed", "aborted", "failed", "last_failure", "restores", "last_restore"),
@@ -101,7 +122,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
                 format_bytes(row.total_bytes),
                 format_bytes(row.uploaded_bytes),
                 format_duration(row.duration_s),
-                "DAMAGED" if row.damage else "in use" if row.in_use else "" if row.current else "earlier run",
+                _standing(row),
                 row.location,
             )
             for row in rows
@@ -120,7 +141,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
     if reply.pending:
         say(
             f"checkpoint {reply.pending} has been in progress for {format_duration(reply.pending_s)};"
-            f" {counted(reply.pending_tasks, 'task')} outstanding"
+            f" {counted(reply.pending_tasks, 'task')} outstanding{clean(waiting_names(reply))}"
         )
     say(
         f"since the topology master started: {reply.completed:,} completed, {reply.aborted:,} aborted,"

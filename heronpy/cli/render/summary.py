@@ -37,7 +37,7 @@ def state_text(status: control_pb2.StatusReply) -> str:
 
 def losses_text(totals: control_pb2.TupleTotals) -> str:
     """How many tuples are missing from the result: `12`, `about 12`, `an unknown number`; empty when none are."""
-    count = totals.dead_letters + totals.lost
+    count = totals.dead_letters + totals.lost + totals.not_resent
     if not totals.lost_estimated:
         return f"{count:,}" if count else ""
     return f"about {count:,}" if count else "an unknown number"
@@ -45,20 +45,29 @@ def losses_text(totals: control_pb2.TupleTotals) -> str:
 
 def given_up_text(totals: control_pb2.TupleTotals) -> str:
     """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
-    lost = f"{'about ' if totals.lost_estimated else ''}{totals.lost:,} lost"
-    return f"{counted(totals.dead_letters, 'dead letter')}, {lost}"
+    texts = [counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
+    if totals.not_resent:
+        texts.append(f"{totals.not_resent:,} failed and not sent again")
+    return ", ".join(texts)
+
+
+def _lost_text(totals: control_pb2.TupleTotals) -> str:
+    if totals.lost_estimated:
+        return f"about {totals.lost:,}" if totals.lost else "an unknown number"
+    return f"{totals.lost:,}"
 
 
 def totals_text(status: control_pb2.StatusReply) -> str:
     """What became of all tuples, in one line."""
     totals = status.totals
-    replayed = f"replayed {totals.replayed:,}" + (" (may be counted twice)" if totals.replayed else "")
+    failed = f"failed {totals.failed:,}" + (f" ({totals.not_resent:,} not sent again)" if totals.not_resent else "")
+    # Whether a spout's fail() sends the tuple again is known to its author only.
+    replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE" and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times} (what was replayed counts once)"
     return (
-        f"acked {totals.acked:,}, failed {totals.failed:,}, {replayed}, dead letters {totals.dead_letters:,},"
-        f" lost {'about ' if totals.lost_estimated else ''}{totals.lost:,}"
+        f"acked {totals.acked:,}, {failed}, {replayed}, dead letters {totals.dead_letters:,}, lost {_lost_text(totals)}"
     )
 
 
@@ -213,7 +222,8 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[s
         "lifecycle": lifecycle_name(status),
         "uptime_s": round(status.uptime_s, 3),
         "totals": picked(
-            status.totals, "acked", "failed", "replayed", "dead_letters", "lost", "lost_estimated", "restores"
+            status.totals,
+            *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
         ),
         "components": [row.as_json() for row in rows],
         "backpressure": [

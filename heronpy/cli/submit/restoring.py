@@ -60,6 +60,8 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
     """The newest intact checkpoint, from the replica when the stores have none; names those passed over."""
     everything, copies = catalogue.of_topology(catalogue.roots_of([settings]), name), _copies(name, settings)
     for found in everything:
+        if _is_behind(found):
+            continue
         wrong = catalogue.missing_files(found)
         if not wrong:
             return found
@@ -69,6 +71,8 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
             warning(f"taking its copy from the replica {clean(settings.replica)} instead")
             return twin
     for found in copies:
+        if _is_behind(found):
+            continue
         wrong = catalogue.missing_files(found)
         if not wrong:
             has = "only damaged checkpoints" if everything else "no checkpoint"
@@ -83,8 +87,8 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
         return None
     if everything or copies:
         raise exits.Failure(
-            f"every checkpoint of '{name}' is damaged; give --restore the path of a copy, or leave it out to start"
-            " empty"
+            f"every checkpoint of '{name}' is damaged or abandoned; give --restore the path of a copy, or leave it out"
+            " to start empty"
         )
     also = f" nor in the replica {settings.replica}" if settings.replica else ""
     raise exits.Failure(
@@ -92,6 +96,12 @@ def _latest(name: str, settings: CheckpointSettings) -> Found | None:
         " give it a path",
         exits.NOT_FOUND,
     )
+
+
+def _is_behind(found: Found) -> bool:
+    if found.abandoned:
+        warning(f"skipped {clean(found.name)}: its topology has gone back to an older one since")
+    return found.abandoned
 
 
 def _copies(name: str, settings: CheckpointSettings) -> list[Found]:
@@ -128,6 +138,11 @@ def _named(name: str, settings: CheckpointSettings, wanted: str) -> Found:
     wrong = catalogue.missing_files(found)
     if wrong:
         raise exits.Failure(f"{found.name} is damaged: {wrong[0]}; restore another one")
+    if found.withdrawn:
+        raise exits.Failure(
+            f"{found.name} cannot be restored: its topology has gone back to an older one since, and its sinks took"
+            " back the output that belongs to it; restore an older one"
+        )
     return found
 
 

@@ -218,6 +218,11 @@ class SparkSink(TwoPhaseSink):
         self._wait_below(1)
         self._link.close()
 
+    @property
+    def uncommitted(self) -> int:
+        """Batches handed over whose outcome is not known."""
+        return len(self._uncommitted)
+
     # -- checkpoints --------------------------------------------------------------------------
 
     def prepare(self, checkpoint: int) -> dict[str, Any]:

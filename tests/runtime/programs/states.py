@@ -44,9 +44,19 @@ class Numbers(Spout):
         self.again.append(tup_id)
 
 
+class DeafNumbers(Numbers):
+    """Nobody tells it what has failed."""
+
+    fail = Spout.fail
+
+    def next_tuple(self):
+        self.pending.clear()  # it does not wait for what may have failed
+        super().next_tuple()
+
+
 class Store(Bolt):
     def initialize(self, config, context):
-        self.poison = config["poison"]
+        self.poison, self.refuse = config["poison"], config["refuse"]
         self.away = Path(config["out"]) / "away"
         self.file = os.open(Path(config["out"]) / "stored", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.connect()
@@ -59,6 +69,10 @@ class Store(Bolt):
         self.connect()
         if tup.values[0] == self.poison:
             raise ValueError("this number cannot be stored")
+        if tup.values[0] == self.refuse:
+            self.refuse = 0
+            self.fail(tup)
+            return
         os.write(self.file, b"%d\n" % tup.values[0])
         self.ack(tup)
 
@@ -68,15 +82,18 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--out")
     parser.add_argument("--poison", type=int, default=0)
+    parser.add_argument("--refuse", type=int, default=0)
+    parser.add_argument("--deaf", action="store_true")
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
-    numbers = b.add_spout("numbers", Numbers, par=1)
+    numbers = b.add_spout("numbers", DeafNumbers if args.deaf else Numbers, par=1)
     b.add_bolt("store", Store, par=2, inputs={numbers: Grouping.SHUFFLE})
     b.set_config(
         {
             "out": args.out,
             "poison": args.poison,
+            "refuse": args.refuse,
             "topology.stmgrs": 1,
             "topology.reliability.mode": args.mode,
         }

@@ -1,0 +1,88 @@
+"""What happened to a topology, as `heron events` shows it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from heronpy.cli import exits
+from heronpy.cli.cluster.session import Session
+from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.output import clean, moment, picked, print_json, say
+from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.common.units import counted
+from heronpy.proto import control_pb2
+
+#: Between two questions of `--follow`, and how long the topology master may be silent meanwhile.
+LOOK_S, SILENCE_MAX_S = 1.0, 30.0
+
+
+def show_events(
+    target: Target, topology: str, kinds: Sequence[str], limit: int, follow: bool, as_json: bool, common: Common
+) -> None:
+    """Print the newest events; with `follow` also those to come, until Ctrl-C or the topology is gone."""
+    session = Session(target, common)
+    reply = session.ask(topology, control_pb2.GetEvents())
+    shown = _chosen(reply, kinds)[-limit:]
+    if as_json and not follow:
+        print_json({"topology": topology, "forgotten": reply.forgotten, "events": [_as_json(one) for one in shown]})
+        return
+    if not shown and not follow:
+        say(f"No events{' of this kind' if kinds else ''} in topology '{topology}'")
+    _print(shown, as_json)
+    if reply.forgotten and not as_json:
+        say(f"{counted(reply.forgotten, 'older event')} no longer kept")
+    if follow:
+        try:
+            _follow(session, topology, kinds, as_json, reply.last)
+        except KeyboardInterrupt:
+            say()
+
+
+def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool, last: int) -> None:
+    heard_at = time.monotonic()
+    while True:
+        time.sleep(LOOK_S)
+        try:
+            reply = session.ask(topology, control_pb2.GetEvents(after=last))
+        except (exits.Failure, DeadlineError, RpcError):
+            # Its master may be restarting; a topology that is gone ends this with a sentence.
+            session.find(topology)
+            if time.monotonic() - heard_at > SILENCE_MAX_S:
+                raise
+            continue
+        heard_at, last = time.monotonic(), reply.last
+        _print(_chosen(reply, kinds), as_json)
+
+
+def _chosen(reply: control_pb2.EventsReply, kinds: Sequence[str]) -> list[control_pb2.TopologyEvent]:
+    return [event for event in reply.events if not kinds or _kind(event) in kinds]
+
+
+def _kind(event: control_pb2.TopologyEvent) -> str:
+    if event.kind not in control_pb2.EventKind.values():
+        return f"kind-{event.kind}"  # a newer topology master knows more
+    return control_pb2.EventKind.Name(event.kind).removeprefix("EVENT_").lower()
+
+
+def _as_json(event: control_pb2.TopologyEvent) -> dict[str, Any]:
+    figures = picked(event, "number", "at", "first_at", "times", "subject", "reason", "text", "lasted_s", "warning")
+    return {"kind": _kind(event), **figures}
+
+
+def _print(events: Sequence[control_pb2.TopologyEvent], as_json: bool) -> None:
+    for event in events:
+        if as_json:
+            click.echo(json.dumps(_as_json(event)))
+        else:
+            say(_line(event))
+
+
+def _line(event: control_pb2.TopologyEvent) -> str:
+    mark = "!" if event.warning else " "
+    again = f"  ({event.times} times since {moment(event.first_at)})" if event.times > 1 else ""
+    return f"{moment(event.at)} {mark} {_kind(event):<12} {clean(event.text)}{again}"

@@ -1,0 +1,33 @@
+"""`heron events`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from heronpy.cli.flags.arguments import common_flags, json_flag, topology_argument
+from heronpy.cli.flags.reading import Reading, reading_target
+
+#: What can be chosen; the names of EventKind in control.proto.
+KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoint", "restore", "update")
+
+
+@click.command("events", cls=Reading)
+@reading_target
+@topology_argument
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only this kind; may be repeated.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
+              help="Only the newest N.")  # fmt: skip
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events; Ctrl-C ends it.")
+@json_flag
+@common_flags
+def events_command(**flags: Any) -> None:
+    """Show what happened: restarts with their reason, backpressure, checkpoints, restores, updates, takeovers.
+
+    The newest event is last. Repetitions within a minute are one line with their number. The topology master keeps
+    1,000 events, and its successor the newest 200.
+    """
+    from heronpy.cli.look.events import show_events
+
+    show_events(**flags)

@@ -1,0 +1,215 @@
+"""What happened to the topology, for people who come later: restarts, episodes of backpressure, checkpoints, updates.
+
+Pure. The parts of the topology master note what they decide; `Watcher` finds in the reports of executors and stream
+managers what nobody decides. Invariants: at most `limit` events are kept, the oldest go first and are counted; numbers
+grow over all topology masters, so a reader asks for what came after the last one it knows; an event that repeats within
+`MERGE_S` (the same kind, subject and reason) is one event with a count and the newest text, under a new number, so a
+crash loop does not push everything else out. States of the life cycle tell a story by their order: they are joined
+only where they flap.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from heronpy.common.ids import stmgr_id
+from heronpy.common.units import format_bytes, format_duration
+from heronpy.proto import control_pb2
+from heronpy.proto.control_pb2 import EventKind, TopologyEvent
+
+#: Events kept in memory, and how many of them a successor gets.
+KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
+#: A repetition within this time of the last one is counted with it.
+MERGE_S, FLAP_S = 60.0, 5.0
+TEXT_MAX_CHARS = 500
+#: Ends that a restore, an update or an order explains; each of those is an event of its own.
+_EXPLAINED = frozenset({"", "rewound", "finished", "ok"})
+#: Ends that are nobody's fault.
+_ORDERLY = frozenset({"preempted"})
+
+_Key = tuple[EventKind, str, str]
+
+
+class Journal:
+    """See the module. `wall_offset_s` is the wall time minus the monotonic time; it only dates events for people."""
+
+    def __init__(self, wall_offset_s: float = 0.0, limit: int = KEPT_MAX) -> None:
+        self._wall_offset_s = wall_offset_s
+        self._limit = limit
+        #: Oldest first.
+        self._events: OrderedDict[int, TopologyEvent] = OrderedDict()
+        self._newest: dict[_Key, int] = {}
+        #: The highest number given out, and events that were dropped for newer ones.
+        self.last = 0
+        self.forgotten = 0
+        #: The monotonic time of the event that is being handled.
+        self.now = 0.0
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def add(
+        self,
+        kind: EventKind,
+        text: str,
+        *,
+        subject: str = "",
+        reason: str = "",
+        lasted_s: float = 0.0,
+        times: int = 1,
+        warning: bool = False,
+    ) -> None:
+        """Note that something has just happened."""
+        at = self.now + self._wall_offset_s
+        self.last += 1
+        event = TopologyEvent(
+            number=self.last,
+            at=at,
+            first_at=at,
+            times=times,
+            kind=kind,
+            subject=subject,
+            reason=reason,
+            text=" ".join(text.split())[:TEXT_MAX_CHARS],
+            lasted_s=lasted_s,
+            warning=warning,
+        )
+        key = (kind, subject, reason)
+        before = self._events.get(self._newest.get(key, 0))
+        near_s = FLAP_S if kind == control_pb2.EVENT_LIFE else MERGE_S
+        if before is not None and 0 <= at - before.at <= near_s:
+            event.first_at = before.first_at
+            event.times = min(before.times + times, (1 << 32) - 1)
+            event.lasted_s += before.lasted_s
+            event.warning = event.warning or before.warning
+            del self._events[before.number]
+        self._events[event.number] = event
+        self._newest[key] = event.number
+        while len(self._events) > self._limit:
+            number, oldest = self._events.popitem(last=False)
+            self.forgotten += 1
+            known = (oldest.kind, oldest.subject, oldest.reason)
+            if self._newest.get(known) == number:
+                del self._newest[known]
+
+    def after(self, number: int, limit: int = 0) -> control_pb2.EventsReply:
+        """The events with a higher number, oldest first; of these the newest `limit`, 0 for all."""
+        found = [event for event in self._events.values() if event.number > number]
+        return control_pb2.EventsReply(
+            events=found[-limit:] if limit else found, last=self.last, forgotten=self.forgotten
+        )
+
+    def ledger(self, topology_id: str) -> control_pb2.EventLedger:
+        """The newest events, for a successor."""
+        newest = list(self._events.values())[-HANDED_OVER_MAX:]
+        return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest)
+
+    def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
+        """Continue after a predecessor; nothing, if it left none or those of another topology."""
+        if kept is None or kept.topology_id != topology_id:
+            return
+        self.last = max(self.last, kept.last)
+        for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
+            if 0 < event.number <= self.last and isfinite(event.at):
+                self._events[event.number] = event
+                self._newest[(event.kind, event.subject, event.reason)] = event.number
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        numbers = list(self._events)
+        assert numbers == sorted(numbers) and len(numbers) <= self._limit, "events are out of order or too many"
+        assert not numbers or numbers[-1] <= self.last, "a number that was never given out"
+        assert set(self._newest.values()) <= set(numbers), "a forgotten event is still to be merged with"
+
+
+@dataclass(slots=True)
+class _Episode:
+    """A time in which one stream manager held the spouts because of one receiver."""
+
+    name: str
+    since: float
+    most_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Finds events in reports: processes that were started again, and episodes of backpressure that have ended."""
+
+    journal: Journal
+    #: Per container: the incarnation of its executor.
+    _executors: dict[int, int] = field(default_factory=dict)
+    #: Per container and process: its number of restarts when it was last seen.
+    _restarts: dict[int, dict[str, int]] = field(default_factory=dict)
+    #: Per stream manager: the culprits that it announces.
+    _episodes: dict[str, dict[tuple[int, str], _Episode]] = field(default_factory=dict)
+
+    def processes(self, container: int, epoch: int, records: Iterable[control_pb2.ProcessRecord]) -> None:
+        """An executor reports its processes. The first report of each is where the count begins."""
+        known = self._executors.get(container)
+        if known is not None and known != epoch:
+            name = f"container {container}"
+            self.journal.add(
+                control_pb2.EVENT_RESTART, f"{name} was started again", subject=name, reason="lost_host", warning=True
+            )
+            self._restarts.pop(container, None)
+        self._executors[container] = epoch
+        before, seen = self._restarts.get(container, {}), {}
+        for process in records:
+            seen[process.name] = process.restarts
+            new = process.restarts - before.get(process.name, process.restarts)
+            if new > 0 and process.exit_reason not in _EXPLAINED:
+                self._restarted(process, new)
+        self._restarts[container] = seen
+
+    def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
+        reason = process.exit_reason
+        lines = process.exit_detail.strip().splitlines()
+        what = reason.replace("_", " ") + (f": {lines[0]}" if lines else "")
+        self.journal.add(
+            control_pb2.EVENT_OOM if reason == "oom" else control_pb2.EVENT_RESTART,
+            f"{process.name} was started again: {what}",
+            subject=process.name,
+            reason=reason,
+            times=times,
+            warning=reason not in _ORDERLY,
+        )
+
+    def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
+        """A stream manager reports for whom it holds the spouts; with none, its episodes are over."""
+        now, open_ones = self.journal.now, self._episodes.setdefault(stmgr, {})
+        there = set()
+        for culprit in found:
+            key = (culprit.task_id, culprit.peer)
+            there.add(key)
+            episode = open_ones.get(key)
+            if episode is None:
+                since = now - culprit.since_s if isfinite(culprit.since_s) and culprit.since_s > 0 else now
+                name = culprit.instance_id or culprit.component or f"the link to {culprit.peer}"
+                episode = open_ones[key] = _Episode(name, since)
+            episode.most_bytes = max(episode.most_bytes, culprit.queued_bytes)
+        for key in open_ones.keys() - there:
+            self._over(stmgr, open_ones.pop(key))
+        if not open_ones:
+            del self._episodes[stmgr]
+
+    def _over(self, stmgr: str, episode: _Episode) -> None:
+        lasted_s = max(0.0, self.journal.now - episode.since)
+        self.journal.add(
+            control_pb2.EVENT_BACKPRESSURE,
+            f"the spouts were held for {format_duration(lasted_s)} because {episode.name} was too slow"
+            f" (up to {format_bytes(episode.most_bytes)} waited in {stmgr})",
+            subject=episode.name,
+            lasted_s=lasted_s,
+        )
+
+    def place(self, containers: Iterable[int]) -> None:
+        """The plan has these containers; what is known of others is over."""
+        wanted = {0, *containers}
+        for number in self._executors.keys() - wanted:
+            del self._executors[number]
+            self._restarts.pop(number, None)
+        for name in self._episodes.keys() - set(map(stmgr_id, wanted)):
+            self.culprits(name, ())

@@ -1,0 +1,52 @@
+"""What the sources of connectors meet in a task: a delegate and a context that keep what they are told."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from heronpy.api.state.state import HashMapState
+
+
+class Delegate:
+    logger = logging.getLogger("test")
+
+    def __init__(self) -> None:
+        self.emitted: list[Any] = []
+        self.ids: list[Any] = []
+        self.ended = 0
+        self.waits: list[float] = []
+
+    def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def emit(self, tup: Any, tup_id: Any = None, **_: Any) -> None:
+        self.emitted.append(tup)
+        self.ids.append(tup_id)
+
+    def end_of_input(self) -> None:
+        self.ended += 1
+
+
+class Context:
+    def __init__(self, index: int = 0, tasks: int = 1, state: Any = None) -> None:
+        self.index, self.tasks = index, tasks
+        self.state = HashMapState() if state is None else state
+
+    def get_state(self) -> Any:
+        return self.state
+
+    def get_component_id(self) -> str:
+        return "lines"
+
+    def get_task_id(self) -> int:
+        return 10 + self.index
+
+    def get_component_tasks(self, _: str) -> list[int]:
+        return list(range(10, 10 + self.tasks))
+
+    def get_partition_index(self) -> int:
+        return self.index
+
+    def get_num_partitions(self) -> int:
+        return self.tasks

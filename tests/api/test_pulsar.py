@@ -1,0 +1,98 @@
+"""PulsarSpout and its streamlet, with a client that stands in for Pulsar's."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.api.source_fakes import Context, Delegate
+
+
+class FakePulsar(SimpleNamespace):
+    """The part of the client library that the spout uses."""
+
+    class Timeout(Exception):
+        pass
+
+    def __init__(self, messages: list[bytes]) -> None:
+        super().__init__(
+            messages=list(enumerate(messages)),
+            acked=[],
+            nacked=[],
+            closed=False,
+            ConsumerType=SimpleNamespace(Failover="failover"),
+        )
+
+    def Client(self, url: str) -> Any:
+        self.url = url
+        return self
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Any:
+        self.subscription = (*args, kwargs["consumer_type"])
+        return self
+
+    def receive(self, timeout_millis: int) -> Any:
+        if not self.messages:
+            raise self.Timeout
+        number, data = self.messages.pop(0)
+        return SimpleNamespace(message_id=lambda: number, data=lambda: data)
+
+    def acknowledge(self, message_id: int) -> None:
+        self.acked.append(message_id)
+
+    def negative_acknowledge(self, message_id: int) -> None:
+        self.nacked.append(message_id)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_pulsar_spout(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+
+    fake = FakePulsar([b"x", b"y"])
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", fake)
+    context = Context()
+    context.get_topology_name = lambda: "top"  # type: ignore[attr-defined]
+    made = PulsarSpout(Delegate())
+    made.initialize(
+        {"PULSAR_SERVICE_URL": "pulsar://h", "PULSAR_TOPIC": "t", "topology.reliability.mode": mode}, context
+    )
+    for _ in range(3):
+        made.next_tuple()
+    assert made.delegate.emitted == [["x"], ["y"]]
+    assert fake.subscription == ("t", "top", "failover")
+    if mode == "ATMOST_ONCE":
+        assert fake.acked == [0, 1] and made.delegate.ids == [None, None]
+    else:
+        assert fake.acked == [] and made.delegate.ids == [0, 1]
+        made.ack(0)
+        made.fail(1)
+        assert (fake.acked, fake.nacked) == ([0], [1])
+    made.close()
+    assert fake.closed
+
+
+def test_pulsar_errors_and_streamlet(monkeypatch: pytest.MonkeyPatch) -> None:
+    from heronpy.api.topology import TopologyBuilder
+    from heronpy.connectors.pulsar.pulsarspout import PulsarSpout
+    from heronpy.connectors.pulsar.pulsarstreamlet import PulsarStreamlet
+    from heronpy.streamlet.builder import Builder
+
+    made = PulsarSpout(Delegate())
+    with pytest.raises(ValueError, match="PULSAR_TOPIC"):
+        made.initialize({"PULSAR_SERVICE_URL": "x"}, Context())
+    monkeypatch.setitem(__import__("sys").modules, "pulsar", None)
+    with pytest.raises(Exception, match="pip install pulsar-client"):
+        made.initialize({"PULSAR_SERVICE_URL": "x", "PULSAR_TOPIC": "t"}, Context())
+    made.close()
+    builder, topology = Builder(), TopologyBuilder("t")
+    builder.add_source(PulsarStreamlet.pulsarStreamlet("pulsar://h", "a/b/c", parallelism=2)).log()
+    builder.build(topology)
+    proto = topology.build()
+    assert proto.spouts[0].comp.name == "pulsarspout-c-1"
+    with pytest.raises(RuntimeError, match="Topic"):
+        PulsarStreamlet("x", None)  # type: ignore[arg-type]

@@ -1,0 +1,149 @@
+"""The topology master remembers what happened: bounded, numbered, repetitions counted, handed to a successor."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.proto import control_pb2
+from heronpy.tmaster import events
+from heronpy.tmaster.journal import FLAP_S, HANDED_OVER_MAX, MERGE_S, Journal, Watcher
+from tests.tmaster.checkpoint_world import attempt, restored_from, world
+from tests.tmaster.tmaster_world import World
+
+RESTART, LIFE = control_pb2.EVENT_RESTART, control_pb2.EVENT_LIFE
+
+
+def texts(journal: Journal, *kinds: control_pb2.EventKind) -> list[str]:
+    return [event.text for event in journal.after(0).events if event.kind in kinds]
+
+
+def process(name: str, restarts: int, reason: str = "killed", detail: str = "") -> control_pb2.ProcessRecord:
+    return control_pb2.ProcessRecord(name=name, restarts=restarts, exit_reason=reason, exit_detail=detail)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.floats(0, 2 * MERGE_S), st.sampled_from([RESTART, LIFE]), st.sampled_from("ab"), st.sampled_from(["", "x"])
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS, limit=st.integers(1, 8))
+def test_it_stays_bounded_and_loses_no_count(
+    steps: list[tuple[float, control_pb2.EventKind, str, str]], limit: int
+) -> None:
+    journal, seen = Journal(1e9, limit), 0
+    read: dict[int, control_pb2.TopologyEvent] = {}
+    for pause, kind, subject, reason in steps:
+        journal.now += pause
+        journal.add(kind, "text", subject=subject, reason=reason)
+        journal.validate()
+        reply = journal.after(seen)
+        assert [event.number for event in reply.events] == [seen + 1], "a reader misses nothing and sees nothing twice"
+        seen = reply.last
+        read[seen] = reply.events[0]
+    kept = journal.after(0)
+    assert all(e.times == 1 or e.kind == RESTART or e.at - e.first_at <= FLAP_S * e.times for e in kept.events)
+    assert len(kept.events) <= limit and kept.last == len(steps)
+    if not kept.forgotten:
+        assert sum(event.times for event in kept.events) == len(steps)
+    assert [event for event in kept.events] == [read[event.number] for event in kept.events]
+    assert journal.after(0, 1).events[:] == kept.events[-1:]
+
+
+def test_repetitions_within_a_minute_are_one_event() -> None:
+    journal = Journal(1e9)
+    for second in (0.0, 1.0, 2.0):
+        journal.now = second
+        journal.add(RESTART, f"at {second:g}", subject="a", lasted_s=0.5)
+        journal.add(RESTART, "other", subject="b")
+    journal.now = 2.0 + MERGE_S + 0.1
+    journal.add(RESTART, "late", subject="a")
+    found = [(e.text, e.times, e.first_at - 1e9, e.at - 1e9, e.lasted_s) for e in journal.after(0).events]
+    assert found[0] == ("at 2", 3, 0.0, 2.0, 1.5)
+    assert found[1][:2] == ("other", 3) and found[2][:2] == ("late", 1)
+
+
+def test_a_successor_goes_on_with_the_numbers() -> None:
+    journal = Journal()
+    for number in range(HANDED_OVER_MAX + 50):
+        journal.add(LIFE, str(number), reason=str(number))
+    successor, stranger = Journal(), Journal()
+    successor.take_over(journal.ledger("wc-1"), "wc-1")
+    stranger.take_over(journal.ledger("wc-1"), "other-1")
+    assert len(successor) == HANDED_OVER_MAX and len(stranger) == 0
+    successor.add(LIFE, "new", reason="new")
+    assert [e.text for e in successor.after(journal.last).events] == ["new"]
+    damaged = control_pb2.EventLedger(topology_id="wc-1", last=2)
+    damaged.events.add(number=7, at=1.0)
+    damaged.events.add(number=1, at=float("nan"))
+    wary = Journal()
+    wary.take_over(damaged, "wc-1")
+    wary.validate()
+    assert len(wary) == 0
+
+
+def test_restarts_are_counted_from_the_first_report() -> None:
+    """A master that takes over does not report what its predecessor has reported."""
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [process("a", 4), process("b", 0)])
+    assert len(watcher.journal) == 0
+    watcher.processes(1, 1, [process("a", 6, "oom", "limit 64MB, peak 70MB\nmore"), process("b", 1, "rewound")])
+    found = watcher.journal.after(0).events
+    assert [(e.kind, e.subject, e.times, e.warning) for e in found] == [(control_pb2.EVENT_OOM, "a", 2, True)]
+    assert found[0].text == "a was started again: oom: limit 64MB, peak 70MB"
+    watcher.processes(1, 2, [process("a", 0)])
+    assert watcher.journal.after(0).events[-1].text == "container 1 was started again"
+    watcher.place([2])
+    watcher.processes(1, 3, [process("a", 9)])
+    assert len(watcher.journal) == 2, "container 1 left the plan and is new again"
+
+
+def test_an_episode_is_told_when_it_is_over() -> None:
+    watcher = Watcher(Journal())
+    journal = watcher.journal
+    slow = control_pb2.Culprit(task_id=7, instance_id="container_1_count_7", since_s=0.5, queued_bytes=1 << 20)
+    link = control_pb2.Culprit(peer="stmgr-2", queued_bytes=5)
+    journal.now = 10.0
+    watcher.culprits("stmgr-1", [slow, link])
+    journal.now = 12.0
+    watcher.culprits("stmgr-1", [slow])
+    assert texts(journal, control_pb2.EVENT_BACKPRESSURE) == [
+        "the spouts were held for 2s because the link to stmgr-2 was too slow (up to 5B waited in stmgr-1)"
+    ]
+    journal.now = 50.5
+    watcher.culprits("stmgr-1", [])
+    last = journal.after(0).events[-1]
+    assert (last.subject, last.lasted_s) == ("container_1_count_7", 41.0) and "up to 1MB" in last.text
+    watcher.culprits("stmgr-1", [slow])
+    journal.now = 60.0
+    watcher.place([3])
+    assert len(journal) == 2 and journal.after(0).events[-1].times == 2, "its stream manager left the plan"
+
+
+def test_the_machine_tells_its_story() -> None:
+    """States, silence, changes by people and takeovers, in the order in which they came."""
+    w = World(containers=2).running()
+    journal = w.machine.desk.journal
+    assert texts(journal, LIFE)[-1] == "wc is RUNNING"
+    w.request(events.ConfigRequested, ("count:a:1",))
+    assert texts(journal, control_pb2.EVENT_UPDATE) == ["1 setting changed"]
+    w.sims[1].silent = True
+    w.until(lambda: w.life == control_pb2.LIFE_DEGRADED)
+    assert "no heartbeat from stmgr-1" in texts(journal, control_pb2.EVENT_SILENT)
+    assert texts(journal, LIFE)[-1].startswith("wc is DEGRADED: 1 of 2 tasks of word is down")
+    w.start_master()
+    first = w.machine.desk.journal.after(0).events[0]
+    assert (first.kind, first.text) == (control_pb2.EVENT_MASTER, "topology master 2 took over")
+
+
+def test_a_restore_is_told_with_its_reason() -> None:
+    w = world()
+    w.when_complete(2)
+    w.kill(3)
+    assert restored_from(w, attempt(w)) == 2
+    journal = w.machine.desk.journal
+    assert texts(journal, control_pb2.EVENT_CHECKPOINT)[-1].startswith("checkpoint 2 is complete")
+    assert "starts from checkpoint 2: " in texts(journal, control_pb2.EVENT_RESTORE)[-1]
