@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from heronpy.api.api_constants import TopologyReliabilityMode as TopologyReliabilityMode
+    from heronpy.api.batch import Batch as Batch
     from heronpy.api.bolt.async_bolt import AsyncBolt as AsyncBolt
     from heronpy.api.bolt.base_bolt import NotReadyError as NotReadyError
     from heronpy.api.bolt.basic_bolt import BasicBolt as BasicBolt
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "TopologyReliabilityMode": "heronpy.api.api_constants",
+    "Batch": "heronpy.api.batch",
     "AsyncBolt": "heronpy.api.bolt.async_bolt",
     "NotReadyError": "heronpy.api.bolt.base_bolt",
     "BasicBolt": "heronpy.api.bolt.basic_bolt",

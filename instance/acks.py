@@ -17,6 +17,7 @@ import numpy as np
 from heronpy.wire.frames import ACK, FAIL, Frame, Kind
 
 from .ack_messages import AckMessages
+from .in_batch import InBatch
 from .tuples import HeronTuple, InFrame, Places
 
 #: Bits of a tuple's place in its frame, which has no more than COUNT_MAX tuples.
@@ -25,8 +26,10 @@ _PLACE_MASK = (1 << PLACE_BITS) - 1
 _ONLY_TUPLES = {HeronTuple}
 _frame_of = attrgetter("frame")
 
+#: The acks of smaller batches are kept as those of their tuples, which may wait for company.
+BATCH_MIN = 8
 #: What user code gives to `ack` and `fail`.
-OneOrMany = HeronTuple | Iterable[HeronTuple]
+OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 
 
 class BoltAcks:
@@ -52,6 +55,8 @@ class BoltAcks:
         self._metric = count
         self._frame_max_bytes = frame_max_bytes
         self.acked: list[HeronTuple] = []
+        #: Frames and the tuples of them that were acked as a batch; all of them before any of `acked` and the fails.
+        self._batches: list[tuple[InFrame, Places]] = []
         self._failed: list[HeronTuple] = []
         #: How many acks had been collected at the time of each fail.
         self._failed_at: list[int] = []
@@ -66,10 +71,17 @@ class BoltAcks:
             """Record the ack of a tuple, or of several at once."""
             if type(tup) is HeronTuple:
                 append(tup)
+            elif type(tup) is InBatch and len(tup) >= BATCH_MIN:
+                self._ack_batch(tup)
             else:
                 extend(several(tup, "ack"))
 
         return ack
+
+    def _ack_batch(self, batch: InBatch) -> None:
+        if self._failed:
+            self.flush()  # the first word on a tuple counts
+        self._batches.append((batch.frame, batch.places()))
 
     def fail(self, tup: OneOrMany) -> None:
         """Record the fail of a tuple, or of several at once."""
@@ -78,18 +90,21 @@ class BoltAcks:
         self._failed_at += [len(self.acked)] * len(failed)
 
     @property
-    def has_fails(self) -> bool:
-        """Whether there are fails that were not sent yet."""
-        return bool(self._failed)
+    def urgent(self) -> bool:
+        """Whether there are fails or acks of batches that were not sent yet: they do not wait for company."""
+        return bool(self._failed) or bool(self._batches)
 
     def withdraw(self, tup: HeronTuple) -> None:
         """Forget the fails of a tuple that were not sent yet."""
-        kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if pair[0] is not tup]
+        key = _key_of(tup)
+        kept = [pair for pair in zip(self._failed, self._failed_at, strict=True) if _key_of(pair[0]) != key]
         self._failed = [failed for failed, _ in kept]
         self._failed_at = [at for _, at in kept]
 
     def flush(self, current: list[HeronTuple] | None = None) -> None:
         """Send what was collected; `current` are the tuples of the frame just processed, if it is complete."""
+        if self._batches:
+            self._flush_batches()
         acked, failed = self.acked, self._failed
         if failed:
             if acked:
@@ -121,15 +136,33 @@ class BoltAcks:
             self._finish(acked, ACK)
         acked.clear()
 
+    def _flush_batches(self) -> None:
+        """Send the acks of batches: a whole frame as one, parts of frames together."""
+        batches, self._batches = self._batches, []
+        if self.acking:
+            self._settle()
+        messages = AckMessages(ACK, self._task_id, self._frame_max_bytes)
+        for frame, places in batches:
+            if not self.acking or not frame.tracked:
+                self._count(ACK, frame, len(places))
+            elif len(places) == frame.count and frame.done is None:
+                self._ack_whole(frame)
+            else:
+                places = frame.take(places)
+                if len(places):
+                    self._count(ACK, frame, len(places))
+                    messages.add(frame, places)
+        self._send_all(messages)
+
     def _not_acked_before(self) -> list[HeronTuple]:
         """The tuples whose fail came before any ack."""
         first_ack: dict[int, int] = {}
         for place, tup in enumerate(self.acked):
-            first_ack.setdefault(id(tup), place)
+            first_ack.setdefault(_key_of(tup), place)
         return [
             tup
             for tup, place in zip(self._failed, self._failed_at, strict=True)
-            if first_ack.get(id(tup), place) >= place
+            if first_ack.get(_key_of(tup), place) >= place
         ]
 
     def give_up(self, envelope: Any, kind: Kind) -> None:
@@ -217,10 +250,17 @@ class BoltAcks:
             self._metric("__fail-count", f"{frame.component}/{frame.stream}", count)
 
 
+def _key_of(tup: HeronTuple) -> int:
+    """The same for all objects that stand for one tuple; only those of tracked frames may be several."""
+    return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
+
+
 def several(tup: OneOrMany, what: str) -> list[HeronTuple]:
     """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them; anything else is a TypeError."""
     if type(tup) is HeronTuple:
         return [tup]
+    if isinstance(tup, InBatch):
+        return tup.tuples()
     tuples = list(tup) if isinstance(tup, Iterable) else [tup]
     if tuples and set(map(type, tuples)) != _ONLY_TUPLES:
         wrong = next(one for one in tuples if type(one) is not HeronTuple)

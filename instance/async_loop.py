@@ -144,7 +144,7 @@ class AsyncBoltTask(BoltTask):
                     self.acks.fail(tup)
                 self._failure = self._failure or error
         if not tick:
-            self._account(tup, 1, time.monotonic() - start)
+            self.account(tup, 1, time.monotonic() - start)
             self._tuple_done(tup)
 
     async def _process_one(self, tup: HeronTuple) -> None:

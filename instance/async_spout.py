@@ -67,6 +67,7 @@ class AsyncSpoutTask(SpoutTask):
     def prepare_delegate(self) -> None:
         super().prepare_delegate()
         self.user.delegate.emit = self._emit
+        self.user.delegate.emit_batch = self._emit_batch
 
     def bind_emit(self) -> None:
         """Make the emit closure; the user's other coroutines are started where they are called."""
@@ -94,6 +95,15 @@ class AsyncSpoutTask(SpoutTask):
             await self._permit()
         self._awake.set()
         return self._push(tup, tup_id, stream, direct_task, need_task_ids)
+
+    async def _emit_batch(self, columns: Any, **more: Any) -> None:
+        permits = self._permits
+        if permits.free > 0:
+            permits.free -= 1
+        else:
+            await self._permit()
+        self._awake.set()
+        self.emit_batch(columns, **more)
 
     async def _permit(self) -> None:
         inside = _in_call.get()

@@ -9,7 +9,7 @@ of edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -24,9 +24,10 @@ from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, p
 from .anchors import anchored
 from .outlets import Mark, Outlet, OutStream
 from .pending import PendingRoots
-from .tuples import HeronTuple, InFrame
+from .tuples import HeronTuple, InFrame, Places
 
 _frame_of = attrgetter("frame")
+_index_of = attrgetter("index")
 _JUST_TUPLES = {HeronTuple}
 #: What a frame holds beside its payload and its roots, at most.
 FRAME_HEAD_BYTES = 4096
@@ -281,19 +282,20 @@ class Batches:
         edges = derived_edges(outlet.seed + first, len(marks) - first)
         outlet.settled = len(marks)
         fresh = marks[first:] if first else marks
-        if not _one_root_each(fresh):
+        frames = _frames_of_single_roots(fresh)
+        if frames is None:
             _settle_many(fresh, edges)
             return
         place = 0
-        for frame, run in groupby(fresh, key=_frame_of):
-            indices = [anchor.index for anchor in run]
+        for frame, indices in _runs(fresh, frames):
             np.bitwise_xor.at(_touch(frame).values_, indices, edges[place : place + len(indices)])
             place += len(indices)
 
     def _put_roots(self, frame: Any, marks: list[Mark]) -> None:
         """The union of the anchors' roots of each tuple."""
-        if _one_root_each(marks):
-            roots, tasks = _single_roots(marks)
+        frames = _frames_of_single_roots(marks)
+        if frames is not None:
+            roots, tasks = _single_roots(marks, frames)
         else:
             found = anchored(marks)
             frame.root_counts = pack32(found.counts(len(marks)).astype(np.uint32))
@@ -310,9 +312,21 @@ def _kind_of(mark: Mark) -> int:
     return 0 if mark is None else 2 if type(mark) is Copy else 1
 
 
-def _one_root_each(marks: list[Mark]) -> bool:
-    """Whether each tuple is anchored to exactly one tuple, which has exactly one root."""
-    return set(map(type, marks)) == _JUST_TUPLES and not any(f.many_roots for f in set(map(_frame_of, marks)))
+def _frames_of_single_roots(marks: list[Mark]) -> set[InFrame] | None:
+    """The frames of the anchors, if each tuple is anchored to exactly one tuple, which has exactly one root."""
+    if set(map(type, marks)) != _JUST_TUPLES:
+        return None
+    frames: set[InFrame] = set(map(_frame_of, marks))
+    return None if any([frame.many_roots for frame in frames]) else frames
+
+
+def _runs(marks: list[HeronTuple], frames: set[InFrame]) -> Iterator[tuple[InFrame, Places]]:
+    """Runs of tuples of the same frame: the frame, and their places in it."""
+    if len(frames) == 1:
+        yield marks[0].frame, np.fromiter(map(_index_of, marks), dtype=np.int64, count=len(marks))
+        return
+    for frame, run in groupby(marks, key=_frame_of):
+        yield frame, np.array([anchor.index for anchor in run], dtype=np.int64)
 
 
 def _touch(frame: InFrame) -> Any:
@@ -332,11 +346,10 @@ def _settle_many(marks: list[Mark], edges: Array64) -> None:
         np.bitwise_xor.at(_touch(frame).values_, found.places[rows], edges[found.owners[rows]])
 
 
-def _single_roots(marks: list[HeronTuple]) -> tuple[Array64, Any]:
+def _single_roots(marks: list[HeronTuple], frames: set[InFrame]) -> tuple[Array64, Any]:
     """Roots and their tasks of tuples with one anchor that has one root."""
     roots, tasks = [], []
-    for frame, run in groupby(marks, key=_frame_of):
-        indices = [anchor.index for anchor in run]
+    for frame, indices in _runs(marks, frames):
         frame.unpack()
         roots.append(frame.roots[indices])
         tasks.append(frame.root_tasks[indices])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ from heronpy.wire.frames import BARRIER, COUNT_MAX, DATA, fits
 
 from .acks import BoltAcks, OneOrMany, several
 from .barriers import BoltCheckpoints
-from .emitter import mark_of
+from .emit_batch import columns_of, emit_columns
+from .emitter import mark_of, marks_of
 from .execute_watch import ExecuteWatch
+from .in_batch import Part
 from .in_queue import Entry, InQueue
 from .linger import Linger
 from .opening import FrameOpener
@@ -57,6 +59,8 @@ class BoltTask(Task):
         #: The open frame that the next tuple comes from, its tuples, and how many of them were given to user code.
         self.entry: Entry
         self.current: list[HeronTuple] = []
+        #: What is left of the open frame in a bolt that takes batches; see batch_loop.py.
+        self.parts: deque[Part] = deque()
         self._place = 0
         self._chunk = 1
         self._tick_s: float | None = None
@@ -108,6 +112,7 @@ class BoltTask(Task):
         )
         delegate = self.user.delegate
         delegate.emit = self._emit_any
+        delegate.emit_batch = self._emit_batch
         delegate.ack = self.acks.ack
         delegate.fail = self._fail
         delegate.end_of_input = self._no_end_of_input
@@ -167,6 +172,13 @@ class BoltTask(Task):
         if context.has_hooks:
             context.invoke_hook_emit(tup, stream, tasks)
         return tasks if need_task_ids else None
+
+    def _emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
+        size = None if anchors is None or type(anchors) is HeronTuple else len(anchors)
+        out = self.stream_named(stream)
+        given = columns_of(self.emitter, out, columns, rows, "anchors", size)
+        marks = marks_of(anchors, given.size) if anchors is not None and self.acking else None
+        emit_columns(self.emitter, self.user.context, out, given, marks, direct_task)
 
     def _hooked_ack(self, tup: OneOrMany) -> None:
         for one in several(tup, "ack"):
@@ -238,7 +250,7 @@ class BoltTask(Task):
                 self._next_tick = time.monotonic() + (interval or 0.0)
 
     def take_next(self, now: float) -> bool:
-        """Take the first frame of the queue; True when it is `current` now, False when it held nothing to do."""
+        """Take the first frame of the queue; True when it is open now, False when it held nothing to do."""
         queue = self.in_queue
         entry = queue.next() if self.checkpoints is None else self.checkpoints.next()
         if entry is None:
@@ -249,15 +261,21 @@ class BoltTask(Task):
             return False
         self._place = 0
         try:
-            self.current = self.opener.open(entry.frame, now)
+            found = self.open_frame(entry.frame, now)
         except Exception as error:
             self.opener.refuse(entry.frame, error)
-        if not self.current:
+            found = False
+        if not found:
             queue.done(entry, entry.left)
             return False
         if self.checkpoints is None:
             del entry.frame  # only checkpoints need the payload again
         return True
+
+    def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
+        """Make the tuples of a frame `current`; whether there are any. Any error if it cannot be opened."""
+        self.current = self.opener.open(frame, now)
+        return bool(self.current)
 
     # ---- the loop -------------------------------------------------------------------------------
 
@@ -291,8 +309,8 @@ class BoltTask(Task):
                 if self.acks.acked:
                     self.flush_acks()
                 self._rest(now, busy=True)
-            elif self.current or queue:
-                self._step(now)
+            elif self.current or queue or self.parts:
+                self.step(now)
                 after = monotonic()
                 if after >= linger.due and emitter.dirty():
                     linger.sent(after)
@@ -309,7 +327,7 @@ class BoltTask(Task):
                     self._finish()
                 self._rest(now, busy=False)
 
-    def _step(self, now: float) -> None:
+    def step(self, now: float) -> None:
         """Process the next chunk of the current frame."""
         if not self.current:
             if not self.take_next(now):
@@ -319,19 +337,23 @@ class BoltTask(Task):
         part = current if whole else current[place : place + self._chunk]
         count = self._process(part)
         after = time.monotonic()
-        self._account(part[0], count, after - now)
-        if not self.acking or count >= FEW_ACKS or after >= self._ack_linger.due or self.acks.has_fails:
-            self._ack_linger.sent(after)
-            self.flush_acks(current if whole and count == len(part) else None)
+        self.account(part[0], count, after - now)
+        self.flush_due_acks(count, after, current if whole and count == len(part) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
             self._chunk = min(CHUNK_MAX, self._chunk * 2)
         elif took > CHUNK_LONG_S:
             self._chunk = max(1, self._chunk // 2)
-        self._advance(count)
+        self.advance(count)
 
-    def _advance(self, count: int) -> None:
-        """`count` tuples of the current frame are done."""
+    def flush_due_acks(self, count: int, now: float, current: list[HeronTuple] | None = None) -> None:
+        """Send the acks after `count` tuples, unless they are few and may wait; `current` as in `flush_acks`."""
+        if not self.acking or count >= FEW_ACKS or now >= self._ack_linger.due or self.acks.urgent:
+            self._ack_linger.sent(now)
+            self.flush_acks(current)
+
+    def advance(self, count: int) -> None:
+        """`count` tuples of the open frame are done."""
         self._place += count
         if self._place >= len(self.current):
             self.current = []
@@ -357,13 +379,13 @@ class BoltTask(Task):
                     if interrupted:
                         break
         except (StopRequested, UserError):
-            self._broke_off(part.index(tup) + 1)
+            self.broke_off(part.index(tup) + 1)
             raise
         except (Exception, SystemExit) as error:
             if self.poison.raised(tup, error):
                 return part.index(tup) + 1
             self.acks.fail(tup)
-            self._broke_off(part.index(tup) + 1)
+            self.broke_off(part.index(tup) + 1)
             raise UserError from error
         return len(part) if tup is part[-1] else part.index(tup) + 1
 
@@ -371,13 +393,13 @@ class BoltTask(Task):
     process_function: Callable[..., Any] = _process
     asynchronous = False
 
-    def _broke_off(self, count: int) -> None:
+    def broke_off(self, count: int) -> None:
         """User code was interrupted: its tuple counts as the last one processed, the rest is for the successor."""
         self.progress.executed += count
         self.flush_acks()
-        self._advance(count)
+        self.advance(count)
 
-    def _account(self, first: HeronTuple, count: int, took: float) -> None:
+    def account(self, first: HeronTuple, count: int, took: float) -> None:
         """Count `count` tuples from `first` on, which are all of one frame."""
         self.progress.executed += count
         metrics, frame = self.metrics, first.frame

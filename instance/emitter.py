@@ -21,12 +21,15 @@ from functools import partial
 from typing import Any
 
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.columns import Columns
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
 from .batches import Batches, Send
+from .columns import by_task, flat_of, is_small, turns_of
 from .compiled import compile_emit
+from .in_batch import InBatch
 from .outlets import Mark, Outlet, OutStream, share_outlets
 from .pending import PendingRoots
 from .tuples import HeronTuple
@@ -96,6 +99,7 @@ class Emitter:
         for stream in self.streams.values():
             stream.shape = self._shape(stream)
             stream.memo.clear()
+            stream.turns.clear()
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
                 dests = chooser.tasks if isinstance(chooser, Shuffle) else chooser.tasks[:1]
@@ -261,6 +265,50 @@ class Emitter:
                 self.batches.flush(outlet)
                 self._room()
 
+    # ---- many tuples at once ------------------------------------------------------------------
+
+    def push_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
+        """Emit many tuples on any stream, with a mark each or with none; like `push` of each, in their order."""
+        low = 0
+        while low < columns.size:
+            # A new plan may come between two parts, where a full out-queue is waited for.
+            high = low + max(1, self._refill(stream))
+            part = columns.part(low, high)
+            part_marks = None if marks is None else marks[low:high]
+            if self._takes_columns(stream, part):
+                self._append_columns(stream, part, part_marks)
+            else:
+                for row, mark in zip(part.rows(), part_marks or [None] * part.size):
+                    self.push(stream, row, mark)
+            low = high
+
+    def _takes_columns(self, stream: OutStream, columns: Columns) -> bool:
+        """Whether these tuples go to one outlet each, and no value needs the full check."""
+        if len(stream.choosers) != 1 or self._serializes or not stream.fields or stream.direct:
+            return False
+        if stream.shared is None and not isinstance(stream.choosers[0], Fields):
+            return False
+        return all(is_small(column, SMALL) for column in columns.values)
+
+    def _append_columns(self, stream: OutStream, columns: Columns, marks: list[Mark] | None) -> None:
+        if stream.shared is not None:
+            self._append(stream, stream.shared, columns, marks)
+        else:
+            chooser = stream.choosers[0]
+            turns = turns_of(columns, chooser, stream.turns, self.settings.route_memo_keys)
+            for turn, own, own_marks in by_task(columns, marks, turns):
+                self._append(stream, stream.outlet(chooser.tasks[turn]), own, own_marks)
+        stream.left -= columns.size
+        if stream.left <= 0:
+            stream.left = self._flush_and_refill(stream)
+
+    def _append(self, stream: OutStream, outlet: Outlet, columns: Columns, marks: list[Mark] | None) -> None:
+        outlet.flat.extend(flat_of(columns))
+        if outlet.kinds is not None:
+            outlet.kinds.extend([stream.index] * columns.size)
+        if self.tracked:
+            outlet.marks.extend(marks or [None] * columns.size)
+
     # ---- flush --------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -311,6 +359,15 @@ def mark_of(anchors: Any) -> Mark:
         return anchor if anchor.frame.tracked else None
     tracked = [anchor for anchor in anchors if anchor.frame.tracked]
     return tracked if len(tracked) > 1 else tracked[0] if tracked else None
+
+
+def marks_of(anchors: Any, size: int) -> list[Mark]:
+    """The anchors of each of `size` tuples, as the emitter keeps them."""
+    if type(anchors) is HeronTuple:
+        return [mark_of(anchors)] * size
+    if isinstance(anchors, InBatch):
+        return list(anchors.marks()) if anchors.frame.tracked else [None] * size
+    return [None if anchor is None else mark_of(anchor) for anchor in anchors]
 
 
 def _plenty() -> None:

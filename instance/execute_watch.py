@@ -25,6 +25,7 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.units import format_duration
 
 from .control import ControlThread
+from .in_batch import InBatch, Part
 from .reports import Reported, exception_report
 from .tuples import HeronTuple
 
@@ -62,7 +63,7 @@ class ExecuteWatch(threading.Thread):
 
     def run(self) -> None:
         pause_s = self._timeout_s / LOOKS_PER_TIMEOUT
-        seen: HeronTuple | None = None
+        seen: Part | None = None
         since = 0.0
         while not self._stop.wait(pause_s):
             if self._task.progress.loop_age_s() < pause_s:
@@ -75,23 +76,26 @@ class ExecuteWatch(threading.Thread):
             elif now - since >= self._timeout_s:
                 self._end(tup, frames, now - since)
 
-    def _in_hand(self) -> tuple[HeronTuple | None, list[FrameType]]:
-        """The tuple that the task's thread processes, and the frames of user code, innermost first."""
+    def _in_hand(self) -> tuple[Part | None, list[FrameType]]:
+        """The tuple or batch that the task's thread processes, and the frames of user code, innermost first."""
         frame = sys._current_frames().get(self._watched)
         frames: list[FrameType] = []
         while frame is not None:
             if frame.f_code in self._codes:
                 tup = frame.f_locals.get("tup")
-                return (tup, frames) if frames and isinstance(tup, HeronTuple) else (None, [])
+                return (tup, frames) if frames and isinstance(tup, HeronTuple | InBatch) else (None, [])
             frames.append(frame)
             frame = frame.f_back
         return None, []
 
-    def _end(self, tup: HeronTuple, frames: list[FrameType], took_s: float) -> None:
+    def _end(self, tup: Part, frames: list[FrameType], took_s: float) -> None:
         task = self._task
         stack = "".join(traceback.format_list([_summary(frame) for frame in reversed(frames)]))
+        what = "process() has lasted {} for a tuple"
+        if isinstance(tup, InBatch):
+            what = f"process_batch() has lasted {{}} for {len(tup)} tuples"
         message = (
-            f"process() has lasted {format_duration(took_s)} for a tuple of {tup.component}/{tup.stream},"
+            f"{what.format(format_duration(took_s))} of {tup.component}/{tup.stream},"
             f" and heron.instance.execute_timeout_s is {format_duration(self._timeout_s)}"
         )
         text = f"Traceback (most recent call last):\n{stack}ExecuteTimeout: {message}"

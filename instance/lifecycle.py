@@ -13,6 +13,7 @@ from typing import Any
 
 import zmq
 
+from heronpy.api.bolt.bolt import takes_batches
 from heronpy.api.user_code import load_class, prepare
 from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, HeronError
@@ -27,6 +28,7 @@ from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topol
 from . import forking
 from .async_loop import AsyncBoltTask
 from .async_spout import AsyncSpoutTask
+from .batch_loop import BatchBoltTask
 from .bolt_loop import BoltTask
 from .checkpoints import Checkpoints
 from .definition import own_component
@@ -202,6 +204,8 @@ def _task_class(
     try:
         prepare(launch)
         cls = load_class(part.comp.class_name, launch)
+        if isinstance(part, topology_pb2.Bolt) and takes_batches(cls):
+            return BatchBoltTask, None
     except Exception as error:
         return plain, error
     return (concurrent if getattr(cls, "is_async", False) else plain), None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from heronpy.common.errors import WireError
 from heronpy.proto import frame_pb2, plan_pb2
@@ -18,6 +18,7 @@ from heronpy.wire import codec
 from heronpy.wire.frames import ACK, FAIL, unpack16
 
 from .acks import BoltAcks
+from .in_batch import Part, parts_of
 from .in_queue import InQueue, Sized
 from .reports import Progress
 from .routing import schemas_of
@@ -25,6 +26,20 @@ from .strangers import Strangers
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
 
 log = logging.getLogger("heron.instance")
+
+#: Name and fields of a stream.
+Schema = tuple[str, list[str]]
+
+
+class Opened(NamedTuple):
+    """The content of a frame: its values one after the other, and how they belong together."""
+
+    flat: list[Any]
+    frame: InFrame
+    #: The streams of its source, by number; that of the frame, and that of each tuple when they differ.
+    streams: list[Schema]
+    stream: int
+    kinds: list[int] | None
 
 
 class FrameOpener:
@@ -52,7 +67,7 @@ class FrameOpener:
         self._salvage = codec.salvager(deserialize, allow_pickle)
         self.strangers = Strangers()
         self._components: dict[int, str] = {}
-        self._schemas: dict[str, list[tuple[str, int]]] = {}
+        self._schemas: dict[str, list[Schema]] = {}
         #: The frame that was opened last may hold damaged tuples.
         self.damaged = False
 
@@ -71,12 +86,28 @@ class FrameOpener:
 
     def open(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
         """The tuples of a frame that are still to be processed; any error for a frame that cannot be opened."""
+        flat, inner, streams, stream, kinds = self._read(frame, now)
+        if kinds is None:
+            tuples = make_tuples(flat, len(streams[stream][1]), inner)
+        else:
+            tuples = make_mixed_tuples(flat, [len(streams[kind][1]) for kind in kinds], inner)
+        if self.damaged:
+            mark_damaged(tuples)
+        return tuples[frame.skip :] if frame.skip else tuples
+
+    def open_batches(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
+        """Like `open`, for a bolt that takes batches."""
+        flat, inner, streams, stream, kinds = self._read(frame, now)
+        kinds = [stream] if kinds is None else kinds
+        return parts_of(flat, inner, streams, kinds, frame.skip, self.damaged)
+
+    def _read(self, frame: frame_pb2.Frame, now: float) -> Opened:
         component = self._components.get(frame.source_task, "")
-        streams = self._schemas.get(component, ())
+        streams = self._schemas.get(component, [])
         kinds = unpack16(frame.streams) if frame.streams else None
         if (frame.stream if kinds is None else max(kinds)) >= len(streams):
             raise WireError(f"frame of task {frame.source_task} has unknown stream number {frame.stream}")
-        name, width = streams[frame.stream]
+        name, fields = streams[frame.stream]
         self.damaged = False
         try:
             flat = self._decode(frame.payload, frame.codec)
@@ -84,23 +115,19 @@ class FrameOpener:
             self.damaged = True
         if self.damaged:  # not in the handler: what is raised now is shown without the runtime's first attempt
             flat = self._salvage(frame.payload, frame.codec)
-        widths = None if kinds is None else [streams[kind][1] for kind in kinds]
-        expected = max(1, width) * frame.count if widths is None else sum(w or 1 for w in widths)
-        if len(flat) != expected or (widths is not None and len(widths) != frame.count):
+        expected = (len(fields) or 1) * frame.count
+        if kinds is not None:
+            expected = sum(len(streams[kind][1]) or 1 for kind in kinds)
+        if len(flat) != expected or (kinds is not None and len(kinds) != frame.count):
             raise WireError(
                 f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
             )
         inner = InFrame(component, name, frame.source_task, frame.count, now)
         if frame.tracked and self._acks.acking:
             inner.track(frame)
-        if kinds is None or widths is None:
-            tuples = make_tuples(flat, width, inner)
-        else:
+        if kinds is not None:
             inner.streams = [streams[kind][0] for kind in kinds]
-            tuples = make_mixed_tuples(flat, widths, inner)
-        if self.damaged:
-            mark_damaged(tuples)
-        return tuples[frame.skip :] if frame.skip else tuples
+        return Opened(flat, inner, streams, frame.stream, kinds)
 
     # ---- what cannot be opened ----------------------------------------------------------------
 

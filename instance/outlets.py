@@ -88,6 +88,8 @@ class OutStream:
         self.shape = "general"
         #: Key of a fields grouping -> what takes the tuple (see Emitter._miss).
         self.memo: dict[Any, Any] = {}
+        #: Key of a fields grouping -> its task, for tuples that are emitted together (see columns.turns_of).
+        self.turns: dict[Any, int] = {}
         self.left = 0
 
     def outlet(self, task: int) -> Outlet:

@@ -27,6 +27,7 @@ from heronpy.api.user_code import user_traceback
 from . import dead_letters
 from .acks import BoltAcks
 from .dead_letters import DeadLetters
+from .in_batch import InBatch, Part
 from .memory import release_reserve
 from .poison_charges import Charge, may_blame
 from .poison_journal import Journal, Mark, key_of
@@ -139,10 +140,35 @@ class PoisonGuard:
         deadly = exhausted or self._mode == "EFFECTIVELY_ONCE"
         return self._failed(tup, user_traceback(error), deadly) and not deadly
 
-    def overran(self, tup: HeronTuple, why: str) -> None:
+    def overran(self, tup: Part, why: str) -> None:
         """A call lasts too long; the process is about to end. Called by the watchdog's thread."""
-        if self.tries_max:
+        if not self.tries_max:
+            return
+        if isinstance(tup, InBatch):
+            self._one_of(tup, why)
+        else:
             self._failed(tup, why, deadly=True)
+
+    def raised_together(self, batch: InBatch, error: BaseException) -> None:
+        """User code raised while it processed a batch; the task is about to end."""
+        if isinstance(error, MemoryError):
+            release_reserve()
+        if self.tries_max:
+            self._one_of(batch, user_traceback(error))
+
+    def _one_of(self, batch: InBatch, why: str) -> None:
+        """Some tuple of a batch makes it fail. The next process takes them one by one, and so finds it."""
+        if len(batch) == 1:
+            self._failed(batch.tuples()[0], why, deadly=True)
+            return
+        self._journal.spoken = self._task.epoch
+        self._journal.careful = True
+        self._journal.save()
+        if self._mode == "ATMOST_ONCE":
+            # None of them is given again, and it is not known which ones were processed.
+            text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
+            for tup in batch.tuples():
+                self._letters.bury(tup, text, 1)
 
     def _failed(self, tup: HeronTuple, why: str, deadly: bool) -> bool:
         """Charge a try; True when the tuple is given up now or is to be left out next time."""
@@ -217,19 +243,19 @@ class PoisonGuard:
     # ---- careful work -------------------------------------------------------------------------
 
     def _process(self, tup: HeronTuple) -> None:
-        key = self._admit(tup)
+        key = self.admit(tup)
         if key:
             self._task.user.object.process(tup)
-            self._passed(key)
+            self.passed(key)
 
     async def _process_async(self, tup: HeronTuple) -> None:
-        key = self._admit(tup)
+        key = self.admit(tup)
         if key:
             processing: Awaitable[None] = self._task.user.object.process(tup)
             await processing
-            self._passed(key)
+            self.passed(key)
 
-    def _admit(self, tup: HeronTuple) -> str:
+    def admit(self, tup: HeronTuple) -> str:
         """Mark the tuple as the one in hand; its key, or nothing when it has failed too often and was given up."""
         key = key_of(self._task.component, tup)
         charge = self._journal.charges.leaves_out(key, self._given_up[key], time.monotonic())
@@ -239,7 +265,8 @@ class PoisonGuard:
         self._mark.set(key, tup)
         return key
 
-    def _passed(self, key: str) -> None:
+    def passed(self, key: str) -> None:
+        """The tuple of this key was processed."""
         self._mark.clear()
         if self._journal.charges.acquit(key):
             self._journal.save()

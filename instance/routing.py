@@ -66,10 +66,10 @@ def choosers_for(
     return choosers
 
 
-def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, int]]]:
-    """Per component, the (name, width) of each output stream by its index."""
+def schemas_of(topology: topology_pb2.Topology) -> dict[str, list[tuple[str, list[str]]]]:
+    """Per component, the (name, fields) of each output stream by its index."""
     return {
-        name: [(stream, len(fields)) for stream, fields, _ in output_streams(topology, name)]
+        name: [(stream, fields) for stream, fields, _ in output_streams(topology, name)]
         for name in components_of(topology)
     }
 

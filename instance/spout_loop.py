@@ -22,6 +22,7 @@ from heronpy.api.spout.spout import Spout
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
+from .emit_batch import columns_of, emit_columns
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .pending_limit import FULL, OPEN, room
@@ -103,6 +104,7 @@ class SpoutTask(Task):
 
     def prepare_delegate(self) -> None:
         self.user.delegate.emit = self._emit_any
+        self.user.delegate.emit_batch = self.emit_batch
         self.user.delegate.end_of_input = self._end_of_input
         self.user.delegate.wait = self._wait
         self.user.delegate.wait_readable = self._wait_readable
@@ -140,6 +142,15 @@ class SpoutTask(Task):
         if context.has_hooks:
             context.invoke_hook_emit(tup, stream, tasks)
         return tasks if need_task_ids else None
+
+    def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
+        """`emit_batch` of user code."""
+        out = self.stream_named(stream)
+        given = columns_of(self.emitter, out, columns, rows, "ids", None if ids is None else len(ids))
+        marks = None if ids is None else list(ids)
+        if marks is not None and not self.acking:
+            self._immediate += [tup_id for tup_id in marks if tup_id is not None]
+        emit_columns(self.emitter, self.user.context, out, given, marks, direct_task)
 
     def _end_of_input(self) -> None:
         self.exhausted = True

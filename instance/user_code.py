@@ -43,11 +43,12 @@ _DEFAULT_SERIALIZERS = ("", "heronpy.api.serializer.PythonSerializer")
 class Delegate:
     """`self.delegate` of a spout or bolt: the runtime, as user code sees it.
 
-    `emit`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task, and for a spout `wait`,
-    `wait_readable` and `busy`.
+    `emit`, `emit_batch`, `ack`, `fail` and `end_of_input` are set by the loop that runs the task, and for a spout
+    `wait`, `wait_readable` and `busy`.
     """
 
     emit: Callable[..., Any]
+    emit_batch: Callable[..., Any]
     ack: Callable[[Any], None]
     fail: Callable[[Any], None]
     end_of_input: Callable[[], None]

@@ -17,5 +17,9 @@ class SpecValueError(TopologyError, ValueError, AssertionError):
     """An argument of a spec or of a topology builder has a value that cannot be used."""
 
 
+class MissingLibraryError(TopologyError, ImportError):
+    """User code asked for something that needs a library that is not installed."""
+
+
 class UnnamedInputError(TopologyError, ValueError, RuntimeError):
     """An input of a bolt is a spec without a name."""

@@ -87,6 +87,10 @@ class Fields:
             return self._owners[stable_hash(values[self._single]) % self._count]
         return self._owners[stable_hash_many([values[i] for i in self.indices]) % self._count]
 
+    def of_key(self, key: Sequence[Any]) -> int:
+        """The task for these values of the grouping fields, in the order of `indices`."""
+        return self._owners[stable_hash_many(key) % self._count]
+
     def targets(self, values: Sequence[Any]) -> list[int]:
         return [self.target(values)]
 

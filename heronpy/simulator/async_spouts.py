@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import repeat
 from typing import Any
 
 from heronpy.common.errors import TopologyError
@@ -139,6 +140,18 @@ class AsyncSpoutTask(SpoutTask):
     ) -> Coroutine[Any, Any, list[int] | None]:
         """Emit for the user's spout, once it may."""
         return self._emit(tup, tup_id, stream, direct_task, need_task_ids)
+
+    def emit_batch(
+        self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None
+    ) -> Coroutine[Any, Any, None]:
+        """Emit many tuples for the user's spout, once it may."""
+        return self._emit_batch(columns, rows, ids, stream, direct_task)
+
+    async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:
+        await self._permits.take()
+        given = self.outputs.rows(stream, columns, rows, "ids", None if ids is None else len(ids))
+        for row, tup_id in zip(given, repeat(None) if ids is None else ids):
+            super().emit(row, tup_id, stream, direct_task)
 
     async def _emit(
         self, tup: Sequence[Any], tup_id: Any, stream: str, direct_task: int | None, need_task_ids: bool

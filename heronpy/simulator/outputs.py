@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.api.user_code import load_custom_grouping
+from heronpy.plan.columns import ColumnRules
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Chooser, make_chooser
 from heronpy.plan.logical import LogicalPlan, StreamDef
@@ -78,6 +79,17 @@ class Outputs:
         if out is None:
             raise self._rules.undeclared(stream, self._streams)
         self._rules.check(stream, out.definition.fields, values)
+
+    def rows(self, stream: str, columns: Any, rows: Any, what: str, count: int | None) -> list[list[Any]]:
+        """The values of each tuple of an emit_batch, of which `count` have an anchor or id (`what`)."""
+        out = self._streams.get(stream)
+        if out is None:
+            raise self._rules.undeclared(stream, self._streams)
+        rules = ColumnRules(self._component, stream, out.definition.fields)
+        given = rules.columns(columns, rows)
+        if count is not None:
+            rules.check_count(what, count, given.size)
+        return given.rows()
 
     def is_direct(self, stream: str) -> bool:
         """Whether the emitter must name the receiving task."""

@@ -10,7 +10,8 @@ import logging
 import pickle
 import select
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 from heronpy.api import api_constants
@@ -21,7 +22,7 @@ from heronpy.api.state.state import HashMapState
 from heronpy.api.state.stateful_component import StatefulComponent, call_pre_save
 from heronpy.api.state.two_phase import TwoPhaseStatefulComponent
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.tuple import Tuple, TupleHelper
+from heronpy.api.tuple import TupleHelper
 from heronpy.api.user_code import load_hooks
 from heronpy.common.errors import TopologyError
 from heronpy.common.logs import level_of
@@ -34,7 +35,7 @@ from heronpy.simulator.metrics import MetricsCollector
 from heronpy.simulator.outputs import Outputs
 from heronpy.simulator.serialization import ValueCodec
 from heronpy.simulator.shared import Shared
-from heronpy.simulator.tuples import Delivery, SimulatedTuple
+from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_of, several
 
 _NS = 1_000_000_000
 # A spout that emitted nothing is asked again after a pause, which grows while it stays silent.
@@ -344,6 +345,12 @@ class SpoutTask(SimTask):
             self.outcomes.append((tup_id, Outcome.ACKED, world.clock.now))
         return tasks if need_task_ids else None
 
+    def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
+        """Emit many tuples for the user's spout."""
+        given = self.outputs.rows(stream, columns, rows, "ids", None if ids is None else len(ids))
+        for row, tup_id in zip(given, repeat(None) if ids is None else ids):
+            self.emit(row, tup_id, stream, direct_task)
+
     def end_of_input(self) -> None:
         """The user's spout has reached the end of its input."""
         self.is_exhausted = True
@@ -439,13 +446,20 @@ class BoltTask(SimTask):
         need_task_ids: bool = False,
     ) -> list[int] | None:
         """Emit for the user's bolt."""
-        roots = _roots_of(anchors) if anchors is not None and self.world.is_acking else ()
+        roots = roots_of(anchors) if anchors is not None and self.world.is_acking else ()
         tasks = self._send(tup, stream, direct_task, roots)
         return tasks if need_task_ids else None
 
+    def emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
+        """Emit many tuples for the user's bolt."""
+        is_one = anchors is None or is_tuple(anchors)
+        given = self.outputs.rows(stream, columns, rows, "anchors", None if is_one else len(anchors))
+        for row, anchor in zip(given, repeat(anchors) if is_one else anchors):
+            self.emit(row, stream, anchor, direct_task)
+
     def ack(self, tup: Any) -> None:
         """The user's bolt acked a tuple, or several; acks of ticks and second acks do nothing."""
-        for one in _several(tup, "ack"):
+        for one in several(tup, "ack"):
             if self._end(one):
                 self.world.tracker.ack(one.roots, one.edge)
                 self.world.records.bolt_ack(self.task_id, one.component, one.stream)
@@ -454,7 +468,7 @@ class BoltTask(SimTask):
 
     def fail(self, tup: Any) -> None:
         """The user's bolt failed a tuple, or several."""
-        for one in _several(tup, "fail"):
+        for one in several(tup, "fail"):
             if self._end(one):
                 self.world.tracker.fail(one.roots)
                 self.world.records.bolt_fail(self.task_id, one.component, one.stream)
@@ -473,24 +487,3 @@ class BoltTask(SimTask):
 
     def _age_ns(self, tup: SimulatedTuple) -> float:
         return (self.world.clock.task_now() - tup.creation_time) * _NS
-
-
-def _roots_of(anchors: Any) -> tuple[int, ...]:
-    """The spout tuples from which the anchors derive, each once."""
-    several = [anchors] if isinstance(anchors, SimulatedTuple) else anchors
-    roots: dict[int, None] = {}
-    for anchor in several:
-        roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
-    return tuple(roots)
-
-
-def _several(tup: Any, what: str) -> list[Any]:
-    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them."""
-    known = (SimulatedTuple, Tuple)
-    tuples = [tup] if isinstance(tup, known) or not isinstance(tup, Iterable) else list(tup)
-    for one in tuples:
-        if not isinstance(one, known):
-            raise TypeError(
-                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
-            )
-    return tuples

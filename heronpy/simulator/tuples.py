@@ -6,9 +6,11 @@ changes an object after emitting it, or two receivers of it, behave in a test as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from heronpy.api.tuple import Tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,28 @@ class Injection:
 
     def __repr__(self) -> str:
         return f"Injection({self.component!r}, {self.values!r}, state={self.state!r})"
+
+
+def is_tuple(value: Any) -> bool:
+    """Whether user code may have got it as a tuple."""
+    return isinstance(value, SimulatedTuple | Tuple)
+
+
+def roots_of(anchors: Any) -> tuple[int, ...]:
+    """The spout tuples from which the anchors derive, each once."""
+    several = [anchors] if isinstance(anchors, SimulatedTuple) else anchors
+    roots: dict[int, None] = {}
+    for anchor in several:
+        roots.update(dict.fromkeys(getattr(anchor, "roots", ())))
+    return tuple(roots)
+
+
+def several(tup: Any, what: str) -> list[Any]:
+    """The tuples that user code gave to `ack` or `fail`: one, or an iterable of them."""
+    tuples = [tup] if is_tuple(tup) or not isinstance(tup, Iterable) else list(tup)
+    for one in tuples:
+        if not is_tuple(one):
+            raise TypeError(
+                f"{what}() takes a tuple that process() was given, or a list of such tuples, not {one!r:.100}"
+            )
+    return tuples

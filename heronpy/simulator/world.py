@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from heronpy.api.bolt.bolt import takes_batches
 from heronpy.common.errors import TopologyError
 from heronpy.proto import components_of
 from heronpy.simulator.async_spouts import AsyncSpoutTask
 from heronpy.simulator.async_tasks import AsyncBoltTask
+from heronpy.simulator.batches import BatchBoltTask
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tasks import BoltTask, SimTask, SpoutTask
 from heronpy.simulator.tuples import Delivery
@@ -52,6 +54,8 @@ class World(Shared):
         kind: type[SimTask] = AsyncSpoutTask if is_async else SpoutTask
         if not self.plan.component(component).is_spout:
             kind = AsyncBoltTask if is_async else BoltTask
+            if takes_batches(self.class_of(message)):
+                kind = BatchBoltTask
         task = self.tasks[task_id] = kind(self, message, task_id, index)
         return task
 

@@ -56,6 +56,13 @@ def test_word_count_without_a_file_counts_for_ever(heron: Heron) -> None:
     heron.check_clean()
 
 
+def test_batch_word_count_is_exact(heron: Heron) -> None:
+    heron.submit(example("batch_word_count"), "bwc", "--lines", 30_000, "--wait")
+    found = TOTAL.findall(heron.log_text("bwc"))
+    assert ("the", "40000") in {(word, count) for _, word, count in found}
+    assert len(found) == len({word for _, word, _ in found}) == 10, "the five most frequent of each task"
+
+
 def test_multi_stream(heron: Heron) -> None:
     heron.submit(example("multi_stream"), "streams")
     averages = heron.when_logged("streams", r"(s\d) is at ([\d.]+) degrees on average", "*report*", count=12)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.pages import DOCS, PageRun
 
 PAGES = (
-    "async-bolt", "async-spout", "debugging", "exactly-once-sinks", "migrate-from-heron", "notebooks", "packaging", "state", "testing", "write-a-spout",
+    "async-bolt", "async-spout", "batches", "debugging", "exactly-once-sinks", "migrate-from-heron", "notebooks", "packaging", "state", "testing", "write-a-spout",
 )  # fmt: skip
 
 

@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from heronpy.common.errors import LocalWireError, TopologyError
 from heronpy.common.hashing import stable_hash
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.columns import Columns
 from heronpy.plan.grouping import All, Custom, Direct, Fields, LocalOrShuffle, Lowest, Shuffle
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, REGISTER, Frame, derived_edges, edges_of, roots_of, unpack16, values_of
-from instance.emitter import Emitter, mark_of
+from instance.emit_batch import emit_columns
+from instance.emitter import Emitter, mark_of, marks_of
 from instance.outlets import OutStream
 from instance.pending import PendingRoots
 from instance.tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples
@@ -455,3 +457,65 @@ def test_a_tuple_with_too_many_roots_is_refused() -> None:
     h.emit([1], anchors=frame_of(20_000))
     with pytest.raises(TopologyError, match="anchor it to fewer"):
         h.emitter.flush()
+
+
+# ---- many tuples at once ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tracked", [None, "bolt"])
+@pytest.mark.parametrize("memo", [3, 1000])
+def test_tuples_that_are_emitted_together_go_where_single_ones_do(tracked: str | None, memo: int) -> None:
+    """Any grouping by fields, more keys than are remembered, more tasks than a byte counts, values that need a look."""
+    tasks = list(range(2, 700, 2))
+    rows = [[n % 400, odd, float(n)] for n in range(900) for odd in ("s", None, "x" * 2000, (1, n))[: 1 + n % 97 // 93]]
+    anchors = frame_of(len(rows))
+    found = []
+    for together in (False, True):
+        streams = {
+            "few": (["a", "b", "c"], [Fields([0], [3, 4, 5])]),
+            "pairs": (["a", "b", "c"], [Fields([1, 0], tasks)]),
+            "many": (["a", "b", "c"], [Fields([2], tasks)]),
+            "spread": (["a", "b", "c"], [Shuffle([900, 901], start=0)]),
+        }
+        h = Harness(streams, tracked, route_memo_keys=memo, batch_tuples=50)
+        for name in streams:
+            stream = h.emitter.streams[name]
+            marks = marks_of(anchors, len(rows)) if tracked else None
+            if together:
+                h.emitter.push_columns(stream, Columns([list(c) for c in zip(*rows)], len(rows)), marks)
+            else:
+                for place, row in enumerate(rows):
+                    h.emitter.push(stream, row, marks[place] if marks else None)
+        got = h.values()
+        # A shuffle cuts what it has into shares, and so depends on when it is flushed.
+        got[0] = sorted([*got.pop(900), *got.pop(901)], key=repr)
+        found.append(got)
+        assert h.emitter.emitted() == 4 * len(rows)
+        assert max(frame.count for frame in h.frames if frame.kind == DATA) <= 50 * 8
+    assert found[0] == found[1]
+
+
+def test_a_task_that_moves_changes_where_keys_that_are_emitted_together_go() -> None:
+    h = Harness({"default": (["word"], [Fields([0], [3, 4])])})
+    stream, words = h.emitter.streams["default"], [f"w{n}" for n in range(50)]
+    h.emitter.push_columns(stream, Columns([words], 50), None)
+    h.emitter.route({"default": [Fields([0], [5, 6, 7])]})
+    h.emitter.push_columns(stream, Columns([words], 50), None)
+    got = h.values()
+    for task in (5, 6, 7):
+        assert all(task == [5, 6, 7][stable_hash(word) % 3] for [word] in got[task])
+    assert sum(len(got[task]) for task in (5, 6, 7)) == 50
+
+
+def test_hooks_see_each_tuple_that_is_emitted_together() -> None:
+    h = Harness({"default": (["word"], [Fields([0], [3, 4])])})
+    seen: list[Any] = []
+
+    class Hooks:
+        has_hooks = True
+
+        def invoke_hook_emit(self, values: Any, stream: str, tasks: list[int]) -> None:
+            seen.append((values, stream, len(tasks)))
+
+    emit_columns(h.emitter, Hooks(), h.emitter.streams["default"], Columns([["a", "b"]], 2), None, None)  # type: ignore[arg-type]
+    assert seen == [(["a"], "default", 1), (["b"], "default", 1)]

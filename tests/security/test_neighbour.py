@@ -16,7 +16,6 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -26,6 +25,7 @@ from heronpy.net.rpc import seal, wrap
 from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
+from tests.security.messages import Bomb
 from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
 from tests.support.command import REPO, Heron
 from tests.support.waiting import wait_for
@@ -35,16 +35,6 @@ IS_ROOT = os.getuid() == 0
 #: What a metrics page and ZeroMQ's greeting begin with; a connection that is reset says as much as one that is closed.
 HTTP = ("answered b'HTTP/1.1", "Connection")
 GREETING = ("answered b'\\xff", "Connection")
-
-
-class Bomb:
-    """Makes a folder when it is loaded."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.mark),)
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from heronpy.streamlet import KeyedWindow, Runner
 from topologies import (
     ack_and_fail,
     async_bolt,
+    batch_word_count,
     custom_grouping,
     direct_grouping,
     multi_stream,
+    sick,
     streamlet_word_count,
     windowed,
     word_count,
@@ -24,9 +26,11 @@ from topologies import (
 EXAMPLES = (
     ack_and_fail,
     async_bolt,
+    batch_word_count,
     custom_grouping,
     direct_grouping,
     multi_stream,
+    sick,
     streamlet_word_count,
     windowed,
     word_count,
@@ -106,6 +110,15 @@ def test_ack_and_fail_survives_the_loss_of_a_task() -> None:
     simulator.kill_task("check")
     assert simulator.run().reason == "finished"
     assert sorted(simulator.acked("payments")) == list(range(60))
+
+
+def test_batch_word_count_is_exact() -> None:
+    with Simulator(batch_word_count.batch_word_count("test", 3000)) as simulator:
+        simulator.run()
+        expected = Counter(word for line in batch_word_count.LINES for word in line.split() * 1000)
+        counts = [simulator.task("count", index).counts for index in range(2)]
+        assert counts[0] + counts[1] == expected and not counts[0].keys() & counts[1].keys()
+        assert len(simulator.acked("line")) == 3000
 
 
 def test_async_bolt_has_many_look_ups_under_way() -> None:

@@ -64,6 +64,30 @@ class BaseBolt(BaseComponent):
         )
         return tasks
 
+    def emit_batch(
+        self,
+        columns: Any = None,
+        *,
+        rows: Sequence[Sequence[Any]] | None = None,
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        anchors: Tuple | Sequence[Tuple | Sequence[Tuple] | None] | None = None,
+        direct_task: int | None = None,
+    ) -> None:
+        """Emits many tuples: the same tuples to the same tasks as an `emit` of each, at a fraction of its cost.
+
+        `columns` are the values by field: a dict from each field to its values, a Batch, a pandas DataFrame, a
+        pyarrow RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of
+        a field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are
+        Python values. `rows` are the values by tuple; give one of both.
+
+        `anchors` is one tuple that all of them derive from, or has an entry for each of them, in their order: a tuple,
+        a list of tuples or None. A batch has a tuple for each of its rows, and `batch.take(places)` one for each place:
+        `anchors=batch` for as many outputs as inputs, `anchors=batch.take(kept)` after a filter,
+        `anchors=[batch]` for one output that derives from all. Values travel fastest as None, bool, int, float, str and
+        bytes. Raises TopologyError as `emit` does; then the tuples before the one that is wrong may be emitted.
+        """
+        self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
+
     @staticmethod
     def is_tick(tup: Tuple) -> bool:
         """Whether `tup` is a tick tuple."""

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import inspect
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.batch import Batch
 from heronpy.api.bolt.base_bolt import BaseBolt
+from heronpy.api.component.component_spec import HeronComponentSpec, Inputs
+from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
+from heronpy.common.errors import TopologyError
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
 
 
 class Bolt(BaseBolt):
-    """Processes tuples. `outputs` lists its fields and streams, if it emits."""
+    """Processes tuples. `outputs` lists its fields and streams, if it emits.
+
+    Define `process` to get them one by one, or `process_batch` instead to get those that arrived together.
+    """
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        inputs: Inputs | None = None,
+        par: int = 1,
+        config: dict[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """As for any bolt. Raises TopologyError if `process_batch` is a coroutine function."""
+        takes_batches(cls)
+        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before any other method. `config` holds Python values (int, bool, ...)."""
@@ -24,6 +45,34 @@ class Bolt(BaseBolt):
             f"bolt {type(self).__name__} does not define process(tup); define it to handle tuples"
         )
 
+    def process_batch(self, batch: Batch) -> None:
+        """Processes tuples that arrived together; call `self.emit_batch`, then `self.ack(batch)` or `self.fail(batch)`.
+
+        Defined instead of `process`: a bolt that defines both is given single tuples. A batch holds the tuples of one
+        frame that are of one stream: one of them when tuples come one by one, up to `heron.instance.batch_tuples`
+        under load. What it raises fails the whole batch and restarts the task, whose tuples then come in batches of
+        one for a while, so that the one that raises is found.
+        """
+        raise NotImplementedError(
+            f"bolt {type(self).__name__} does not define process_batch(batch); define it to handle batches"
+        )
+
     def process_tick(self, tup: Tuple) -> Awaitable[None] | None:
         """Called at the frequency of `topology.tick.tuple.freq.secs` (or `.ms`), when set."""
         return None
+
+
+def takes_batches(bolt_class: type) -> bool:
+    """Whether a bolt is given batches: it defines `process_batch`, and no `process`.
+
+    Raises TopologyError if that is a coroutine function.
+    """
+    method = getattr(bolt_class, "process_batch", None)
+    if method in (None, Bolt.process_batch) or getattr(bolt_class, "process", None) not in (None, Bolt.process):
+        return False
+    if inspect.iscoroutinefunction(method):
+        raise TopologyError(
+            f"{bolt_class.__name__}.process_batch is a coroutine; define it with `def`, or `async def process` in an"
+            " AsyncBolt"
+        )
+    return callable(method)

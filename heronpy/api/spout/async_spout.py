@@ -77,6 +77,22 @@ class AsyncSpout(BaseSpout):
         )
         return tasks
 
+    # A coroutine here, as `emit` is.
+    async def emit_batch(  # type: ignore[override]
+        self,
+        columns: Any = None,
+        *,
+        rows: Sequence[Sequence[Any]] | None = None,
+        ids: Sequence[Any] | None = None,
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        direct_task: int | None = None,
+    ) -> None:
+        """Waits until this task may emit, then emits many tuples. The arguments are as for any spout.
+
+        It waits as `emit` does, once for all of the tuples.
+        """
+        await self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
+
     def close(self) -> None:
         """Called when the task ends normally, after `run` was cancelled; not guaranteed."""
 

@@ -50,6 +50,26 @@ class BaseSpout(BaseComponent):
         )
         return tasks
 
+    def emit_batch(
+        self,
+        columns: Any = None,
+        *,
+        rows: Sequence[Sequence[Any]] | None = None,
+        ids: Sequence[Any] | None = None,
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        direct_task: int | None = None,
+    ) -> None:
+        """Emits many tuples: the same tuples to the same tasks as an `emit` of each, at a fraction of its cost.
+
+        `columns` are the values by field: a dict from each field to its values, a pandas DataFrame, a pyarrow
+        RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of a field
+        may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are Python
+        values. `rows` are the values by tuple; give one of both. `ids` has the id of each tuple, or None for one that
+        is not tracked. All of them are emitted, also beyond `topology.max.spout.pending`. Raises TopologyError as
+        `emit` does; then the tuples before the one that is wrong may be emitted.
+        """
+        self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
+
     def end_of_input(self) -> None:
         """Says that this task emits no more.
 

@@ -123,6 +123,29 @@ class AsyncWork(AsyncBolt):
         Work.process(self, tup)
 
 
+class BatchWork(Bolt):
+    outputs = OUTPUTS
+
+    def initialize(self, config, context):
+        Work.initialize(self, config, context)
+        self.largest = Path(config["out"]) / "largest"
+        self.most = 0
+
+    def process_batch(self, batch):
+        if len(batch) > self.most:
+            self.most = len(batch)
+            with open(self.largest, "a") as largest:
+                largest.write(f"{self.most}\n")
+        for number in batch.columns["number"]:
+            kind = self.poison.get(number)
+            if kind:
+                with open(self.tries / f"tried.{number}", "a") as tries:
+                    tries.write("x")
+                bite(kind, lambda values: self.emit(values, anchors=batch))
+        self.emit_batch(batch, anchors=batch)
+        self.ack(batch)
+
+
 class Store(Bolt):
     def initialize(self, config, context):
         self.file = os.open(Path(config["out"]) / "stored", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -149,10 +172,12 @@ def main() -> None:
     parser.add_argument("--poison", type=json.loads, default={})
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     parser.add_argument("--asynchronous", action="store_true")
+    parser.add_argument("--batches", action="store_true")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
     source = b.add_spout("source", Source, par=1)
-    work = b.add_bolt("work", AsyncWork if args.asynchronous else Work, par=1, inputs={source: Grouping.SHUFFLE})
+    kind = AsyncWork if args.asynchronous else BatchWork if args.batches else Work
+    work = b.add_bolt("work", kind, par=1, inputs={source: Grouping.SHUFFLE})
     b.add_bolt("store", Store, par=1, inputs={work: Grouping.SHUFFLE})
     b.add_bolt("letters", Letters, par=1, inputs={work["dead_letters"]: Grouping.SHUFFLE})
     b.set_config(

@@ -1,0 +1,151 @@
+"""The batch as user code sees it: the tuples that arrived together of one input stream, as columns.
+
+The runtime and the simulator each have their own subclass, as they have their own tuple: read attributes, do not
+test the type.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from heronpy.api.errors import MissingLibraryError
+from heronpy.api.tuple import Tuple
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+#: Python's, and those of NumPy by the names they have had.
+_BOOLS = ("bool", "bool_")
+
+
+class Batch(Sequence[Tuple]):
+    """What `process_batch` is given: at least one tuple, all of one stream and one sending task, in their order.
+
+    `columns` are its values by field; as a sequence it holds its tuples, so `len(batch)`, `batch[3]` and
+    `for tup in batch` work, and so does whatever takes a list of tuples: `ack`, `fail`, `anchors`. Tuples are made
+    when they are asked for; who only reads columns does not pay for them.
+    """
+
+    __slots__ = ("_columns", "_flat", "_of", "_size", "component", "fields", "stream", "task")
+
+    def __init__(
+        self,
+        component: str,
+        stream: str,
+        task: int,
+        fields: Sequence[str],
+        flat: list[Any] | None,
+        size: int,
+        of: tuple[Batch, list[int]] | None = None,
+    ) -> None:
+        #: The component and the stream that it comes from.
+        self.component = component
+        self.stream = stream
+        #: The task that sent it.
+        self.task = task
+        #: The fields of the stream, in their order.
+        self.fields = tuple(fields)
+        #: The values of all tuples one after the other; one placeholder each when there are no fields. None until
+        #: they are asked for, in what was taken of a batch at these places.
+        self._flat = flat
+        self._of = of
+        self._size = size
+        self._columns: dict[str, list[Any]] | None = None
+
+    @property
+    def columns(self) -> dict[str, list[Any]]:
+        """The values by field, each a list with one value per tuple; the caller may change the lists."""
+        if self._columns is None:
+            width, flat = len(self.fields), self._all_values()
+            self._columns = {field: flat[place::width] for place, field in enumerate(self.fields)}
+        return self._columns
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The values by tuple."""
+        width = len(self.fields)
+        return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
+
+    def take(self, places: Iterable[int]) -> Self:
+        """The tuples at these places as a batch, in this order; for a filter, or to say what outputs derive from.
+
+        `places` are integers as for a list, also an array of NumPy; a place may be repeated. Raises IndexError for a
+        place that there is not, and TypeError for a mask of booleans.
+        """
+        chosen = list(places)
+        if chosen and type(chosen[0]).__name__ in _BOOLS:
+            raise TypeError("take() takes places, not a mask; give numpy.flatnonzero(mask)")
+        try:
+            return self._part(chosen)
+        except IndexError:
+            raise IndexError(f"take() was given a place outside of the {self._size} of the batch") from None
+
+    def to_arrow(self) -> pyarrow.RecordBatch:
+        """The columns as a `pyarrow.RecordBatch`; types are inferred from the values.
+
+        Raises MissingLibraryError without pyarrow, and what pyarrow raises for values that are of no Arrow type.
+        """
+        try:
+            import pyarrow
+        except ImportError:
+            raise MissingLibraryError("Batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
+        return pyarrow.RecordBatch.from_arrays(list(map(pyarrow.array, self.columns.values())), list(self.fields))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The columns as a `pandas.DataFrame`; raises MissingLibraryError without pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise MissingLibraryError("Batch.to_pandas() needs pandas, which is not installed: add pandas") from None
+        return pandas.DataFrame(self.columns, index=range(self._size))
+
+    # ---- a sequence of tuples -----------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, place: int) -> Tuple: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Tuple]: ...
+
+    def __getitem__(self, place: int | slice) -> Tuple | list[Tuple]:
+        return self._tuples()[place]
+
+    def __repr__(self) -> str:
+        return f"<Batch of {self._size} tuples of {self.component}/{self.stream} from task {self.task}>"
+
+    # ---- the runtime's part -------------------------------------------------------------------
+
+    @abstractmethod
+    def _tuples(self) -> list[Any]:
+        """The tuples; always the same objects."""
+
+    @abstractmethod
+    def _part(self, places: list[int]) -> Self:
+        """The batch of the tuples at these places; made with `of=(self, places)`."""
+
+    def _all_values(self) -> list[Any]:
+        flat = self._flat
+        if flat is None:
+            assert self._of is not None
+            source, places = self._of
+            width, values = max(1, len(self.fields)), source._all_values()
+            flat = [None] * (width * self._size)
+            for place in range(width):
+                flat[place::width] = list(map((values[place::width] if width > 1 else values).__getitem__, places))
+            self._flat, self._of = flat, None
+        return flat
+
+    def _values(self) -> Iterable[list[Any]]:
+        """The values of each tuple, as a list of its own."""
+        width = len(self.fields)
+        return (
+            map(list, zip(*[iter(self._all_values())] * width, strict=True))
+            if width
+            else map(list, repeat((), self._size))
+        )

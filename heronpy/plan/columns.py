@@ -1,0 +1,143 @@
+"""The many tuples of one emit, as columns: what user code may give, and what is wrong with it. Pure.
+
+Whatever library the columns come from, they become lists of Python values here, all of one length. The libraries are
+not imported: what a column is, is told by its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from heronpy.common.errors import TopologyError
+
+#: They have a length and items, but are hardly ever meant as the values of a field.
+_NOT_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
+#: NumPy's times and durations have no exact Python value, so they stay as they are.
+_TIMES = ("m", "M")
+_LISTS = {list, tuple}
+
+
+class Columns(NamedTuple):
+    """The values by field, lists of `size` values each."""
+
+    values: list[list[Any]]
+    size: int
+
+    def part(self, low: int, high: int) -> Columns:
+        """The tuples low .. high-1, as far as there are any."""
+        if low == 0 and high >= self.size:
+            return self
+        high = min(high, self.size)
+        return Columns([column[low:high] for column in self.values], high - low)
+
+    def rows(self) -> list[list[Any]]:
+        """The values by tuple."""
+        if not self.values:
+            return [[] for _ in range(self.size)]
+        return list(map(list, zip(*self.values, strict=True)))
+
+
+class ColumnRules:
+    """What a component may give to one emit of many tuples; all errors are TopologyErrors."""
+
+    __slots__ = ("_component", "_fields", "_stream")
+
+    def __init__(self, component: str, stream: str, fields: Sequence[str]) -> None:
+        self._component = component
+        self._stream = stream
+        self._fields = fields
+
+    def columns(self, columns: Any, rows: Any) -> Columns:
+        """The columns that were given, by field or by tuple."""
+        if (columns is None) == (rows is None):
+            given = "neither columns nor rows" if rows is None else "both columns and rows"
+            raise TopologyError(f"component {self._component} called emit_batch with {given}; give one of both")
+        if rows is not None:
+            return self._of_rows(rows)
+        values = [self._values(field, column) for field, column in zip(self._fields, self._by_field(columns))]
+        sizes = dict(zip(self._fields, map(len, values)))
+        if len(set(sizes.values())) > 1:
+            told = ", ".join(f"{field} has {size}" for field, size in sizes.items())
+            raise self._wrong(f"columns of different lengths: {told}")
+        if not values:
+            raise self._wrong("columns, and the stream declares no fields; give rows=[[], ...], one for each tuple")
+        return Columns(values, len(values[0]))
+
+    def check_count(self, what: str, given: int, size: int) -> None:
+        """Raise unless there is one of `what` for each tuple."""
+        if given != size:
+            raise self._wrong(f"{size} tuples with {given} {what}; give one for each tuple, in their order")
+
+    def _of_rows(self, rows: Any) -> Columns:
+        if isinstance(rows, _NOT_COLUMNS) or not _is_list(rows):
+            raise self._wrong(f"rows={rows!r:.80}; give a list with a list of values for each tuple")
+        width = len(self._fields)
+        if not set(map(type, rows)) <= _LISTS or not set(map(len, rows)) <= {width}:
+            for row in rows:
+                if isinstance(row, _NOT_COLUMNS) or not _is_list(row):
+                    raise self._wrong(f"the row {row!r:.80}; give a list of values for each tuple")
+                if len(row) != width:
+                    raise self._wrong(f"a row of {len(row)} values; the stream declares {self._declared()}")
+        if not width:
+            return Columns([], len(rows))
+        flat = list(chain.from_iterable(rows))
+        return Columns([flat[place::width] for place in range(width)], len(rows))
+
+    def _by_field(self, columns: Any) -> list[Any]:
+        """One column for each field."""
+        named = getattr(columns, "columns", None)
+        if isinstance(columns, Mapping):
+            return self._picked(columns, list(columns))
+        if isinstance(named, Mapping):  # a Batch
+            return self._picked(named, list(named))
+        if hasattr(columns, "column_names") and hasattr(columns, "column"):  # a RecordBatch or Table
+            return [columns.column(place) for place in self._places(columns.column_names)]
+        if named is not None and hasattr(columns, "iloc"):  # a DataFrame
+            return [columns.iloc[:, place] for place in self._places(list(named))]
+        if not isinstance(columns, list | tuple):
+            raise self._wrong(
+                f"columns of type {type(columns).__name__}; give a dict from each field to its values, or rows="
+            )
+        if len(columns) != len(self._fields):
+            raise self._wrong(f"{len(columns)} columns; the stream declares {self._declared()}")
+        return list(columns)
+
+    def _picked(self, columns: Mapping[Any, Any], names: list[Any]) -> list[Any]:
+        return [columns[names[place]] for place in self._places(names)]
+
+    def _places(self, names: Sequence[Any]) -> list[int]:
+        """Where the columns of the fields are among those with these names."""
+        if sorted(map(repr, names)) != sorted(map(repr, self._fields)):
+            raise self._wrong(
+                f"the columns {', '.join(map(repr, names)) or '(none)'}; the stream declares {self._declared()}"
+            )
+        return [list(names).index(field) for field in self._fields]
+
+    def _values(self, field: str, column: Any) -> list[Any]:
+        """The values of one column; a list itself, which is only read."""
+        if type(column) is list:
+            return column
+        for method in ("to_pylist", "tolist"):
+            convert = getattr(column, method, None)
+            if callable(convert):
+                if getattr(column, "ndim", 1) != 1:
+                    raise self._wrong(f"column {field!r} with {column.ndim} dimensions; give one value for each tuple")
+                if not hasattr(column, "iloc") and getattr(getattr(column, "dtype", None), "kind", "") in _TIMES:
+                    return list(column)
+                values: list[Any] = convert()
+                return values
+        if isinstance(column, _NOT_COLUMNS) or not _is_list(column):
+            raise self._wrong(f"column {field!r} of type {type(column).__name__}; give a list or an array of values")
+        return list(column)
+
+    def _declared(self) -> str:
+        return f"{len(self._fields)}: {', '.join(self._fields) or '(none)'}"
+
+    def _wrong(self, what: str) -> TopologyError:
+        return TopologyError(f"component {self._component} emitted {what} (emit_batch on stream {self._stream!r})")
+
+
+def _is_list(value: Any) -> bool:
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__")

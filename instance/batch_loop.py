@@ -1,0 +1,93 @@
+"""The loop of a bolt that defines `process_batch`: what a frame holds of one stream is one call.
+
+The same frames, acks, ticks and cuts as in bolt_loop.py; checkpoints are taken between batches. When a batch fails it
+is not known which of its tuples is to blame, so the next process works carefully (poison.py), and then every batch is
+one tuple.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.proto import frame_pb2
+
+from .bolt_loop import CHUNK_SHORT_S, BoltTask
+from .in_batch import InBatch, Part
+from .task import StopRequested, UserError
+from .tuples import DamagedValues, HeronTuple
+
+
+class BatchBoltTask(BoltTask):
+    """One task of a bolt that takes batches."""
+
+    def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
+        """Take the parts of a frame; whether there are any. Any error if it cannot be opened."""
+        self.parts.extend(self.opener.open_batches(frame, now))
+        return bool(self.parts)
+
+    def step(self, now: float) -> None:
+        """Process the next part of the open frame, or several if they are quick."""
+        if not self.parts and not self.take_next(now):
+            return
+        parts, interrupted = self.parts, self.control.interrupted
+        start, count = now, 0
+        while parts and start - now < CHUNK_SHORT_S and not interrupted:
+            count += self._next_part(parts.popleft(), start)
+            start = time.monotonic()
+        self.flush_due_acks(count, start)
+
+    def _next_part(self, part: Part, now: float) -> int:
+        """Process a part, or its first tuple; returns the number of tuples that are done."""
+        if isinstance(part, HeronTuple):
+            if type(part.values) is DamagedValues:
+                self.poison.bury_damaged(part, part.values)
+            self.progress.executed += 1
+            self.advance(1)
+            return 1
+        if self.poison.careful is not None and len(part) > 1:
+            part, *rest = part.singles()
+            self.parts.extendleft(reversed(rest))
+        self._process_part(part)
+        count = len(part)
+        self._account_batch(part, time.monotonic() - now)
+        self.advance(count)
+        return count
+
+    def _process_part(self, tup: InBatch) -> None:
+        """Give a batch to user code."""
+        process = self.user.object.process_batch
+        try:
+            if self.poison.careful is None:
+                process(tup)
+            elif key := self.poison.admit(tup.tuples()[0]):
+                process(tup)
+                self.poison.passed(key)
+        except (StopRequested, UserError):
+            self.broke_off(len(tup))
+            raise
+        except (Exception, SystemExit) as error:
+            if len(tup) == 1:
+                if self.poison.raised(tup.tuples()[0], error):
+                    return
+            else:
+                self.poison.raised_together(tup, error)
+            self.acks.fail(tup)
+            self.broke_off(len(tup))
+            raise UserError from error
+
+    #: Its local `tup` is the batch in user code.
+    process_function: Callable[..., Any] = _process_part
+
+    def _account_batch(self, batch: InBatch, took: float) -> None:
+        count = len(batch)
+        self.progress.executed += count
+        metrics, source, each = self.metrics, f"{batch.component}/{batch.stream}", took * 1e9 / count
+        metrics.count("__execute-count", source, count)
+        metrics.count("__execute-time-ns", source, took * 1e9)
+        metrics.observe("__execute-latency", source, each, count)
+        context = self.user.context
+        if context.has_hooks:
+            for tup in batch:
+                context.invoke_hook_bolt_execute(tup, each)

@@ -1,0 +1,38 @@
+"""`emit_batch` of a task: what user code gave becomes columns, and these go to the emitter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api.topology_context import TopologyContext
+from heronpy.plan.columns import ColumnRules, Columns
+
+from .emitter import Emitter
+from .outlets import Mark, OutStream
+
+
+def columns_of(emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None) -> Columns:
+    """The tuples of one emit_batch, of which `count` have an anchor or id (`what`); TopologyError if they are wrong."""
+    rules = ColumnRules(emitter.component, stream.name, stream.fields)
+    given = rules.columns(columns, rows)
+    if count is not None:
+        rules.check_count(what, count, given.size)
+    return given
+
+
+def emit_columns(
+    emitter: Emitter,
+    context: TopologyContext,
+    stream: OutStream,
+    columns: Columns,
+    marks: list[Mark] | None,
+    direct_task: int | None,
+) -> None:
+    """Emit them together; with hooks, or to a task, one by one."""
+    if direct_task is None and not context.has_hooks:
+        emitter.push_columns(stream, columns, marks)
+        return
+    for row, mark in zip(columns.rows(), marks or [None] * columns.size):
+        tasks = emitter.emit_to(stream, row, mark, direct_task)
+        if context.has_hooks:
+            context.invoke_hook_emit(row, stream.name, tasks)
