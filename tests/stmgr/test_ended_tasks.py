@@ -5,7 +5,7 @@ from __future__ import annotations
 from heronpy.proto import control_pb2
 from stmgr.control import Control
 from stmgr.reports import heartbeat
-from tests.stmgr.test_switch import BOLT, FAR, SPOUT, World, data
+from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data
 
 
 def test_a_killed_process_has_emitted_what_came_from_it() -> None:
