@@ -31,6 +31,7 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "List the topologies of a cluster.",
         "status": "Show how a topology is doing and what holds it back.",
         "plan": "Show the logical, packing or physical plan.",
+        "doctor": "Say what holds a topology back, and what to do next.",
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
         "logs": "Show or follow the logs of tasks and processes.",

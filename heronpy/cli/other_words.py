@@ -28,6 +28,7 @@ MEANT = {
     "resume": "heron activate",
     "tail": "heron logs -f",
     "log": "heron logs",
+    "diagnose": "heron doctor",
     "history": "heron events",
     "errors": "heron exceptions",
     "savepoint": "heron checkpoints savepoint",

@@ -8,18 +8,10 @@ from typing import Any
 from heronpy.common.ids import parse_instance_id
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.supervision import Ended, ProcessState, ProcessView
+from heronpy.procs.supervision import STATES, Ended, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 
-STATES = {
-    ProcessState.STARTING: control_pb2.PROC_STARTING,
-    ProcessState.RUNNING: control_pb2.PROC_RUNNING,
-    ProcessState.STOPPING: control_pb2.PROC_RUNNING,
-    ProcessState.BACKOFF: control_pb2.PROC_BACKOFF,
-    ProcessState.FAILED: control_pb2.PROC_FAILED,
-    ProcessState.STOPPED: control_pb2.PROC_STOPPED,
-}
 #: Processes that carry tuples, by their role.
 _KINDS = {INSTANCE: control_pb2.PROCESS_TASK, STMGR: control_pb2.PROCESS_STMGR}
 

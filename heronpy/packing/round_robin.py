@@ -28,10 +28,12 @@ class RoundRobin:
 
     name: ClassVar[str] = "round_robin"
     fixed_containers: ClassVar[bool] = True
+    #: What the user can do when an instance fits nowhere.
+    fix: ClassVar[str] = _FIX
 
     def pack(self, demand: Demand, items: list[list[Item]]) -> Bins:
         bins = Bins(demand, container_count(demand))
-        deal(bins, items, may_open=False)
+        deal(bins, items, may_open=not self.fixed_containers)
         return bins
 
     def repack(self, bins: Bins, demand: Demand, next_task_id: int) -> Change:
@@ -41,7 +43,7 @@ class RoundRobin:
         count = demand.containers or min(before, demand.task_count)
         change = reshape(bins, demand, next_task_id, count)
         for group in change.groups():
-            place_least_loaded(bins, group, may_open=False, fix=_FIX)
+            place_least_loaded(bins, group, may_open=not self.fixed_containers, fix=self.fix)
         if count != before:
             level_counts(bins)
         bins.drop_empty()

@@ -7,6 +7,7 @@ from enum import Enum
 
 from heronpy.procs.exit_reason import ExitHints, ExitReason
 from heronpy.procs.restart_policy import Outlook
+from heronpy.proto import control_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,17 @@ class ProcessState(Enum):
     BACKOFF = "backoff"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+#: The states as records tell them.
+STATES = {
+    ProcessState.STARTING: control_pb2.PROC_STARTING,
+    ProcessState.RUNNING: control_pb2.PROC_RUNNING,
+    ProcessState.STOPPING: control_pb2.PROC_RUNNING,
+    ProcessState.BACKOFF: control_pb2.PROC_BACKOFF,
+    ProcessState.FAILED: control_pb2.PROC_FAILED,
+    ProcessState.STOPPED: control_pb2.PROC_STOPPED,
+}
 
 
 @dataclass(frozen=True, slots=True)

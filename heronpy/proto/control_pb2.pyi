@@ -870,8 +870,9 @@ class TaskStatus(_message.Message):
     def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
 
 class TopologyEvent(_message.Message):
-    __slots__ = ["at", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]
+    __slots__ = ["at", "detail", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]
     AT_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     FIRST_AT_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     LASTED_S_FIELD_NUMBER: _ClassVar[int]
@@ -882,6 +883,7 @@ class TopologyEvent(_message.Message):
     TIMES_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
     at: float
+    detail: str
     first_at: float
     kind: EventKind
     lasted_s: float
@@ -891,7 +893,7 @@ class TopologyEvent(_message.Message):
     text: str
     times: int
     warning: bool
-    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
     __slots__ = ["retired", "stmgrs", "tasks", "topology_id", "uncounted"]

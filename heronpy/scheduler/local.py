@@ -32,6 +32,7 @@ from heronpy.procs.host import ProcessHost
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
+    STATES,
     DesiredChanged,
     Ended,
     GiveUp,
@@ -56,14 +57,6 @@ REPLY_LINGER_S = 0.03
 LAST_ANSWERS_MS = 500
 LOG_CHECK_S = 30.0
 _TAIL_BYTES = 4096
-_STATES = {
-    ProcessState.STARTING: control_pb2.PROC_STARTING,
-    ProcessState.RUNNING: control_pb2.PROC_RUNNING,
-    ProcessState.STOPPING: control_pb2.PROC_RUNNING,
-    ProcessState.BACKOFF: control_pb2.PROC_BACKOFF,
-    ProcessState.FAILED: control_pb2.PROC_FAILED,
-    ProcessState.STOPPED: control_pb2.PROC_STOPPED,
-}
 
 
 class LocalScheduler:
@@ -240,7 +233,7 @@ class LocalScheduler:
         return control_pb2.ProcessRecord(
             name=view.spec.name,
             pid=view.pid,
-            state=_STATES[view.state],
+            state=STATES[view.state],
             restarts=view.restarts,
             exit_reason=view.exit_reason,
             exit_detail=view.exit_detail,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import logging
 import os
 import shutil
 import stat
@@ -93,6 +94,8 @@ def make_archive() -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Make the archive; returns the exit code of the process."""
     argparse.ArgumentParser(prog="python -m heronpy.spark.archive", description=__doc__).parse_args(argv)
+    # What Spark says at each start is not for the reader of this line; an error quotes its last lines.
+    logging.getLogger("heronpy").addHandler(logging.NullHandler())
     started = time.monotonic()
     try:
         path = make_archive()

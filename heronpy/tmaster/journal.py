@@ -58,6 +58,7 @@ class Journal:
         *,
         subject: str = "",
         reason: str = "",
+        detail: str = "",
         lasted_s: float = 0.0,
         times: int = 1,
         warning: bool = False,
@@ -76,6 +77,7 @@ class Journal:
             text=" ".join(text.split())[:TEXT_MAX_CHARS],
             lasted_s=lasted_s,
             warning=warning,
+            detail=detail[:TEXT_MAX_CHARS],
         )
         key = (kind, subject, reason)
         before = self._events.get(self._newest.get(key, 0))
@@ -166,13 +168,14 @@ class Watcher:
 
     def _restarted(self, process: control_pb2.ProcessRecord, times: int) -> None:
         reason = process.exit_reason
-        lines = process.exit_detail.strip().splitlines()
-        what = reason.replace("_", " ") + (f": {lines[0]}" if lines else "")
+        detail = next(iter(process.exit_detail.strip().splitlines()), "")
+        what = reason.replace("_", " ") + (f": {detail}" if detail else "")
         self.journal.add(
             control_pb2.EVENT_OOM if reason == "oom" else control_pb2.EVENT_RESTART,
             f"{process.name} was started again: {what}",
             subject=process.name,
             reason=reason,
+            detail=detail,
             times=times,
             warning=reason not in _ORDERLY,
         )

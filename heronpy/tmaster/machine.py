@@ -55,7 +55,6 @@ class TopologyMaster:
     ) -> None:
         self.settings = settings
         self.epoch = epoch
-        self._stored_packing = packing
         self._intent = intent
         self._resumes = False
         if intent is not None and intent.new_topology.id == topology.id:

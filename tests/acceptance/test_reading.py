@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.command import Heron
+from tests.support.command import EXAMPLES, Heron
 from tests.support.user_programs import write_program
 
 BODY = """
@@ -98,3 +98,11 @@ def test_after_the_end_the_logs_are_pointed_at(heron: Heron, tmp_path: Path) -> 
     for verb in ("status", "exceptions"):
         heron(verb, "local", "named").refused(3, "no topology 'named' now", "'heron logs local named'")
     heron("logs", "local", "named", "the:sink=2").ok()
+
+
+def test_the_logs_of_the_gateway_say_what_the_jvm_said_although_spark_never_started(
+    heron: Heron, tmp_path: Path
+) -> None:
+    submit = ("submit", "local", EXAMPLES / "spark_sink.py", "Sensors", "--output", tmp_path / "table")
+    heron(*submit, "--config-property", "heron.spark.driver_memory=1k").refused(1, "Too small maximum heap")
+    assert "[jvm] Too small maximum heap" in heron("logs", "local", "Sensors", "spark-gateway").ok().out

@@ -22,6 +22,7 @@ from heronpy.net.rpc import ControlServer, body_of
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
+from tests.support.launch import launch_spec
 from tests.support.wires import new_endpoint
 
 
@@ -197,11 +198,9 @@ def wordy(home: Path) -> Iterator[FakeTopology]:
     working = home / "topologies" / "local" / "me" / "wordy"
     (working / "log-files").mkdir(parents=True)
     root = str(home / "state" / "local")
-    launch = LaunchSpec(
-        topology="wordy", topology_id="wordy-1", cluster="local", role="me", environ="default", submission_user="me",
-        release="1", working_dir=str(working), sockets_dir="/nonexistent", state_root=root, state_type="local",
-        package_dir=None, main_file=None, python="python", settings=_defaults(),
-    )  # fmt: skip
+    launch = launch_spec(
+        "wordy", "wordy-1", working, sockets_dir="/nonexistent", state_root=root, release="1", settings=_defaults()
+    )
     launch.save(working / "launch.json")
     record = plan_pb2.ExecutionState(
         topology="wordy", topology_id="wordy-1", cluster="local", role="me", environ="default",

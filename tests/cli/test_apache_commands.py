@@ -190,5 +190,7 @@ def test_apaches_flags_are_left_out_after_a_flag_in_front_of_the_verb() -> None:
 def test_words_after_two_dashes_raise_no_question(heron: Heron, topo: Path) -> None:
     asked = heron("submit", "local", "--dry-run", str(topo), "wordy", "--wiat")
     assert "did you mean '--wait'?" in asked.err
+    valued = heron("submit", "local", "--dry-run", str(topo), "wordy", "--what", "skew")
+    assert "goes to the program" not in valued.err, "--wait takes no value"
     certain = heron("submit", "local", "--dry-run", str(topo), "wordy", "--", "--wiat")
     assert certain.code == 0 and certain.err == "", certain

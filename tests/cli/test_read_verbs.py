@@ -25,7 +25,19 @@ def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
 
 
 def test_unknown_topology_is_exit_3_with_the_nearest_name(heron: Heron, wordy: FakeTopology) -> None:
-    for verb in ("status", "kill", "activate", "plan", "metrics", "events", "exceptions", "top", "logs", "restart"):
+    for verb in (
+        "status",
+        "kill",
+        "activate",
+        "plan",
+        "metrics",
+        "doctor",
+        "events",
+        "exceptions",
+        "top",
+        "logs",
+        "restart",
+    ):
         result = heron(verb, "local", "wordi")
         assert (result.code, "did you mean 'wordy'?" in result.err) == (3, True), verb
         assert len(result.err.splitlines()) == 1
@@ -187,6 +199,27 @@ def test_events_are_shown_oldest_first_and_by_kind(heron: Heron, wordy: FakeTopo
     assert shown["forgotten"] == 4 and [one["kind"] for one in shown["events"]] == ["oom", "update", "kind-99"]
     assert (shown["events"][0]["times"], shown["events"][0]["reason"]) == (3, "oom")
     assert heron("events", "local", "wordy", "--kind", "nonsense").code == 2
+
+
+def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: FakeTopology) -> None:
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = reply = control_pb2.EventsReply()
+    calm = heron("doctor", "local", "wordy")
+    assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing for 1m00s")
+    reply.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
+                     detail="limit 64MB\x1b[2J", text="x", warning=True)  # fmt: skip
+    ill = heron("doctor", "local", "wordy")
+    assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ended for lack of memory 3 times")
+    assert (
+        "limit 64MB\\x1b[2J" in ill.out
+        and "\nnext       let it keep less" in ill.out
+        and "\nseen       1m00s" in ill.out
+    )
+    shown = heron("doctor", "local", "wordy", "--json")
+    assert shown.code == 1
+    found = json.loads(shown.out)
+    assert not found["healthy"] and found["findings"][0]["verdict"] == "memory"
+    assert {"busy", "executed", "lag_s"} <= found["tasks"][0].keys()
 
 
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:

@@ -12,10 +12,10 @@ import pytest
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
-from heronpy.common.errors import ConfigError, FencedError, StateError
+from heronpy.common.errors import ConfigError, FencedError
 from heronpy.connectors.files import FileSink
 from heronpy.connectors.files.lines import UnfitError, line_writer
-from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, start, state_of
+from tests.connectors.two_phase import POINTS, RUNS, Context, Delegate, Harness, Tup, fails_for_good, start, state_of
 
 
 def config_of(folder: Path, **options: Any) -> dict[str, Any]:
@@ -178,20 +178,8 @@ def test_another_submission_goes_on_from_a_savepoint(out: Path) -> None:
 
 
 def test_a_failed_prepare_never_passes_rows_over(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk makes the checkpoint fail; the runtime may go on, and then the sink must not."""
     sink = start(FileSink, config_of(out), attempt=1)
-    feed(sink, 1)
-
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError):
-            sink.pre_save("1")
-    for call in (lambda: feed(sink, 2), lambda: sink.pre_save("2"), lambda: sink.process_tick(None)):
-        with pytest.raises(StateError, match="FileSink store could not prepare a checkpoint"):
-            call()
+    fails_for_good(sink, monkeypatch, lambda value: feed(sink, value))
 
 
 # -- without checkpoints ----------------------------------------------------------------------

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import pytest
+
 from heronpy.api.state.state import HashMapState
-from heronpy.common.errors import FencedError
+from heronpy.common.errors import FencedError, StateError
 
 #: Runs per crash point, when somebody asks for more or fewer than a test takes; F07 asks for 20.
 RUNS = int(os.environ.get("HERON_FAULT_RUNS", "0"))
@@ -238,3 +240,19 @@ class Harness:
 
     def _is_complete(self, position: int) -> bool:
         return self._last_complete()[2] == position
+
+
+def fails_for_good(sink: Any, monkeypatch: pytest.MonkeyPatch, feed: Callable[[int], None]) -> None:
+    """A full disk makes the checkpoint fail; the runtime may go on, and then the sink must not."""
+    feed(1)
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError):
+            sink.pre_save("1")
+    for call in (lambda: feed(2), lambda: sink.pre_save("2"), lambda: sink.process_tick(None)):
+        with pytest.raises(StateError, match=f"{type(sink).__name__} store could not prepare a checkpoint"):
+            call()

@@ -20,7 +20,7 @@ from heronpy.loadtest import checks, measure, profiles, results
 from heronpy.loadtest.calibration import Calibration, verdict
 from heronpy.loadtest.processes import Memory, role_of
 from heronpy.loadtest.topologies import passthrough
-from heronpy.loadtest.topologies.parts import Pace, Report
+from heronpy.loadtest.topologies.parts import KEY, Pace, Report
 from heronpy.loadtest.topologies.passthrough import PacedSpout
 from heronpy.loadtest.vocabulary import expected_counts, sentences, word_list
 from heronpy.loadtest.watch import CpuLook, StatusLook
@@ -83,6 +83,14 @@ def test_wrong_options_are_refused_in_a_sentence(parameters: list[str], changes:
         profiles.changed(profiles.load("word_count"), changes, parameters)
     with pytest.raises(ConfigError, match=r"no load profile 'word_cont' \(did you mean 'word_count'"):
         profiles.load("word_cont")
+
+
+@pytest.mark.parametrize("name", ["passthrough", "burst", "deep", "fan_out", "spark_sink"])
+def test_profiles_have_every_parameter_of_their_paced_spout(name: str) -> None:
+    spout = PacedSpout.__new__(PacedSpout)
+    context = SimpleNamespace(get_component_id=str, get_task_id=int, get_component_tasks=lambda _: [0])
+    spout.initialize({KEY: profiles.load(name).spec(name, "out")}, context)
+    assert not spout.polled and (spout.pace is not None) == bool(spout.report.spec["rate"])
 
 
 class FakePaced(PacedSpout):

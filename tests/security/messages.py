@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -156,3 +158,13 @@ def _odd_values(field: FieldDescriptor, dice: random.Random) -> list[Any]:
     bits = 32 if field.cpp_type in (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32) else 64
     top = (1 << (bits - signed)) - 1
     return [0, 1, 2, 9, 4096, 1 << 24, top // 2, top - 1, top, *((-1, -top - 1) if signed else ())]
+
+
+class Bomb:
+    """Makes a folder when it is loaded."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import pickle
 import struct
 from collections.abc import Callable
@@ -36,16 +35,7 @@ from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame
 from instance.poison_journal import Journal, Mark
 from stmgr.switch import Switch
-
-
-class Bomb:
-    """Makes a folder when it is loaded."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.mark),)
+from tests.security.messages import Bomb
 
 
 @pytest.fixture

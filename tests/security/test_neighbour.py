@@ -13,17 +13,19 @@ import pickle
 import stat
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from heronpy.executor.metrics_page import CONNECTIONS_MAX
 from heronpy.net.rpc import seal, wrap
 from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, LINK_HEADER, LINK_OPEN, Frame, message_of
+from tests.security.messages import Bomb
 from tests.security.test_run import LOOPBACK, doors, sockets_of, start, words_of, words_received
 from tests.support.command import REPO, Heron
 from tests.support.waiting import wait_for
@@ -33,16 +35,6 @@ IS_ROOT = os.getuid() == 0
 #: What a metrics page and ZeroMQ's greeting begin with; a connection that is reset says as much as one that is closed.
 HTTP = ("answered b'HTTP/1.1", "Connection")
 GREETING = ("answered b'\\xff", "Connection")
-
-
-class Bomb:
-    """Makes a folder when it is loaded."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (str(self.mark),)
 
 
 @pytest.fixture
@@ -164,19 +156,39 @@ def test_the_attack_itself_works_on_who_lets_it_in(default: Heron, mark: Path) -
     assert outcomes["open"] == "opened"
 
 
-#: Connects to each socket as often as it is told, says nothing, and waits for its end.
+#: Connects to each place as often as it is told, says what it is told, does not read, and waits for its end.
 IDLE = """
-import resource, socket, sys
+import json, os, resource, socket, sys
+asked = json.loads(sys.argv[1])
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+if asked["uid"]:
+    os.setgroups([]); os.setgid(asked["uid"]); os.setuid(asked["uid"])
 kept = []
-for path in sys.argv[2:]:
-    for _ in range(int(sys.argv[1])):
-        kept.append(socket.socket(socket.AF_UNIX))
-        kept[-1].connect(path)
+for place in asked["places"]:
+    for _ in range(asked["count"]):
+        family, where = (socket.AF_UNIX, place) if isinstance(place, str) else (socket.AF_INET, ("127.0.0.1", place))
+        kept.append(socket.socket(family))
+        kept[-1].connect(where)
+        kept[-1].settimeout(10)
+        try:
+            kept[-1].sendall(asked["says"].encode())
+        except ConnectionError:
+            pass  # it was closed for somebody else
 print("open", flush=True)
 sys.stdin.read()
 """
+
+
+@contextlib.contextmanager
+def idle_connections(places: list[str] | list[int], count: int, uid: int, says: str = "") -> Iterator[None]:
+    """A process of this user that holds so many connections to each place."""
+    asked = json.dumps({"places": places, "count": count, "uid": uid, "says": says})
+    command = [sys.executable, "-c", IDLE, asked]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
+        assert idle.stdout is not None and idle.stdout.readline() == b"open\n"
+        yield
+        assert idle.poll() is None
 
 
 def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: Heron) -> None:
@@ -185,13 +197,43 @@ def test_a_thousand_idle_connections_of_the_same_user_end_no_process(default: He
         soft, hard = psutil.Process(pid).rlimit(psutil.RLIMIT_NOFILE)
         assert soft == hard, psutil.Process(pid).cmdline()
     paths = [str(path) for path in sockets_of(default) if path.name in ("stmgr-1.data", "stmgr-2.control")]
-    command = [sys.executable, "-c", IDLE, "1100", *paths]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as idle:
-        assert idle.stdout is not None and idle.stdout.readline() == b"open\n"
+    with idle_connections(paths, 1100, 0):
         before = words_received(default)
         default.when("wc", lambda status: words_of(status) > before, "words that still flow")
         manager = psutil.Process(default.pid("wc", "stmgr-1"))
         wait_for(lambda: manager.num_fds() < 300, what="the end of those who say nothing")
+    assert {process.pid for process in default.processes()} == pids
+
+
+def test_a_thousand_idle_connections_over_tcp_end_no_stream_manager(heron: Heron) -> None:
+    """Of another user, who has no key: to both ports of one stream manager and to one of the other."""
+    start(heron, "--config-property", "heron.security.transport=tcp")
+    pids = {process.pid for process in heron.processes()}
+    known = doors(heron)
+    managers = [port for port, (name, _) in sorted(known.items()) if name.startswith("stmgr")]
+    assert len(managers) == 4, known
+    with idle_connections(managers[:3], 1100, NOBODY * IS_ROOT):
+        before = words_received(heron)
+        heron.when("wc", lambda status: words_of(status) > before, "words that still flow")
+        for name in ("stmgr-1", "stmgr-2"):
+            manager = psutil.Process(heron.pid("wc", name))
+            wait_for(lambda one=manager: one.num_fds() < 300, what="the end of those who say nothing")
+    assert {process.pid for process in heron.processes()} == pids
+    before = words_received(heron)
+    heron.when("wc", lambda status: words_of(status) > before, "words that flow afterwards")
+
+
+@pytest.mark.parametrize("says", ["", "GET /metrics HT", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_flood_of_another_user_takes_the_metrics_page_from_nobody(default: Heron, says: str) -> None:
+    """Three times what a page serves at once: some say nothing, some never end their request, some do not read."""
+    ports = [int(one["metrics_port"]) for one in default.status("wc")["containers"]]
+    pids = {process.pid for process in default.processes()}
+    with idle_connections(ports, 3 * CONNECTIONS_MAX, NOBODY * IS_ROOT, says):
+        for port in ports:
+            with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=30) as answer:
+                assert b"heron_" in answer.read()
+        before = words_received(default)
+        default.when("wc", lambda status: words_of(status) > before, "words that still flow")
     assert {process.pid for process in default.processes()} == pids
 
 

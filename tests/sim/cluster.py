@@ -305,7 +305,6 @@ class Container:
         self.children: dict[str, Process] = {}
         self._after: dict[str, str] = {}
         self.supervisor: Supervisor | None = None
-        self.gave_up: list[str] = []
 
     def start(self) -> None:
         """The scheduler starts the executor."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.connectors.spark.sink import SparkSink
-from heronpy.plan.launch import LaunchSpec
+from tests.support.launch import launch_spec
 
 REPO = Path(__file__).resolve().parents[2]
 Tup = namedtuple("Tup", "id values")
@@ -23,12 +23,8 @@ Tup = namedtuple("Tup", "id values")
 def make_launch(folder: Path, sockets: Path, **spark: Any) -> Path:
     """Write a launch file of a topology that lives in `folder`."""
     sockets.mkdir(parents=True, exist_ok=True)
-    launch = LaunchSpec(
-        topology="T", topology_id=f"T-{folder.name}", cluster="local", role="r", environ="test", submission_user="u",
-        release="0", working_dir=str(folder), sockets_dir=str(sockets), state_root=str(folder / "state"),
-        state_type="local", package_dir=None, main_file=None, python=sys.executable, needs_spark=True,
-        settings={"spark": spark, "logging": {"level": "INFO"}},
-    )  # fmt: skip
+    settings = {"spark": spark, "logging": {"level": "INFO"}}
+    launch = launch_spec("T", f"T-{folder.name}", folder, sockets_dir=str(sockets), needs_spark=True, settings=settings)
     launch.save(folder / "launch.json")
     return folder / "launch.json"
 

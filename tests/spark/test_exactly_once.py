@@ -17,7 +17,7 @@ import pytest
 
 from heronpy.api.config_values import decode_config, encode_config
 from heronpy.api.state.state import HashMapState
-from heronpy.common.errors import FencedError, StateError
+from heronpy.common.errors import FencedError
 from heronpy.connectors.durable_files import run_token
 from heronpy.connectors.spark import sink as sink_module
 from heronpy.connectors.spark.handover import Manifest
@@ -26,7 +26,7 @@ from heronpy.connectors.spark.sink import SparkSink
 from heronpy.spark.batch import Batch
 from heronpy.spark.inbox import Inbox
 from heronpy.spark.lanes import Lanes, Ticket
-from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, start, state_of
+from tests.connectors.two_phase import POINTS, RUNS, Harness, Tup, fails_for_good, start, state_of
 from tests.spark.support import make_launch
 
 ROWS = 40
@@ -387,15 +387,4 @@ def test_rows_of_a_batch_that_fails_are_kept(home: Path) -> None:
 
 def test_a_failed_prepare_never_passes_rows_over(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = start(SparkSink, config_of(), attempt=1)
-    feed(sink, 1)
-
-    def full(fd: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError):
-            sink.pre_save("1")
-    for call in (lambda: feed(sink, 2), lambda: sink.pre_save("2"), lambda: sink.process_tick(None)):
-        with pytest.raises(StateError, match="SparkSink store could not prepare a checkpoint"):
-            call()
+    fails_for_good(sink, monkeypatch, lambda value: feed(sink, value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from heronpy.common.errors import ConfigError, DeadlineError, NoNodeError, StateError
 from heronpy.statemgr import open_state
 from heronpy.statemgr.localfs import LocalStateManager
+from tests.statemgr.processes import kill, start
 
 DEADLINE_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,33 +29,11 @@ def state(tmp_path: Path) -> Iterator[LocalStateManager]:
     manager.close()
 
 
-def start(code: str, root: Path) -> subprocess.Popen[bytes]:
-    """Run code in a process of its own until it prints its first line."""
-    head = "import sys, os, signal\nfrom heronpy.statemgr import open_state\n"
-    head += "state = open_state('local', sys.argv[1])\n"
-    process = subprocess.Popen(
-        [sys.executable, "-c", head + code, str(root)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert process.stdout
-    assert select.select([process.stdout], [], [], DEADLINE_S)[0], "the process did not start"
-    assert process.stdout.readline() == b"ready\n"
-    return process
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait(DEADLINE_S)
-    if process.stdout:
-        process.stdout.close()
-
-
 def test_deleting_what_a_dead_owner_left_removes_its_file(tmp_path: Path) -> None:
     """A takedown deletes all nodes of a name that may never be used again."""
     state = LocalStateManager(tmp_path / "state")
     code = "state.create('tmasters/a', b'x', ephemeral=True); print('ready', flush=True)\n"
-    process = start(code + "signal.pause()", tmp_path / "state")
+    process = start("local", code + "signal.pause()", tmp_path / "state")
     kill(process)
     with pytest.raises(NoNodeError):
         state.delete("tmasters/a")
@@ -75,7 +53,7 @@ def test_watchers_hear_when_the_owner_of_an_ephemeral_is_killed(
         monkeypatch.setattr("heronpy.statemgr.watcher._Inotify.__init__", unavailable)
     state = LocalStateManager(tmp_path / "state")
     code = "state.create('tmasters/a', b'x', ephemeral=True); print('ready', flush=True)\n"
-    process = start(code + "signal.pause()", tmp_path / "state")
+    process = start("local", code + "signal.pause()", tmp_path / "state")
     gone = threading.Event()
     state.watch("tmasters/a", lambda path: gone.set())
     assert state.get("tmasters/a") == (b"x", 1)
@@ -106,7 +84,7 @@ with state.lock('locks/a'):
         signal.pause()
     signal.pause()
 """
-    process = start(code, tmp_path / "state")
+    process = start("local", code, tmp_path / "state")
     assert state.exists("tmasters/a")
     with pytest.raises(DeadlineError, match=f"process {process.pid}"), state.lock("locks/a", 0):
         pass
@@ -129,7 +107,7 @@ for number in range(1_000_000):
     jitter = random.Random(7)
     version = state.set("pplans/a", b"-1 " * 20_000)
     for _ in range(50):
-        process = start(code, tmp_path / "state")
+        process = start("local", code, tmp_path / "state")
         changed = threading.Event()
         watch = state.watch("pplans/a", lambda path, changed=changed: changed.set())
         assert changed.wait(DEADLINE_S)
@@ -149,7 +127,7 @@ for number in range(1_000_000):
 
 def test_a_lock_ends_with_a_killed_holder(state: LocalStateManager, tmp_path: Path) -> None:
     code = "with state.lock('locks/a'):\n    print('ready', flush=True)\n    signal.pause()"
-    process = start(code, tmp_path / "state")
+    process = start("local", code, tmp_path / "state")
     with pytest.raises(DeadlineError, match=f"process {process.pid}"), state.lock("locks/a", 0.02):
         pass
     kill(process)
@@ -160,7 +138,7 @@ def test_a_lock_ends_with_a_killed_holder(state: LocalStateManager, tmp_path: Pa
 
 def test_a_stopped_writer_is_an_error_that_names_the_lock(state: LocalStateManager, tmp_path: Path) -> None:
     code = "with state._writing():\n    print('ready', flush=True)\n    signal.pause()"
-    process = start(code, tmp_path / "state")
+    process = start("local", code, tmp_path / "state")
     with pytest.raises(StateError, match=r"\.lock has been locked"), state._writing(timeout_s=0.05):
         pass
     kill(process)

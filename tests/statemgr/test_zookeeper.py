@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,12 +28,12 @@ from heronpy.common.errors import (
 from heronpy.statemgr import open_state, owner, zk_session
 from heronpy.statemgr.off_loop import get_off_loop
 from heronpy.statemgr.zookeeper import ZooKeeperStateManager
+from tests.statemgr.processes import kill, start
 from tests.support.slow_link import SlowLink
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
 DEADLINE_S = 20.0
-ROOT = Path(__file__).resolve().parents[2]
 Make = Callable[..., ZooKeeperStateManager]
 
 
@@ -47,28 +44,6 @@ def expire(manager: ZooKeeperStateManager) -> None:
     thief.start()
     thief.stop()
     thief.close()
-
-
-def start(code: str, root: str) -> subprocess.Popen[bytes]:
-    """Run code in a process of its own until it prints its first line."""
-    head = "import sys, os, signal\nfrom heronpy.statemgr import open_state\n"
-    head += "state = open_state('zookeeper', sys.argv[1])\n"
-    process = subprocess.Popen(
-        [sys.executable, "-c", head + code, root],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert process.stdout
-    assert select.select([process.stdout], [], [], DEADLINE_S)[0], "the process did not start"
-    assert process.stdout.readline() == b"ready\n"
-    return process
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait(DEADLINE_S)
-    if process.stdout:
-        process.stdout.close()
 
 
 # ---- sessions -----------------------------------------------------------------------------------
@@ -225,7 +200,7 @@ with state.lock('locks/a'):
     print('ready', flush=True)
     signal.pause()
 """
-    process = start(code, zookeeper_root)
+    process = start("zookeeper", code, zookeeper_root)
     assert state.get("tmasters/a") == (b"x", 1)
     began = time.monotonic()
     kill(process)
@@ -247,7 +222,7 @@ state.create('tmasters/a', b'x', ephemeral=True)
 print('ready', flush=True)
 signal.pause()
 """
-    process = start(code, zookeeper_root)
+    process = start("zookeeper", code, zookeeper_root)
     gone = threading.Event()
     state.watch("tmasters/a", lambda path: gone.set())
     kill(process)
@@ -282,14 +257,16 @@ assert state.get('tmasters/b') is None
 print('ready', flush=True)
 signal.pause()
 """
-    process = start(code, zookeeper_root)
+    process = start("zookeeper", code, zookeeper_root)
     assert make().get("tmasters/a") == (b"x", 1)
     kill(process)
 
 
 def test_a_process_that_ends_takes_its_ephemerals_along(make: Make, zookeeper_root: str) -> None:
     state = make()
-    process = start("state.create('tmasters/a', b'', ephemeral=True); print('ready', flush=True)", zookeeper_root)
+    process = start(
+        "zookeeper", "state.create('tmasters/a', b'', ephemeral=True); print('ready', flush=True)", zookeeper_root
+    )
     assert process.wait(DEADLINE_S) == 0
     assert process.stdout
     process.stdout.close()

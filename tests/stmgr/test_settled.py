@@ -7,7 +7,7 @@ import random
 import pytest
 
 from heronpy.wire.frames import CREDIT, DATA, LEAVE, LINK_HEADER, Frame
-from tests.stmgr.test_switch import BOLT, FAR, SPOUT, World, data, tracked
+from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data, tracked
 
 
 def peered() -> World:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from heronpy.common.setting_types import StmgrSettings
-from heronpy.proto import control_pb2
 from heronpy.wire.frames import (
     ACK,
     CLAMP,
@@ -23,85 +22,13 @@ from heronpy.wire.frames import (
     LINK_OPEN,
     REGISTER,
     Frame,
-    message_of,
     pack64,
 )
 from heronpy.wire.runs import one_run
-from stmgr.control import Control
 from stmgr.links import GRANT_MAX_BYTES, SILENT_PROBES
 from stmgr.pending import BYTES_MAX, LINKS_MAX, PendingLinks
-from stmgr.reports import heartbeat
 from stmgr.switch import Switch
-
-SPOUT, BOLT, FAR = 1, 2, 9
-
-
-class World:
-    """A switch with a spout and a bolt of its own and a peer with a task; everybody is a list of frames."""
-
-    def __init__(self, **settings: Any) -> None:
-        import dataclasses
-
-        self.sent: dict[bytes, list[Frame]] = {}
-        self.dead: set[bytes] = set()
-        self.now = 0.0
-        self.switch = Switch(dataclasses.replace(StmgrSettings(), **settings), self.send, lambda: self.now)
-        self.owed = 0
-        self.switch.on_credit_owed = self.owe
-        self.switch.take_places({SPOUT: "spout", BOLT: "bolt"}, {"spout"}, {FAR: "stmgr-2"})
-        self.to_peer: list[Frame] = []
-        self.switch.add_peer("stmgr-2", 1, self.transmit)
-        self.seq: dict[bytes, int] = {}
-        self.epochs: dict[bytes, int] = {}
-
-    def owe(self) -> None:
-        self.owed += 1
-
-    def send(self, identity: bytes, header: bytes, data: bytes) -> bool:
-        if identity in self.dead:
-            return False
-        self.sent.setdefault(identity, []).append(Frame.FromString(data))
-        return True
-
-    def transmit(self, header: bytes, data: bytes) -> bool:
-        self.to_peer.append(Frame.FromString(data))
-        return True
-
-    def register(self, task: int, epoch: int = 1, link_epoch: int = 100) -> bytes:
-        identity = f"t:{task}:{epoch}".encode()
-        known = self.switch.tasks[task]
-        self.switch.attach(known, identity, epoch, link_epoch)
-        self.epochs[identity], self.seq[identity] = link_epoch, 0
-        self.receive(identity, Frame(kind=LINK_OPEN))
-        self.grant(identity, 1 << 30)
-        return identity
-
-    def peer(self, epoch: int = 1, link_epoch: int = 7) -> bytes:
-        identity = f"s:stmgr-2:{epoch}".encode()
-        self.epochs[identity], self.seq[identity] = link_epoch, 0
-        self.receive(identity, Frame(kind=LINK_OPEN))
-        return identity
-
-    def receive(self, identity: bytes, frame: Frame, **changed: int) -> None:
-        self.seq[identity] += 1
-        header = LINK_HEADER.pack(changed.get("epoch", self.epochs[identity]), changed.get("seq", self.seq[identity]))
-        self.switch.receive([identity, *message_of(header, frame.SerializeToString())])
-
-    def grant(self, identity: bytes, granted: int, frames: int = 0) -> None:
-        self.receive(
-            identity, Frame(kind=CREDIT, granted_bytes=granted, granted_tuples=1 << 40, consumed_frames=frames)
-        )
-
-    def of(self, identity: bytes, kind: Any) -> list[Frame]:
-        return [frame for frame in self.sent.get(identity, []) if frame.kind == kind]
-
-
-def data(dest: int, count: int = 1, **fields: Any) -> Frame:
-    return Frame(kind=DATA, source_task=SPOUT, dest_task=dest, count=count, **fields)
-
-
-def tracked(dest: int, base: int, count: int = 1) -> Frame:
-    return data(dest, count, tracked=True, root_base=base, root_task=SPOUT, edge=5)
+from tests.stmgr.switch_world import BOLT, FAR, SPOUT, World, data, tracked
 
 
 def test_frames_are_forwarded_to_tasks_and_peers() -> None:
@@ -480,37 +407,3 @@ def test_lost_connections_to_a_peer_are_counted_and_fail_their_roots() -> None:
         "stmgr-2", LINK_HEADER.pack(51, 1), Frame(kind=CREDIT, granted_bytes=100).SerializeToString()
     )
     assert world.to_peer[-1].root_base == 6
-
-
-def test_a_killed_process_has_emitted_what_came_from_it() -> None:
-    """Its last report is older than its last tuples: what has come here counts, once, whatever links they came over."""
-    world = World()
-    machine = Control(world.switch.settings, 1, 3, world.switch.backpressure, 5.0)
-
-    def process(epoch: int, link_epoch: int) -> bytes:
-        registration = control_pb2.RegisterInstance(task_id=SPOUT, epoch=epoch, component="spout")
-        machine.sessions.register(f"t:{SPOUT}:{epoch}".encode(), registration, world.now)
-        return world.register(SPOUT, epoch, link_epoch)
-
-    def told() -> dict[int, int]:
-        return {status.epoch: status.emitted for status in heartbeat(machine, world.switch, world.now).tasks}
-
-    first = process(1, 100)
-    machine.sessions.heard(first, control_pb2.TaskStatus(task_id=SPOUT, epoch=1, emitted=5), 0.0)
-    world.receive(first, data(BOLT, 20))
-    assert told() == {1: 5}, "it will report them itself"
-    assert process(1, 101) == first, "the same process, over a new link"
-    world.receive(first, data(FAR, 3), epoch=101, seq=2)
-    machine.sessions.heard(first, control_pb2.TaskStatus(task_id=SPOUT, epoch=1, emitted=6), 0.0)
-    second = process(2, 200)
-    assert told() == {1: 23, 2: 0} and told() == {2: 0}
-    world.receive(second, data(BOLT, 4))
-    machine.sessions.heard(second, control_pb2.TaskStatus(task_id=SPOUT, epoch=2, emitted=9), 0.0)
-    process(3, 300)
-    assert told() == {2: 9, 3: 0}, "it has told of more than has come"
-    world.receive(f"t:{SPOUT}:3".encode(), data(BOLT, 7))
-    assert told() == {3: 0}
-    machine.sessions.expire(0.0)
-    assert machine.sessions.expire(5.0) == [] and machine.sessions.expire(9.9) == []
-    world.now = 10.1
-    assert machine.sessions.expire(world.now) == [SPOUT] and told() == {3: 7}, "silent, and perhaps dead"

@@ -13,6 +13,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2
 from heronpy.storage.checkpoints import CheckpointStore
 from heronpy.storage.stores import OneStore, Stores
+from tests.support.launch import launch_spec
 
 COMPONENT = "count"
 NAME = "counts"
@@ -21,23 +22,7 @@ NAME = "counts"
 def launch_of(working_dir: Path, topology_id: str = "wordy1", **settings: Any) -> LaunchSpec:
     """The launch file of a topology that keeps its checkpoints as these settings say."""
     working_dir.mkdir(parents=True, exist_ok=True)
-    return LaunchSpec(
-        topology="wordy",
-        topology_id=topology_id,
-        cluster="local",
-        role="me",
-        environ="default",
-        submission_user="me",
-        release="1",
-        working_dir=str(working_dir),
-        sockets_dir=str(working_dir / "sockets"),
-        state_root=str(working_dir / "state"),
-        state_type="local",
-        package_dir=None,
-        main_file=None,
-        python="python",
-        settings={"checkpoint": settings},
-    )
+    return launch_spec("wordy", topology_id, working_dir, settings={"checkpoint": settings})
 
 
 class Tasks:

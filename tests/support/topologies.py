@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
+from tests.support.launch import launch_spec
 from tests.support.leaks import processes_of
 
 
@@ -90,21 +90,12 @@ def deploy(
     working_dir = home / "topologies" / "local" / "me" / "word-count"
     working_dir.mkdir(mode=0o700, parents=True)
     (working_dir / "log-files").mkdir(mode=0o700)
-    launch = LaunchSpec(
-        topology="word-count",
-        topology_id=topology_id,
-        cluster="local",
-        role="me",
-        environ="default",
-        submission_user="me",
-        release="0",
-        working_dir=str(working_dir),
+    launch = launch_spec(
+        "word-count",
+        topology_id,
+        working_dir,
         sockets_dir=os.path.join(tempfile.gettempdir(), f"heron-{os.getuid()}", short_hash(topology_id)),
         state_root=str(home / "state" / "local"),
-        state_type="local",
-        package_dir=None,
-        main_file=None,
-        python=sys.executable,
         needs_spark=needs_spark,
         settings=settings or {},
         origins=origins or {},

@@ -15,7 +15,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.effects import Effect, Node, Prune, WriteMetadata
 from heronpy.tmaster.machine import TopologyMaster
 from heronpy.tmaster.registry import UP_STATES
-from tests.tmaster.tmaster_world import SimTask, World
+from tests.tmaster.tmaster_world import SimTask, World, with_task, without_task
 
 
 def region_of(shown: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRecord:
@@ -303,3 +303,28 @@ def restored_from(w: CheckpointWorld, before: int) -> int:
     """Wait until a newer attempt runs; the checkpoint that it came from."""
     w.until(lambda: attempt(w) > before and started(w))
     return w.regions()[0].checkpoint
+
+
+def finish(w: CheckpointWorld) -> None:
+    for task in w.tasks():
+        if task.spout and task.status.state == control_pb2.TASK_RUNNING:
+            task.status.state = control_pb2.TASK_EXHAUSTED
+
+
+def bigger(w: CheckpointWorld, parallelism: int) -> int:
+    """Ask for another parallelism of the bolt."""
+    target = w.packing()
+    tasks = sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
+    newest = max(target.next_task_id, max(i.task_id for c in target.containers for i in c.instances) + 1)
+    for task in range(newest, newest + parallelism - len(tasks)):
+        with_task(target, 1, task)
+    for task in tasks[parallelism:]:
+        without_task(target, task)
+    for index, task in enumerate(
+        sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
+    ):
+        for container in target.containers:
+            for instance in container.instances:
+                if instance.task_id == task:
+                    instance.component_index = index
+    return w.update(target, {"count": parallelism})

@@ -8,8 +8,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
-from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, started, world
-from tests.tmaster.test_tmaster_update import with_task, without_task
+from tests.tmaster.checkpoint_world import attempt, bigger, started, world
 
 
 def test_deactivate_activate_and_restart() -> None:
@@ -22,25 +21,6 @@ def test_deactivate_activate_and_restart() -> None:
     assert not reply.error and attempt(w) == 2
     assert not w.answer(w.request(events.RestartRequested, 1, 0)).error
     w.until(lambda: started(w))
-
-
-def bigger(w: CheckpointWorld, parallelism: int) -> int:
-    """Ask for another parallelism of the bolt."""
-    target = w.packing()
-    tasks = sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
-    newest = max(target.next_task_id, max(i.task_id for c in target.containers for i in c.instances) + 1)
-    for task in range(newest, newest + parallelism - len(tasks)):
-        with_task(target, 1, task)
-    for task in tasks[parallelism:]:
-        without_task(target, task)
-    for index, task in enumerate(
-        sorted(i.task_id for c in target.containers for i in c.instances if i.component == "count")
-    ):
-        for container in target.containers:
-            for instance in container.instances:
-                if instance.task_id == task:
-                    instance.component_index = index
-    return w.update(target, {"count": parallelism})
 
 
 def test_an_update_goes_through_a_checkpoint() -> None:

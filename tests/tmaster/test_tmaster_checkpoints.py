@@ -8,7 +8,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
-from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, restored_from, started, world
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, finish, restored_from, started, world
 
 # ---- starting -------------------------------------------------------------------------------
 
@@ -369,12 +369,6 @@ def test_a_topology_can_start_from_a_checkpoint_of_another() -> None:
 
 
 # ---- the end --------------------------------------------------------------------------------
-
-
-def finish(w: CheckpointWorld) -> None:
-    for task in w.tasks():
-        if task.spout and task.status.state == control_pb2.TASK_RUNNING:
-            task.status.state = control_pb2.TASK_EXHAUSTED
 
 
 def test_a_topology_ends_with_a_checkpoint_that_everybody_has_dealt_with() -> None:

@@ -15,8 +15,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.planbook import placement, placement_of_plan
-from tests.tmaster.test_tmaster_update import tasks_of, with_task, without_task
-from tests.tmaster.tmaster_world import World
+from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 
 ACTIONS = (
     "beat",

@@ -9,9 +9,7 @@ from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import WithdrawnCheckpointError
 from heronpy.tmaster.effects import Node
-from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, restored_from, started, world
-from tests.tmaster.test_tmaster_checkpoint_verbs import bigger
-from tests.tmaster.test_tmaster_checkpoints import finish
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, finish, restored_from, started, world
 from tests.tmaster.tmaster_world import World
 
 

@@ -20,11 +20,11 @@ from heronpy.common.errors import RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
-from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
+from tests.support.launch import launch_spec
 from tests.support.wires import new_endpoint
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -443,22 +443,7 @@ def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
 def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:
     root = tmp_path / "state"
     state = stored(open_state("local", str(root)), make_topology({"word": 1}, {"count": 1}))
-    launch = LaunchSpec(
-        topology="wc",
-        topology_id="wc-1",
-        cluster="local",
-        role="me",
-        environ="default",
-        submission_user="me",
-        release="0",
-        working_dir=str(tmp_path),
-        sockets_dir=str(tmp_path),
-        state_root=str(root),
-        state_type="local",
-        package_dir=None,
-        main_file=None,
-        python=sys.executable,
-    )
+    launch = launch_spec("wc", "wc-1", tmp_path)
     launch.save(tmp_path / "launch.json")
     command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "launch.json")]
     process = subprocess.Popen([*command, "--epoch", "5"], stdout=subprocess.PIPE, env=dict(os.environ))

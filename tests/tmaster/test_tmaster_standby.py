@@ -20,7 +20,6 @@ from heronpy.common.clock import MonotonicClock
 from heronpy.common.errors import FencedError, RpcError, StateError
 from heronpy.common.exit_codes import FENCED
 from heronpy.net.rpc import RpcClient
-from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.base import StateManager
@@ -29,12 +28,12 @@ from heronpy.tmaster.effects import Node
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store
 from heronpy.tmaster.vigil import MISSED_MIN, Vigil
+from tests.support.launch import launch_spec
 from tests.support.waiting import wait_for
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
 TAKEOVER_S = 5
 PATIENCE_S = 30.0
-
 
 # ---- how long to wait (pure) --------------------------------------------------------------------
 
@@ -272,23 +271,8 @@ class Masters:
     """Topology masters of one topology, each a process."""
 
     def __init__(self, folder: Path, standbys: int, kind: tuple[str, str]) -> None:
-        launch = LaunchSpec(
-            topology="wc",
-            topology_id="wc-1",
-            cluster="local",
-            role="me",
-            environ="default",
-            submission_user="me",
-            release="0",
-            working_dir=str(folder),
-            sockets_dir=str(folder),
-            state_root=kind[1],
-            state_type=kind[0],
-            package_dir=None,
-            main_file=None,
-            python=sys.executable,
-            settings={"tmaster": {"standbys": standbys, "takeover_s": 0.5}},
-        )
+        settings = {"tmaster": {"standbys": standbys, "takeover_s": 0.5}}
+        launch = launch_spec("wc", "wc-1", folder, state_root=kind[1], state_type=kind[0], settings=settings)
         self._file = folder / "launch.json"
         launch.save(self._file)
         self.processes: list[subprocess.Popen[bytes]] = []

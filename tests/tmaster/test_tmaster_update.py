@@ -10,33 +10,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node, Persist
 from heronpy.tmaster.update import middle_of, union_of
-from tests.tmaster.tmaster_world import World
-
-
-def with_task(packing: plan_pb2.PackingPlan, container: int, task: int, component: str = "count") -> None:
-    for item in packing.containers:
-        if item.id == container:
-            item.instances.add(component=component, task_id=task, component_index=9)
-            return
-    new = packing.containers.add(id=container)
-    new.required.cpu = 1
-    new.instances.add(component=component, task_id=task, component_index=9)
-
-
-def without_task(packing: plan_pb2.PackingPlan, task: int) -> None:
-    for container in list(packing.containers):
-        for index, instance in enumerate(container.instances):
-            if instance.task_id == task:
-                del container.instances[index]
-                break
-        if not container.instances:
-            packing.containers.remove(container)
-
-
-def tasks_of(message: plan_pb2.PackingPlan | plan_pb2.PhysicalPlan) -> set[int]:
-    if isinstance(message, plan_pb2.PhysicalPlan):
-        return {i.task_id for i in message.instances}
-    return {i.task_id for c in message.containers for i in c.instances}
+from tests.tmaster.tmaster_world import World, tasks_of, with_task, without_task
 
 
 def ready_to_grow(world: World) -> plan_pb2.PackingPlan:

@@ -14,8 +14,7 @@ from heronpy.tmaster import events
 from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.effects import Node, Prune
 from tests.support.wordless import AS_IT_IS, WORDINGS, reword
-from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, started, world
-from tests.tmaster.test_tmaster_checkpoint_verbs import bigger
+from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, bigger, started, world
 
 WAIT_S = 30.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import click
@@ -87,16 +88,19 @@ def _refuse_early_option(program: str) -> None:
 
 def _warn_of_misspelled_options(words: tuple[str, ...]) -> None:
     """Warn of each word that is almost one of our flags: it goes to the program nevertheless."""
-    known = _known_options()
-    for word in words:
+    known, switches = _known_options(), _known_options(switches=True)
+    for word, following in itertools.pairwise((*words, "-")):
         flag = word.partition("=")[0]
         if not flag.startswith("--") or flag in known:
             continue
-        meant = suggestion(flag, known, least=0.8)
+        has_value = "=" in word or not following.startswith("-")
+        meant = suggestion(flag, [one for one in known if not (has_value and one in switches)], least=0.8)
         if meant:
             warning(f"'{flag}' goes to the program{meant}")
 
 
-def _known_options() -> list[str]:
-    params = click.get_current_context().command.params
-    return [option for param in params for option in param.opts if option.startswith("--")]
+def _known_options(switches: bool = False) -> list[str]:
+    """Our flags; with `switches` only those that take no value."""
+    params = [param for param in click.get_current_context().command.params if isinstance(param, click.Option)]
+    chosen = [param for param in params if param.is_flag or not switches]
+    return [option for param in chosen for option in param.opts if option.startswith("--")]

@@ -11,7 +11,6 @@ it had already published of it (possible only if a later checkpoint turned out t
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors.durable_files import sync_folder, write_record
 from heronpy.connectors.spark.handover import Folder, Manifest, Owner, parse_stem, sorted_stems, stem_of, unpublish
-from heronpy.connectors.spark.outbox import check_permit, gone_when_replaced, owner_lock, replaced, write_rows
+from heronpy.connectors.spark.outbox import BatchWriter, owner_lock, replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,19 +40,15 @@ class Restored:
     missing: list[str]
 
 
-class CheckpointedOutbox:
+class CheckpointedOutbox(BatchWriter):
     """Writes the batches of one attempt of one sink task."""
 
     def __init__(self, folder: Folder, component: str, task: int, run: str, attempt: int) -> None:
-        self.folder = folder
-        self.component = component
-        self.task = task
-        self.run = run
+        super().__init__(folder, component, task, run)
         self.incarnation = attempt
         self._number = 0
         self._staged: list[Manifest] = []
         self._prepared: list[Manifest] = []
-        folder.create()
 
     # -- restore ------------------------------------------------------------------------------
 
@@ -142,20 +137,8 @@ class CheckpointedOutbox:
     def stage(self, table: pa.Table) -> None:
         """Put the rows of the next batch on disk; it becomes part of the next checkpoint."""
         number = self._number + 1
-        token = hashlib.sha256(f"{self.run}:checkpoints".encode()).hexdigest()[:8]
-        manifest = Manifest(
-            id=f"{self.folder.component}-{self.task}-{number:08d}-{token}",
-            run=self.run,
-            component=self.component,
-            task=self.task,
-            incarnation=self.incarnation,
-            number=number,
-            after=self._number,
-            rows=table.num_rows,
-            keep=True,
-        )
-        with gone_when_replaced(self._check_permit):
-            manifest.size_bytes = write_rows(self.folder, manifest.stem, table)
+        # The same ids after a restore, whatever the attempt.
+        manifest = self._write_rows(table, number, self._number, "checkpoints", keep=True)
         self._staged.append(manifest)
         self._number = number
 
@@ -164,8 +147,7 @@ class CheckpointedOutbox:
         self._check_permit()
         while self._staged:
             manifest = replace(self._staged[0], checkpoint=checkpoint)
-            with gone_when_replaced(self._check_permit):
-                write_record(self.folder.prepared / f"{manifest.stem}.json", manifest.to_bytes())
+            self._write_manifest(self.folder.prepared, manifest)
             self._prepared.append(manifest)
             self._staged.pop(0)
 
@@ -198,9 +180,6 @@ class CheckpointedOutbox:
         """Batches of this task that the gateway has not finished, from any writer."""
         stems = {*sorted_stems(self.folder.inbox), *sorted_stems(self.folder.claimed)}
         return sorted(stem for stem in stems if (parse_stem(stem) or (0,))[0] == self.task)
-
-    def _check_permit(self) -> None:
-        check_permit(self.folder, self.component, self.task, self.run, self.incarnation)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

@@ -12,8 +12,9 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.common.errors import FencedError
@@ -34,16 +35,62 @@ class Takeover:
     claimed: int
 
 
-class Outbox:
-    """Writes the batches of one incarnation of one sink task."""
+class BatchWriter:
+    """One incarnation of one sink task: whose its batches are, and whether it may still write them."""
 
-    def __init__(self, folder: Folder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
+    incarnation: int
+
+    def __init__(self, folder: Folder, component: str, task: int, run: str) -> None:
         self.folder = folder
         self.component = component
         self.task = task
         self.run = run
-        self._keep = keep_leftovers
         folder.create()
+
+    def _write_rows(self, table: pa.Table, number: int, after: int, line: str, keep: bool) -> Manifest:
+        """Put the rows of a batch on disk. Its id is the same for whatever writes the number again in this line."""
+        token = hashlib.sha256(f"{self.run}:{line}".encode()).hexdigest()[:8]
+        manifest = Manifest(
+            id=f"{self.folder.component}-{self.task}-{number:08d}-{token}",
+            run=self.run,
+            component=self.component,
+            task=self.task,
+            incarnation=self.incarnation,
+            number=number,
+            after=after,
+            rows=table.num_rows,
+            keep=keep,
+        )
+        with self._gone_when_replaced():
+            manifest.size_bytes = write_rows(self.folder, manifest.stem, table)
+        return manifest
+
+    def _write_manifest(self, place: Path, manifest: Manifest) -> None:
+        with self._gone_when_replaced():
+            write_record(place / f"{manifest.stem}.json", manifest.to_bytes())
+
+    def _check_permit(self) -> None:
+        """Raise FencedError when another process has taken the task over."""
+        owner = self.folder.owner(self.task)
+        if owner is None or owner.run != self.run or owner.incarnation != self.incarnation:
+            raise replaced(self.component, self.task)
+
+    @contextlib.contextmanager
+    def _gone_when_replaced(self) -> Iterator[None]:
+        """A file that vanishes while being written means that a successor removed it: raise FencedError instead."""
+        try:
+            yield
+        except FileNotFoundError:
+            self._check_permit()
+            raise
+
+
+class Outbox(BatchWriter):
+    """Writes the batches of one incarnation of one sink task."""
+
+    def __init__(self, folder: Folder, component: str, task: int, run: str, keep_leftovers: bool) -> None:
+        super().__init__(folder, component, task, run)
+        self._keep = keep_leftovers
         self.incarnation, self.takeover = self._take_over()
         self._previous = 0
 
@@ -85,27 +132,11 @@ class Outbox:
         """Hand a table of rows over as the next batch; raises FencedError in a replaced incarnation."""
         self._check_permit()
         number = self._next
-        token = hashlib.sha256(f"{self.run}:{self.incarnation}".encode()).hexdigest()[:8]
-        manifest = Manifest(
-            id=f"{self.folder.component}-{self.task}-{number:08d}-{token}",
-            run=self.run,
-            component=self.component,
-            task=self.task,
-            incarnation=self.incarnation,
-            number=number,
-            after=self._previous,
-            rows=table.num_rows,
-            keep=self._keep,
-        )
-        with gone_when_replaced(self._check_permit):
-            manifest.size_bytes = write_rows(self.folder, manifest.stem, table)
-            self._check_permit()
-            write_record(self.folder.inbox / f"{manifest.stem}.json", manifest.to_bytes())
+        manifest = self._write_rows(table, number, self._previous, str(self.incarnation), self._keep)
+        self._check_permit()
+        self._write_manifest(self.folder.inbox, manifest)
         self._next, self._previous = number + 1, number
         return manifest
-
-    def _check_permit(self) -> None:
-        check_permit(self.folder, self.component, self.task, self.run, self.incarnation)
 
 
 @contextlib.contextmanager
@@ -134,23 +165,6 @@ def write_rows(folder: Folder, stem: str, table: pa.Table) -> int:
     os.rename(temporary, target)
     sync_folder(folder.inbox)
     return size
-
-
-def check_permit(folder: Folder, component: str, task: int, run: str, incarnation: int) -> None:
-    """Raise FencedError when another process has taken the task over."""
-    owner = folder.owner(task)
-    if owner is None or owner.run != run or owner.incarnation != incarnation:
-        raise replaced(component, task)
-
-
-@contextlib.contextmanager
-def gone_when_replaced(check: Callable[[], None]) -> Iterator[None]:
-    """A file that vanishes while being written means that a successor removed it: raise FencedError instead."""
-    try:
-        yield
-    except FileNotFoundError:
-        check()
-        raise
 
 
 def replaced(component: str, task: int) -> FencedError:

@@ -1,0 +1,202 @@
+"""The figures of a topology over a window of time, from what its topology master answers (pure).
+
+Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that nobody reported is None,
+never 0.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from heronpy.plan.component_config import config_of, reliability_mode
+from heronpy.proto import control_pb2
+
+#: What to ask a topology master for; counters over the window, gauges now.
+METRICS = (
+    "__execute-time-ns", "__execute-count", "__emit-count", "__dead-letters", "__gateway-lost-tuples",
+    "__gateway-received-packets-size",
+    "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
+    "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
+)  # fmt: skip
+UP_STATES = frozenset(
+    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
+)
+_MAX_PENDING = "topology.max.spout.pending"
+
+
+@dataclass(slots=True)
+class TaskSignals:
+    """One task."""
+
+    name: str
+    component: str
+    is_spout: bool
+    up: bool
+    #: Tuples per second that it has executed and emitted.
+    executed: float = 0.0
+    emitted: float = 0.0
+    #: Share of the window that it spent in `process`, and CPU seconds per second; None where not reported.
+    busy: float | None = None
+    cpu: float | None = None
+    queue_bytes: int = 0
+    #: How long the queue lasts at the present rate; None when nothing comes.
+    lag_s: float | None = None
+    pending: int = 0
+    #: Since its loop last made a turn.
+    silent_s: float = 0.0
+
+    @property
+    def per_busy_s(self) -> float | None:
+        """Tuples that it executes per second of work: the stable rate of one thread; None below a tenth busy."""
+        return self.executed / self.busy if self.busy is not None and self.busy >= 0.1 and self.executed else None
+
+
+@dataclass(slots=True)
+class Signals:
+    """One topology. `window_s` is the time that rates and shares cover."""
+
+    topology: str
+    lifecycle: control_pb2.Lifecycle
+    cause: str
+    window_s: float
+    tasks: list[TaskSignals] = field(default_factory=list)
+    #: Share of the window in which spouts were held, and by whom now: names of tasks, or links.
+    held: float = 0.0
+    culprits: list[str] = field(default_factory=list)
+    #: Since the last change by people or restore; None when none is remembered.
+    changed_s: float | None = None
+    change: str = ""
+    #: Processes that ended within the last minutes: name to (times, text), for lack of memory and otherwise.
+    out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
+    restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: Tuples given up within the window, by component.
+    given_up: dict[str, float] = field(default_factory=dict)
+    lost: float = 0.0
+    max_pending: int | None = None
+    acking: bool = False
+    #: Effectively once: age of the newest checkpoint, and the reason of the last one that did not complete.
+    checkpoint_age_s: float | None = None
+    checkpoint_every_s: float | None = None
+    checkpoint_failure: str = ""
+    checkpoint_waits: list[str] = field(default_factory=list)
+    #: Spark: batches that wait, seconds per committed batch, age of the oldest.
+    spark_waiting: float = 0.0
+    spark_batch_s: float | None = None
+    spark_lag_s: float = 0.0
+
+    def of(self, component: str) -> list[TaskSignals]:
+        """The tasks of a component."""
+        return [task for task in self.tasks if task.component == component]
+
+    @property
+    def components(self) -> list[str]:
+        """In the order of the topology, spouts first."""
+        return list(dict.fromkeys(task.component for task in self.tasks))
+
+    @property
+    def arrival(self) -> float:
+        """Tuples per second that the spouts emit."""
+        return sum(task.emitted for task in self.tasks if task.is_spout)
+
+
+def signals_of(
+    status: control_pb2.StatusReply,
+    metrics: control_pb2.MetricsReply,
+    events: Iterable[control_pb2.TopologyEvent] = (),
+    checkpoints: control_pb2.CheckpointsReply | None = None,
+    *,
+    now: float,
+    recent_s: float = 300.0,
+    checkpoint_every_s: float | None = None,
+) -> Signals:
+    """The figures of one look. `now` is wall time, as in the answers; events older than `recent_s` do not count."""
+    topology = status.plan.topology
+    spouts = {spout.comp.name for spout in topology.spouts}
+    found = Signals(
+        status.topology, status.lifecycle, status.cause, max(min(metrics.interval_s or status.uptime_s, 86400.0), 1.0)
+    )
+    sums = _sums(metrics)
+    names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
+    order = {name: number for number, name in enumerate(names)}
+    for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
+        values = sums.get(task.instance_id, {})
+        found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
+    _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
+    held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
+    found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
+    found.culprits = [c.instance_id or f"the link from {c.stmgr_id} to {c.peer}" for c in status.culprits]
+    found.acking = reliability_mode(topology) == "ATLEAST_ONCE"
+    pending = config_of(topology).get(_MAX_PENDING)
+    found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
+    _add_events(found, events, now, recent_s)
+    if checkpoints is not None:
+        _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
+    gateway = sums.get("spark-gateway", {})
+    found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
+    found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
+    if gateway.get("spark-batches-committed"):
+        found.spark_batch_s = gateway.get("spark-seconds", 0.0) / gateway["spark-batches-committed"]
+    return found
+
+
+def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
+    """Per process, the value of each metric over all labels."""
+    found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for report in metrics.reports:
+        for sample in report.samples:
+            found[report.process][sample.name] += sample.value
+    return {process: dict(values) for process, values in found.items()}
+
+
+def _task(task: control_pb2.TaskStatus, values: dict[str, float], is_spout: bool, over_s: float) -> TaskSignals:
+    busy_ns = values.get("__execute-time-ns")
+    received = values.get("__gateway-received-packets-size", 0.0) / over_s
+    cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
+    return TaskSignals(
+        task.instance_id,
+        task.component,
+        is_spout,
+        task.state in UP_STATES,
+        executed=values.get("__execute-count", 0.0) / over_s,
+        emitted=values.get("__emit-count", 0.0) / over_s,
+        busy=None if is_spout or busy_ns is None else min(1.0, busy_ns / 1e9 / over_s),
+        cpu=sum(cpu) / over_s if cpu else None,
+        queue_bytes=task.in_queue_bytes,
+        lag_s=task.in_queue_bytes / received if received else None,
+        pending=task.pending,
+        silent_s=task.loop_age_s,
+    )
+
+
+def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:
+    for report in metrics.reports:
+        for sample in report.samples:
+            if sample.name == "__dead-letters" and sample.value:
+                component = component_of.get(report.process, report.component)
+                found.given_up[component] = found.given_up.get(component, 0.0) + sample.value
+            elif sample.name == "__gateway-lost-tuples":
+                found.lost += sample.value
+
+
+def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now: float, recent_s: float) -> None:
+    for event in events:
+        age_s = max(0.0, now - event.at)
+        if event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE):
+            if found.changed_s is None or age_s < found.changed_s:
+                found.changed_s, found.change = age_s, event.text
+        elif age_s > recent_s:
+            continue
+        elif event.kind == control_pb2.EVENT_OOM:
+            found.out_of_memory[event.subject] = (event.times, event.detail or event.text)
+        elif event.kind == control_pb2.EVENT_RESTART and event.warning:
+            found.restarted[event.subject] = (event.times, event.detail or event.reason.replace("_", " ") or event.text)
+
+
+def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: float, every_s: float | None) -> None:
+    newest = max((record.taken_at for record in reply.complete), default=0.0)
+    found.checkpoint_every_s = every_s
+    found.checkpoint_age_s = max(0.0, now - newest) if newest else None
+    found.checkpoint_failure = reply.last_failure
+    found.checkpoint_waits = list(reply.pending_names)

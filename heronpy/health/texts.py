@@ -1,0 +1,159 @@
+"""The sentence of a diagnosis, and what to do next (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from heronpy.common.units import counted, format_duration, listed
+from heronpy.health.diagnose import Finding, Verdict
+
+
+def sentence(finding: Finding, topology: str) -> str:
+    """What is found, with its figures; without a full stop."""
+    return _SENTENCES[finding.verdict](finding, topology)
+
+
+def advice(finding: Finding, cluster: str, topology: str) -> str:
+    """What to do next; "" where nothing is to be done."""
+    give = _ADVICE.get(finding.verdict)
+    return give(finding, f"{cluster} {topology}") if give is not None else ""
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}/s" if per_s >= 10 or not per_s else f"{per_s:.1f}/s"
+
+
+def _healthy(f: Finding, topology: str) -> str:
+    busiest = f", busiest {f.task} {_percent(f.figures['busy'])}" if f.task else ""
+    held = f.figures["held"]
+    return f"{topology} is healthy: {_rate(f.figures['arrival'])}, spouts held {_percent(held)}{busiest}"
+
+
+def _changing(f: Finding, topology: str) -> str:
+    if f.names:
+        return f"{topology} is {f.names[0]}" + (f": {f.quote}" if f.quote else "")
+    left = format_duration(round(f.figures["left_s"]))
+    return f"{topology} has changed ({f.quote}); its figures count in {left}"
+
+
+def _down(f: Finding, topology: str) -> str:
+    why = f": {f.quote}" if f.quote else ""
+    return (
+        f"{f.figures['down']:.0f} of {counted(int(f.figures['tasks']), 'task')} of {f.component} do not run"
+        f" ({listed(f.names)}){why}"
+    )
+
+
+def _dependency(f: Finding, topology: str) -> str:
+    wall, cpu = format_duration(f.figures["tuple_s"]), format_duration(f.figures["cpu_s"])
+    return f"{f.component} waits, it does not compute: {wall} a tuple, of it {cpu} CPU"
+
+
+def _skew(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"data skew: {f.task} gets {_percent(n['share'])} of the tuples of {n['tasks']:.0f} tasks"
+        f" (even: {_percent(n['even'])}) and is busy {_percent(n['busy'])}, the others {_percent(n['median'])}"
+    )
+
+
+def _slow_task(f: Finding, topology: str) -> str:
+    return f"{f.task} does {_rate(f.figures['rate'])} when it works, its siblings {_rate(f.figures['usual'])}"
+
+
+def _too_few(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"{f.component} needs more tasks: about {_rate(n['arrival'])} want in,"
+        f" {counted(int(n['tasks']), 'task')} of it do {_rate(n['rate'])} and are busy {_percent(n['busy'])}"
+    )
+
+
+def _checkpoints(f: Finding, topology: str) -> str:
+    age = f.figures["age_s"]
+    since = f"no checkpoint for {format_duration(round(age))}" if age >= 0 else "no checkpoint yet"
+    waits = f"; one waits for {listed(f.names)}" if f.names else ""
+    last = f"; the last one did not complete: {f.quote}" if f.quote else ""
+    return f"{since} (one is due each {format_duration(f.figures['every_s'])}){waits}{last}"
+
+
+def _losses(f: Finding, topology: str) -> str:
+    n, window = f.figures, format_duration(round(f.figures["window_s"]))
+    if "lost" in n:
+        return f"{counted(int(n['lost']), 'tuple')} lost within {window}"
+    return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters within {window}"
+
+
+def _untriaged(f: Finding, topology: str) -> str:
+    by = f" by {listed(f.names)}" if f.names else ""
+    return f"spouts are held {_percent(f.figures['held'])} of the time{by}, cause unknown"
+
+
+_SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
+    Verdict.HEALTHY: _healthy,
+    Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
+    Verdict.CHANGING: _changing,
+    Verdict.DOWN: _down,
+    Verdict.HUNG: lambda f, _: f"{f.task} has worked {format_duration(round(f.figures['silent_s']))} on one tuple",
+    Verdict.MEMORY: lambda f, _: f"{f.task} ended for lack of memory {_times(f)}: {f.quote}",
+    Verdict.CRASHING: lambda f, _: f"{f.task} ended {_times(f)}: {f.quote}",
+    Verdict.DEPENDENCY: _dependency,
+    Verdict.SKEW: _skew,
+    Verdict.SLOW_TASK: _slow_task,
+    Verdict.UNDER_PROVISIONED: _too_few,
+    Verdict.LIMIT: lambda f, _: (
+        f"topology.max.spout.pending ({f.figures['limit']:.0f}) sets the pace:"
+        f" the spouts wait for acks, and no bolt is busier than {_percent(f.figures['busy'])}"
+    ),
+    Verdict.CHECKPOINTS: _checkpoints,
+    Verdict.SPARK: lambda f, _: (
+        f"Spark is behind: {f.figures['waiting']:.0f} batches wait, the oldest for"
+        f" {format_duration(round(f.figures['lag_s']))}; a batch takes {format_duration(f.figures['batch_s'])}"
+    ),
+    Verdict.LOSSES: _losses,
+    Verdict.NO_INPUT: lambda f, _: (
+        f"nothing to read: {listed(sorted(set(f.names)))} emitted nothing for"
+        f" {format_duration(round(f.figures['window_s']))}"
+    ),
+    Verdict.UNTRIAGED: _untriaged,
+}
+
+_ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
+    Verdict.FAILED: lambda f, where: (
+        f"heron exceptions {where}; then heron restart {where}, or submit a corrected program"
+    ),
+    Verdict.DOWN: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.names[0]}",
+    Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task}, to see the line that it is in",
+    Verdict.MEMORY: lambda f, where: (
+        "let it keep less, or give its tasks more memory (heron.instance.memory_soft_limit_bytes)"
+    ),
+    Verdict.CRASHING: lambda f, where: f"heron logs {where} {f.task}",
+    Verdict.DEPENDENCY: lambda f, where: (
+        f"look at what {f.component} calls (heron profile {where} {f.task}); an AsyncBolt waits for many at once"
+    ),
+    Verdict.SKEW: lambda f, where: (
+        "more tasks will not help: count partially before the fields grouping, or add a field to it"
+    ),
+    Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
+    Verdict.UNDER_PROVISIONED: lambda f, where: (
+        f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
+    ),
+    Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
+    Verdict.CHECKPOINTS: lambda f, where: (
+        f"heron checkpoints list {where}; with heron.checkpoint.unaligned none waits in a queue"
+    ),
+    Verdict.SPARK: lambda f, where: "give Spark more cores (heron.spark.master), or let batches run side by side",
+    Verdict.LOSSES: lambda f, where: (
+        f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
+    ),
+    Verdict.UNTRIAGED: lambda f, where: f"heron top {where}; heron profile {where} TASK",
+}
+
+
+def _times(finding: Finding) -> str:
+    times = int(finding.figures["times"])
+    return "once" if times == 1 else f"{times} times"

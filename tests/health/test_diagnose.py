@@ -1,0 +1,190 @@
+"""The doctor names the cause, not the symptom: each diagnosis by figures, and any figures without an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.health.diagnose import CALM, Verdict, diagnose
+from heronpy.health.signals import Signals, TaskSignals, signals_of
+from heronpy.health.texts import advice, sentence
+from heronpy.proto import control_pb2, topology_pb2
+
+RUNNING = control_pb2.LIFE_RUNNING
+
+
+def bolt(number: int, busy: float = 0.3, executed: float = 1000.0, **more: Any) -> TaskSignals:
+    return TaskSignals(f"count-{number}", "count", False, True, executed=executed, busy=busy, cpu=more.pop("cpu", busy),
+                       **more)  # fmt: skip
+
+
+def signals(*bolts: TaskSignals, emitted: float = 4000.0, **more: Any) -> Signals:
+    spout = TaskSignals("words-1", "words", True, True, emitted=emitted, pending=int(more.pop("pending", 0)))
+    return Signals("wc", more.pop("lifecycle", RUNNING), more.pop("cause", ""), 60.0, [spout, *bolts], **more)
+
+
+def first(found: Signals) -> tuple[Verdict, str]:
+    finding = diagnose(found)[0]
+    return finding.verdict, sentence(finding, found.topology)
+
+
+EVEN = [bolt(n) for n in (2, 3, 4, 5)]
+SKEWED = [bolt(2, 0.98, 6100), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))]
+HELD = {"held": 0.83, "culprits": ["count-2"]}
+
+CASES: dict[str, tuple[Signals, Verdict, str]] = {
+    "healthy": (signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 %, busiest count-2 30 %"),
+    "failed": (
+        signals(lifecycle=control_pb2.LIFE_FAILED, cause="parse raises"), Verdict.FAILED, "wc has failed: parse raises"
+    ),
+    "updating": (
+        signals(*EVEN, lifecycle=control_pb2.LIFE_UPDATING, cause="waiting"), Verdict.CHANGING, "wc is updating: waiting"
+    ),
+    "just updated": (
+        signals(*SKEWED, **HELD, changed_s=20.0, change="update done"), Verdict.CHANGING,
+        "wc has changed (update done); its figures count in 40s",
+    ),
+    "down": (
+        signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
+        Verdict.DOWN, "1 of 2 tasks of count do not run (count-3): ValueError: x",
+    ),
+    "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has worked 31s on one tuple"),
+    "memory": (
+        signals(*EVEN, out_of_memory={"count-2": (3, "limit 64MB, peak 70MB")}), Verdict.MEMORY,
+        "count-2 ended for lack of memory 3 times: limit 64MB, peak 70MB",
+    ),
+    "crashing": (
+        signals(*EVEN, restarted={"count-2": (2, "killed")}), Verdict.CRASHING, "count-2 ended 2 times: killed"
+    ),
+    "skew": (
+        signals(*SKEWED, **HELD), Verdict.SKEW,
+        "data skew: count-2 gets 61 % of the tuples of 4 tasks (even: 25 %) and is busy 98 %, the others 31 %",
+    ),
+    "a backlog is enough": (
+        signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
+    ),
+    "slow task": (
+        signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD), Verdict.SLOW_TASK,
+        "count-2 does 51/s when it works, its siblings 4,000/s",
+    ),
+    "dependency": (
+        signals(bolt(2, 0.97, 19, cpu=0.01), **HELD), Verdict.DEPENDENCY,
+        "count waits, it does not compute: 51ms a tuple, of it 526us CPU",
+    ),
+    "too few": (
+        signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, culprits=["count-2"]), Verdict.UNDER_PROVISIONED,
+        "count needs more tasks: about 4,000/s want in, 2 tasks of it do 2,000/s and are busy 95 %",
+    ),
+    "limit": (
+        signals(*EVEN, max_pending=1000, acking=True, pending=990), Verdict.LIMIT,
+        "topology.max.spout.pending (1000) sets the pace",
+    ),
+    "checkpoints": (
+        signals(*EVEN, checkpoint_every_s=10.0, checkpoint_age_s=300.0, checkpoint_failure="no answer from task 3",
+                checkpoint_waits=["count-3"]),
+        Verdict.CHECKPOINTS,
+        "no checkpoint for 5m00s (one is due each 10s); one waits for count-3; the last one did not complete: no answer",
+    ),
+    "spark": (
+        signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=21.0), Verdict.SPARK,
+        "Spark is behind: 7 batches wait, the oldest for 21s; a batch takes 3.2s",
+    ),
+    "losses": (
+        signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters within 1m00s"
+    ),
+    "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
+    "untriaged": (
+        signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
+        "spouts are held 50 % of the time by the link from stmgr-1 to stmgr-2, cause unknown",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_diagnosis_and_its_sentence(name: str) -> None:
+    found, verdict, text = CASES[name]
+    assert first(found)[0] is verdict
+    assert first(found)[1].startswith(text)
+    assert {verdict for _, verdict, _ in CASES.values()} == set(Verdict), "every diagnosis has a case"
+
+
+def test_what_does_not_run_comes_before_what_is_slow() -> None:
+    down = TaskSignals("store-9", "store", False, False)
+    verdicts = [finding.verdict for finding in diagnose(signals(*SKEWED, down, **HELD, given_up={"count": 1.0}))]
+    assert verdicts == [Verdict.DOWN, Verdict.LOSSES, Verdict.SKEW]
+
+
+def test_advice_names_the_command() -> None:
+    needs = signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, culprits=["count-2"])
+    assert advice(diagnose(needs)[0], "local", "wc") == "heron update local wc --component-parallelism count:6"
+    assert advice(diagnose(signals(*EVEN))[0], "local", "wc") == ""
+
+
+SHARE = st.none() | st.floats(0, 1)
+RATE = st.floats(0, 1e9)
+TASKS = st.lists(
+    st.builds(
+        TaskSignals, name=st.sampled_from(["a-1", "a-2", "b-1"]), component=st.sampled_from("ab"), is_spout=st.booleans(),
+        up=st.booleans(), executed=RATE, emitted=RATE, busy=SHARE, cpu=st.none() | st.floats(0, 64),
+        queue_bytes=st.integers(0, 1 << 40), lag_s=st.none() | RATE, pending=st.integers(0, 10**9), silent_s=RATE,
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(
+    tasks=TASKS, lifecycle=st.sampled_from(control_pb2.Lifecycle.values()), held=st.floats(0, 1),
+    culprits=st.lists(st.sampled_from(["a-1", "b-1", "the link from x to y"]), max_size=2),
+    changed_s=st.none() | RATE, max_pending=st.none() | st.integers(0, 10**6), acking=st.booleans(),
+    restarted=st.dictionaries(st.sampled_from(["a-1", "c"]), st.tuples(st.integers(1, 9), st.text(max_size=5))),
+    given_up=st.dictionaries(st.sampled_from("ab"), st.floats(1, 1e12)), lost=RATE, spark_waiting=st.floats(0, 1e6),
+    spark_batch_s=st.none() | RATE, spark_lag_s=RATE, checkpoint_age_s=st.none() | RATE,
+    checkpoint_every_s=st.none() | st.floats(0.1, 1e5),
+)  # fmt: skip
+def test_any_figures_give_a_diagnosis(
+    tasks: list[TaskSignals], lifecycle: control_pb2.Lifecycle, held: float, culprits: list[str], **more: Any
+) -> None:
+    found = Signals("wc", lifecycle, "why", 60.0, tasks, held, culprits, **more)
+    findings = diagnose(found)
+    assert findings and all(sentence(one, "wc") for one in findings)
+    assert all(advice(one, "local", "wc") for one in findings if one.verdict not in CALM)
+    assert (Verdict.HEALTHY in {one.verdict for one in findings}) == (
+        len(findings) == 1 and findings[0].verdict is Verdict.HEALTHY
+    )
+
+
+def test_figures_come_from_the_answers_of_a_topology_master() -> None:
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    status.plan.topology.spouts.add().comp.name = "words"
+    status.plan.topology.bolts.add().comp.name = "count"
+    for key, value in (("topology.reliability.mode", "ATLEAST_ONCE"), ("topology.max.spout.pending", "500")):
+        status.plan.topology.topology_config.kvs.add(key=key, value=value, type=topology_pb2.STRING_VALUE)
+    status.tasks.add(task_id=2, component="count", instance_id="count-2", state=control_pb2.TASK_RUNNING,
+                     in_queue_bytes=4000, loop_age_s=0.5)  # fmt: skip
+    status.tasks.add(task_id=1, component="words", instance_id="words-1", state=control_pb2.TASK_STARTING, pending=7)
+    status.culprits.add(instance_id="count-2")
+    status.culprits.add(stmgr_id="stmgr-1", peer="stmgr-2")
+    metrics = control_pb2.MetricsReply(interval_s=50.0)
+    counted = {"__execute-time-ns": 25e9, "__execute-count": 1000, "__py-user-cpu-time-secs": 10,
+               "__py-sys-cpu-time-secs": 5, "__gateway-received-packets-size": 50_000, "__dead-letters": 3}  # fmt: skip
+    for name, values in (("count-2", counted), ("stmgr-1", {"__time_spent_back_pressure_aggr": 10_000})):
+        report = metrics.reports.add(process=name)
+        for metric, value in values.items():
+            report.samples.add(name=metric, value=value)
+    events = [
+        control_pb2.TopologyEvent(at=990.0, kind=control_pb2.EVENT_OOM, subject="count-2", times=2, detail="limit"),
+        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_RESTART, subject="old", times=2, warning=True),
+        control_pb2.TopologyEvent(at=100.0, kind=control_pb2.EVENT_UPDATE, text="update done"),
+    ]
+    found = signals_of(status, metrics, events, now=1000.0)
+    assert [task.name for task in found.tasks] == ["words-1", "count-2"], "in the order of the topology"
+    spout, task = found.tasks
+    assert not spout.up and spout.busy is None and spout.pending == 7
+    assert (task.busy, task.executed, task.cpu, task.lag_s) == (0.5, 20.0, 0.3, 4.0)
+    assert found.held == 0.2 and found.culprits == ["count-2", "the link from stmgr-1 to stmgr-2"]
+    assert found.acking and found.max_pending == 500 and found.given_up == {"count": 3.0}
+    assert found.out_of_memory == {"count-2": (2, "limit")} and not found.restarted
+    assert (found.changed_s, found.change) == (900.0, "update done")

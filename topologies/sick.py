@@ -1,0 +1,95 @@
+"""Five topologies that are ill, to practise on: find the cause with `heron doctor`, `top`, `events`, `exceptions`.
+
+    heron submit local topologies/sick.py Sick --what slow     # one of four tasks is slow
+    heron submit local topologies/sick.py Sick --what skew     # one key has most of the tuples
+    heron submit local topologies/sick.py Sick --what leak     # a task takes ever more memory, see below
+    heron submit local topologies/sick.py Sick --what crash    # a task raises now and then
+    heron submit local topologies/sick.py Sick --what sink     # what the sink writes to does not answer
+
+Each has a spout, four tasks of `work`, and a sink. The leak ends at a limit, which is a setting: give
+`--config-property heron.instance.memory_soft_limit_bytes=120MB` as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from typing import Any
+
+from heronpy import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
+
+KINDS = ("slow", "skew", "leak", "crash", "sink")
+MB = 1 << 20
+
+
+class Orders(Spout):
+    """Orders of users; with `skew`, nine of ten are of one user."""
+
+    outputs = ["user", "amount"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.skewed = config["sick.what"] == "skew"
+        self.numbers = itertools.count()
+
+    def next_tuple(self) -> None:
+        for number in itertools.islice(self.numbers, 20):
+            user = "big" if self.skewed and number % 10 else f"user {number % 101}"
+            self.emit([user, number % 50])
+        self.wait(0.005)
+
+
+class Work(Bolt):
+    """Computes for a fifth of a millisecond per tuple, or is ill."""
+
+    outputs = ["user", "amount"]
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.what = config["sick.what"]
+        first = min(context.get_component_tasks(context.get_component_id()) or [0])
+        self.ill = context.get_task_id() == first
+        self.kept: list[bytearray] = []
+        self.seen = 0
+
+    def process(self, tup: Tuple) -> None:
+        self.seen += 1
+        ends_at = time.perf_counter() + (0.02 if self.what == "slow" and self.ill else 0.0002)
+        while time.perf_counter() < ends_at:
+            pass
+        if self.what == "leak" and self.ill and self.seen % 50 == 0:
+            self.kept.append(bytearray(MB))
+        if self.what == "crash" and self.ill and self.seen % 2000 == 0:
+            raise ValueError(f"order {tup.values[1]} of {tup.values[0]} cannot be booked")
+        self.emit(list(tup.values), anchors=[tup])
+        self.ack(tup)
+
+
+class Store(Bolt):
+    """Writes an order; with `sink`, to something that takes a twentieth of a second to answer."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.pause_s = 0.05 if config["sick.what"] == "sink" else 0.0
+
+    def process(self, tup: Tuple) -> None:
+        if self.pause_s:
+            time.sleep(self.pause_s)
+        self.ack(tup)
+
+
+def sick(name: str, what: str) -> TopologyBuilder:
+    """The topology with this illness."""
+    builder = TopologyBuilder(name)
+    orders = builder.add_spout("orders", Orders, par=1)
+    spread = Grouping.fields("user") if what == "skew" else Grouping.SHUFFLE
+    work = builder.add_bolt("work", Work, par=4, inputs={orders: spread})
+    builder.add_bolt("store", Store, par=1, inputs={work: Grouping.SHUFFLE})
+    builder.set_config({"sick.what": what})
+    return builder
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default="Sick")
+    parser.add_argument("--what", choices=KINDS, required=True, help="what it is ill with")
+    options = parser.parse_args()
+    sick(options.name, options.what).build_and_submit()
