@@ -41,8 +41,8 @@ class BatchBoltTask(BoltTask):
     def _next_part(self, part: Part, now: float) -> int:
         """Process a part, or its first tuple; returns the number of tuples that are done."""
         if isinstance(part, HeronTuple):
-            if type(part.values) is DamagedValues:
-                self.poison.bury_damaged(part, part.values)
+            assert isinstance(part.values, DamagedValues)
+            self.poison.bury_damaged(part, part.values)
             self.progress.executed += 1
             self.advance(1)
             return 1

@@ -11,6 +11,7 @@ import pytest
 from heronpy.wire.frames import ACK, FAIL, Frame, edges_of, pack32, pack64, roots_of
 from heronpy.wire.runs import NO_RUNS, expand, read_runs
 from instance.acks import BoltAcks
+from instance.in_batch import InBatch
 from instance.tuples import HeronTuple, InFrame, make_tuples
 from stmgr.acker import Acker
 
@@ -175,3 +176,45 @@ def test_ids_of_tuples_differ() -> None:
     ids = [tup.id for tuples in frames for tup in tuples]
     assert len(set(ids)) == len(ids)
     assert [tup.id for tuples in frames for tup in tuples] == ids
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_words_on_batches_are_words_on_their_tuples(seed: int) -> None:
+    """Batches, parts of them and single tuples, at once or much later, with flushes in between: first words count."""
+    rng = random.Random(seed)
+    h = Harness()
+    said: dict[tuple[int, int], str] = {}
+    tuples: dict[tuple[int, int], HeronTuple] = {}
+    batches: list[InBatch] = []
+    for _ in range(12):
+        frame = h.frame(rng.choice([1, 7, 8, 9, 30]), rng)
+        skip = rng.choice([0, 0, len(frame) // 2])
+        inner = frame[0].frame
+        batch = InBatch(inner, "default", ["n"], list(range(skip, len(frame))), range(skip, len(frame)))
+        # Those before `skip` were acked by the process before this one.
+        h.acks.ack(frame[:skip])
+        said.update(((inner.number, n), "ack") for n in range(skip))
+        tuples.update(((inner.number, tup.index), tup) for tup in frame)
+        batches.append(batch)
+    rest = [batch for batch in batches for _ in range(4)]
+    rng.shuffle(rest)
+    for batch in [*rest, *batches]:
+        places = rng.sample(range(len(batch)), rng.randint(0, len(batch)))
+        part: Any = rng.choice([batch, batch.take(places), [batch[place] for place in places]])
+        what = rng.choice(["ack", "ack", "fail"])
+        (h.acks.ack if what == "ack" else h.acks.fail)(part)
+        for tup in part:
+            said.setdefault((tup.frame.number, tup.index), what)
+        if rng.random() < 0.4:
+            h.acks.flush()
+    for batch in batches:
+        h.acks.ack(batch)
+        for tup in batch:
+            said.setdefault((tup.frame.number, tup.index), "ack")
+    h.acks.flush()
+    assert said.keys() == tuples.keys()
+    for what, found in (("ack", h.done), ("fail", h.failed)):
+        assert found == Counter(root for key, tup in tuples.items() if said[key] == what for root in set(tup.roots))
+    assert not any(acker.live_roots for acker in h.ackers.values())
+    words = Counter(said.values())
+    assert (h.acks.ack_count, h.acks.fail_count) == (words["ack"], words["fail"])

@@ -81,6 +81,20 @@ def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str) -> 
         assert set(counts) == set(expected(count)) and not expected(count) - counts
 
 
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+def test_an_update_in_the_middle_of_batches_loses_nothing(heron: Heron, out: Path, mode: str) -> None:
+    """A task leaves between two batches; what it has not processed goes on to others."""
+    count = 600 * PER_CALL
+    submit(heron, out, mode, count, "--pause-ms", 3)
+    wait_for(lambda: busy(heron, "relay", set()), 60, "a busy relay")
+    heron("update", "local", "batched", "--component-parallelism=relay:3").ok()
+    wait_for(lambda: busy(heron, "relay", set()), 60, "a busy relay")
+    heron("update", "local", "batched", "--component-parallelism=relay:1").ok()
+    heron.when_state("batched", "FINISHED", 120)
+    counts, _ = tallied(out)
+    assert counts == expected(count)
+
+
 def busy(heron: Heron, component: str, killed: set[int]) -> int:
     """The process of a task that is in the middle of its work; 0 while there is none."""
     for task in inside(heron, "batched").tasks:
