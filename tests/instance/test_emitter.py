@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -505,7 +506,7 @@ def test_a_wrong_width_reaches_no_consumer() -> None:
     with pytest.raises(TopologyError, match="2 values"):
         h.emit(["x", "y"])
     with pytest.raises(LocalWireError):
-        h.emit(["x", "y", lambda: None])
+        h.emit(["x", "y", threading.Lock()])
     assert not h.emitter.dirty()
 
 
