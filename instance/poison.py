@@ -165,7 +165,7 @@ class PoisonGuard:
         self._journal.careful = True
         self._journal.save()
         if self._mode == "ATMOST_ONCE":
-            # None of them is given again, and it is not known which ones were processed.
+            # None is redelivered, and it is unknown which ones were processed.
             text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
             for tup in batch.tuples():
                 self._letters.bury(tup, text, 1)

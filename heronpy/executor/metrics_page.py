@@ -76,7 +76,7 @@ class MetricsPage:
         self._wanted_port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
-        #: Of each page, when it was built and what it says.
+        #: Per page: build time, and content type and body.
         self._kept: dict[Page, tuple[float, tuple[str, str]]] = {}
         #: The open connections, oldest first.
         self.visits: dict[_Visit, None] = {}

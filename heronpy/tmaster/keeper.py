@@ -1,4 +1,4 @@
-"""Writes what a new topology master wants to know of the past, in the background: nothing waits for it."""
+"""Persists totals and events for the next topology master, in the background: nothing waits for it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Shortest time between two writes of the totals and of the events, and after a failed one.
+#: Minimum pause between writes of the totals, between writes of the events, and after a failed write.
 TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
 
 
 class Keeper:
-    """Keeps the totals and the events of the desk in the state manager."""
+    """Keeps a copy of the desk's totals and events in the state manager."""
 
     def __init__(self, store: Store, desk: Desk) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class Keeper:
         self._changes = self._event = 0
 
     def look(self) -> None:
-        """Something may have changed."""
+        """Start writing if something has changed."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
@@ -54,7 +54,7 @@ class Keeper:
                 else:
                     self._event = event
             except (TopologyRemovedError, FencedError):
-                return  # the next write of a plan fails as well, and that failure is handled
+                return  # the next plan write fails as well, and is handled
             except (StateError, OSError) as error:
                 log.warning("cannot write the %s, trying again: %s", node.value, error)
                 pause_s = RETRY_S
