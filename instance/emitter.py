@@ -120,7 +120,7 @@ class Emitter:
         if all(isinstance(chooser, Fields) and len(chooser.indices) == 1 for chooser in stream.choosers):
             if len(stream.choosers) == 1:
                 return "field"
-            # Copies of a spout's tracked tuple have edges of their own (see Batches.add_copies).
+            # Copies of a spout's tracked tuple have separate edges (see Batches.add_copies).
             return "general" if self.tracked == "spout" else "fan"
         if len(stream.choosers) != 1:
             return "general"

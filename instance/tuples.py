@@ -96,7 +96,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Whether its roots are consecutive ones of one spout task, and no tuple has an edge of its own."""
+        """Whether its roots are consecutive, of one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None

@@ -73,7 +73,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """Unique over all incarnations of this stream manager: a counter, not a clock."""
+        """A link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (self.epoch << LINK_EPOCH_SHIFT) + self._links
 

@@ -115,7 +115,7 @@ class Replicator:
         return number
 
     def _mark(self, records: Sequence[CheckpointRecord], there: set[int]) -> None:
-        """A copy of what the topology has gone back behind is no start for a restore either."""
+        """Mark copies of abandoned checkpoints, which must not be restored either."""
         for record in records:
             if record.checkpoint in there:
                 try:

@@ -111,7 +111,7 @@ def signals_of(
     recent_s: float = 300.0,
     checkpoint_every_s: float | None = None,
 ) -> Signals:
-    """The figures from one set of answers. `now` is wall time, as in the answers; events older than `recent_s` are ignored."""
+    """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored."""
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
     found = Signals(

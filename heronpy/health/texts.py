@@ -55,7 +55,8 @@ def _skew(f: Finding, topology: str) -> str:
     n = f.figures
     return (
         f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
-        f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy, the others {_percent(n['median'])}"
+        f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
+        f" the others {_percent(n['median'])}"
     )
 
 
@@ -133,7 +134,8 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.CRASHING: lambda f, where: f"heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
-        f"look at what {f.component} calls (heron profile {where} {f.task}); an AsyncBolt can wait for many calls at once"
+        f"look at what {f.component} calls (heron profile {where} {f.task});"
+        " an AsyncBolt can wait for many calls at once"
     ),
     Verdict.SKEW: lambda f, where: (
         "more tasks will not help: aggregate before the fields grouping, or group by one more field"

@@ -57,7 +57,7 @@ class Porch:
         return len(self._waiting)
 
     def accepted(self, descriptor: int) -> None:
-        """ZeroMQ has accepted a connection; only TCP connections are watched."""
+        """Watch a connection that ZeroMQ has accepted; only TCP connections are watched."""
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:

@@ -17,7 +17,7 @@ from heronpy.wire import codec
 
 #: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10
-#: They have a length and items, but are hardly ever meant as a list of values.
+#: They have a length and items, but passing one as the list of values is almost certainly a mistake.
 _NOT_LISTS = (str, bytes, bytearray, dict, set, frozenset)
 
 

@@ -147,7 +147,7 @@ class CheckpointStore:
         return location_of(self.folder, metadata.checkpoint)
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
-        """Keep on disk whether the topology has gone back behind a complete checkpoint."""
+        """Record on disk whether the topology has abandoned a complete checkpoint for an older one."""
         path = self._chk(checkpoint) / _ABANDONED
         if abandoned == path.exists():
             return
@@ -159,7 +159,7 @@ class CheckpointStore:
             self._sync_folder(path.parent)
 
     def is_abandoned(self, checkpoint: int) -> bool:
-        """Whether the topology has gone back behind the checkpoint since it was taken."""
+        """Whether the topology has abandoned the checkpoint for an older one."""
         return (self._chk(checkpoint) / _ABANDONED).exists()
 
     def has(self, ref: FileRef) -> bool:

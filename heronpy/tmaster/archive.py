@@ -87,7 +87,7 @@ class Archive:
         done(failure)
 
     def _mark(self, wanted: Prune) -> None:
-        """Mark abandoned checkpoints on disk. Submits must not start from withdrawn checkpoints, and read only folders."""
+        """Mark abandoned checkpoints on disk, for submits: they read only folders, and must not start from these."""
         for store in self._stores().homes():
             for number in set(store.checkpoints()) & set(wanted.keep):
                 store.mark_abandoned(number, number in wanted.abandoned)

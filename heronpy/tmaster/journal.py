@@ -110,7 +110,7 @@ class Journal:
         return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest)
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
-        """Continue the journal of a predecessor; does nothing if there is none, or if it belongs to another topology."""
+        """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
         self.last = max(self.last, kept.last)

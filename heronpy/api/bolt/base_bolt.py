@@ -1,4 +1,4 @@
-"""The methods that every bolt has from the runtime.
+"""The methods that the runtime provides to every bolt.
 
 They stay thin: the runtime may shadow `emit`, `ack` and `fail` by attributes of the object that
 hold faster closures with the same signatures.
@@ -83,8 +83,8 @@ class BaseBolt(BaseComponent):
         `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
         a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`:
         `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter,
-        `anchors=[batch]` for one output of the whole batch. Values of type None, bool, int, float, str and bytes are the
-        fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
+        `anchors=[batch]` for one output of the whole batch. Values of type None, bool, int, float, str and bytes are
+        the fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 
