@@ -91,7 +91,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pyarrow
         except ImportError:
-            raise MissingLibraryError("Batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
+            raise MissingLibraryError("batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
         return pyarrow.RecordBatch.from_arrays(list(map(pyarrow.array, self.columns.values())), list(self.fields))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -99,7 +99,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pandas
         except ImportError:
-            raise MissingLibraryError("Batch.to_pandas() needs pandas, which is not installed: add pandas") from None
+            raise MissingLibraryError("batch.to_pandas() needs pandas, which is not installed: add pandas") from None
         return pandas.DataFrame(self.columns, index=range(self._size))
 
     # ---- a sequence of tuples -----------------------------------------------------------------

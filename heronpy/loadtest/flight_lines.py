@@ -20,7 +20,7 @@ CARRIER, ORIGIN, DELAY = 3, 4, 6
 
 
 class Flight(NamedTuple):
-    """What a line says."""
+    """The counted columns of a line."""
 
     carrier: str
     origin: str
