@@ -97,9 +97,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
-    Verdict.HUNG: lambda f, _: (
-        f"{f.task} has been working on one tuple for {format_duration(round(f.figures['silent_s']))}"
-    ),
+    Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
     Verdict.MEMORY: lambda f, _: f"{f.task} ran out of memory {_times(f)}: {f.quote}",
     Verdict.CRASHING: lambda f, _: f"{f.task} was restarted {_times(f)}: {f.quote}",
     Verdict.DEPENDENCY: _dependency,

@@ -22,8 +22,9 @@ from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 
 #: Number of events kept in memory, and of those handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
-#: A repetition within this time is merged with the last event; lifecycle states only within the second.
-MERGE_S, FLAP_S = 60.0, 5.0
+#: A repetition within this time is merged with the last event; of a lifecycle state only within the second time.
+#: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
+MERGE_S, FLAP_S = 150.0, 5.0
 TEXT_MAX_CHARS = 500
 #: Exits caused by a restore, an update or a command; each of those is a separate event.
 _EXPLAINED = frozenset({"", "rewound", "finished", "ok"})
@@ -113,9 +114,10 @@ class Journal:
         """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
-        self.last = max(self.last, kept.last)
+        # A reader may know later events of the predecessor, so their numbers are skipped.
+        self.last = max(self.last, kept.last) + self._limit
         for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
-            if 0 < event.number <= self.last and isfinite(event.at):
+            if 0 < event.number <= kept.last and isfinite(event.at):
                 self._events[event.number] = event
                 self._newest[(event.kind, event.subject, event.reason)] = event.number
 
