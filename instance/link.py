@@ -89,7 +89,7 @@ class DataLink:
     def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
         """Start a new incarnation; what waits in the outbox is sent over it.
 
-        With another stream manager process: what the one before had taken and still held died with it.
+        If the stream manager process is a new one, frames that its predecessor still held died with it.
         """
         died = stmgr != self._stmgr
         self._stmgr = stmgr

@@ -22,7 +22,7 @@ class Room(NamedTuple):
 
     tuples: int
     resume_at: float
-    """OPEN; FULL after the limit was reached, until there is room; then the time when it goes on in any case."""
+    """OPEN; FULL once the limit is reached, until there is room; then the time when it continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:

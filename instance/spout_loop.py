@@ -72,7 +72,7 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: When a spout that has reached its limit of pending tuples goes on; see pending_limit.py.
+        #: When a spout that has reached its limit of pending tuples continues; see pending_limit.py.
         self._resume_at = OPEN
         #: What next_tuple last requested: not to be called before this time (0: no request), or before this
         #: descriptor can be read; and whether it called `busy`.

@@ -1,7 +1,7 @@
 """Tuples as a bolt sees them, and the frame they came in.
 
-A tuple holds its values, its frame and its place in the frame; all else (component, stream, task,
-roots, edges) is the frame's and is looked up on demand. Creating one costs about 60 ns.
+A tuple holds its values, its frame and its position in the frame; everything else (component, stream, task,
+roots, edges) belongs to the frame and is looked up on demand. Creating one costs about 60 ns.
 """
 
 from __future__ import annotations

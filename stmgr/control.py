@@ -5,7 +5,7 @@ TICK at `next_deadline`. Tuples are not events; the shell passes frames to the s
 a TICK only, because other events may come from inside the switch.
 
 Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
-`LINES_PER_S` lines in a second, and what is left out is counted there; after STOPPED there are no effects.
+`LINES_PER_S` lines in a second, and reports the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
-        """What a process prints when `ask` makes it dump its stacks, maybe nothing; None when it has no log."""
+        """The stacks that a process prints when `ask` requests them, possibly empty; None when it has no log."""
         child_log = self._logs.get(name)
         if child_log is None:
             return None

@@ -126,7 +126,7 @@ def _known(name: str) -> Figure:
 
 
 def label_of(name: str) -> str:
-    """What a figure of a summary is called."""
+    """The label of a figure of a summary."""
     return _known(name).label
 
 

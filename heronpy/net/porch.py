@@ -30,7 +30,7 @@ _COUNTS: Final = struct.Struct("=120xQQ")
 
 
 class Verdict(enum.Enum):
-    """What becomes of a connection."""
+    """The verdict on a connection."""
 
     WAIT = enum.auto()
     ADMITTED = enum.auto()

@@ -1,7 +1,7 @@
 """`python -m heronpy.spark.archive`: prepare the class archive that halves the time and CPU of a start of Spark.
 
 Owns `<HERON_HOME>/cache/spark/<key>.jsa`, written once per user, Spark and Java: about 180 MB each, the newest three
-are kept. The JVM checks that an archive fits its version and jars, and goes on without it otherwise. The classes are
+are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
 recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 

@@ -83,7 +83,7 @@ class CheckpointStore:
         return ref
 
     def _holds(self, ref: FileRef) -> bool:
-        """Whether the content is right, not only the name: a damaged file is replaced when written again."""
+        """Whether the content matches, not only the name: a damaged file is replaced when written again."""
         try:
             for _ in chunks_of(self.path_of(ref), ref):
                 pass
