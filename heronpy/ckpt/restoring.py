@@ -15,6 +15,7 @@ from heronpy.ckpt.segments import BASE, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
 from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
+from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
 from heronpy.wire.codec import MSGPACK, decoder
 
@@ -34,7 +35,7 @@ class Loader:
         self._tasks = sorted(tasks, key=lambda task: task.component_index)
         before = metadata.parallelism.get(owner.component, len(tasks))
         if [task.component_index for task in self._tasks] != list(range(before)):
-            path = store.folder / f"chk-{metadata.checkpoint}" / "metadata"
+            path = store.folder / path_in(metadata.checkpoint)
             raise DamagedFileError(path, f"does not have all {before} tasks of component {owner.component}")
         self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
         if self.mine is None:
