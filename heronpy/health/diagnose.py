@@ -105,7 +105,7 @@ def _failed(signals: Signals) -> Iterator[Finding]:
 
 
 def _down(signals: Signals) -> Iterator[Finding]:
-    if signals.lifecycle in (control_pb2.LIFE_STARTING, control_pb2.LIFE_FAILED):
+    if signals.lifecycle in (control_pb2.LIFE_STARTING, control_pb2.LIFE_UPDATING, control_pb2.LIFE_FAILED):
         return
     for component in signals.components:
         tasks = signals.of(component)

@@ -68,6 +68,7 @@ class Signals:
     #: Since the last change by people or restore; None when none is remembered.
     changed_s: float | None = None
     change: str = ""
+    events_known: bool = True
     #: Processes that ended within the last minutes: name to (times, text), for lack of memory and otherwise.
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -104,14 +105,17 @@ class Signals:
 def signals_of(
     status: control_pb2.StatusReply,
     metrics: control_pb2.MetricsReply,
-    events: Iterable[control_pb2.TopologyEvent] = (),
+    events: Iterable[control_pb2.TopologyEvent] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
     *,
     now: float,
     recent_s: float = 300.0,
     checkpoint_every_s: float | None = None,
 ) -> Signals:
-    """The figures of one look. `now` is wall time, as in the answers; events older than `recent_s` do not count."""
+    """The figures of one look. `now` is wall time, as in the answers; events older than `recent_s` do not count.
+
+    Without events (None) it is not known what ended or changed.
+    """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
     found = Signals(
@@ -130,7 +134,8 @@ def signals_of(
     found.acking = reliability_mode(topology) == "ATLEAST_ONCE"
     pending = config_of(topology).get(_MAX_PENDING)
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
-    _add_events(found, events, now, recent_s)
+    found.events_known = events is not None
+    _add_events(found, events or (), now, recent_s)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     gateway = sums.get("spark-gateway", {})
@@ -189,9 +194,15 @@ def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now
         elif age_s > recent_s:
             continue
         elif event.kind == control_pb2.EVENT_OOM:
-            found.out_of_memory[event.subject] = (event.times, event.detail or event.text)
+            _add_end(found.out_of_memory, event)
         elif event.kind == control_pb2.EVENT_RESTART and event.warning:
-            found.restarted[event.subject] = (event.times, event.detail or event.reason.replace("_", " ") or event.text)
+            _add_end(found.restarted, event)
+
+
+def _add_end(ends: dict[str, tuple[int, str]], event: control_pb2.TopologyEvent) -> None:
+    """Count the ends of a process for whatever reason; the newest is quoted."""
+    times, _ = ends.get(event.subject, (0, ""))
+    ends[event.subject] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 
 
 def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: float, every_s: float | None) -> None:

@@ -98,7 +98,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
-    Verdict.HUNG: lambda f, _: f"{f.task} has worked {format_duration(round(f.figures['silent_s']))} on one tuple",
+    Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
     Verdict.MEMORY: lambda f, _: f"{f.task} ended for lack of memory {_times(f)}: {f.quote}",
     Verdict.CRASHING: lambda f, _: f"{f.task} ended {_times(f)}: {f.quote}",
     Verdict.DEPENDENCY: _dependency,

@@ -71,9 +71,12 @@ class ColumnRules:
             raise self._wrong(f"{size} tuples with {given} {what}; give one for each tuple, in their order")
 
     def _of_rows(self, rows: Any) -> Columns:
+        rows = _listed(rows)
         if isinstance(rows, _NOT_COLUMNS) or not _is_list(rows):
             raise self._wrong(f"rows={rows!r:.80}; give a list with a list of values for each tuple")
         width = len(self._fields)
+        if not set(map(type, rows)) <= _LISTS:
+            rows = list(map(_listed, rows))
         if not set(map(type, rows)) <= _LISTS or not set(map(len, rows)) <= {width}:
             for row in rows:
                 if isinstance(row, _NOT_COLUMNS) or not _is_list(row):
@@ -128,7 +131,7 @@ class ColumnRules:
                     return list(column)
                 values: list[Any] = convert()
                 return values
-        if isinstance(column, _NOT_COLUMNS) or not _is_list(column):
+        if isinstance(column, _NOT_COLUMNS) or not _is_list(column) or hasattr(column, "columns"):
             raise self._wrong(f"column {field!r} of type {type(column).__name__}; give a list or an array of values")
         return list(column)
 
@@ -137,6 +140,14 @@ class ColumnRules:
 
     def _wrong(self, what: str) -> TopologyError:
         return TopologyError(f"component {self._component} emitted {what} (emit_batch on stream {self._stream!r})")
+
+
+def _listed(values: Any) -> Any:
+    """An array as lists of Python values; anything else, and NumPy's times, as they are."""
+    convert = getattr(values, "tolist", None)
+    if not callable(convert) or getattr(getattr(values, "dtype", None), "kind", "") in _TIMES:
+        return values
+    return convert()
 
 
 def _is_list(value: Any) -> bool:

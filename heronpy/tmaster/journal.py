@@ -23,7 +23,8 @@ from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 #: Events kept in memory, and how many of them a successor gets.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
 #: A repetition within this time of the last one is counted with it.
-MERGE_S, FLAP_S = 60.0, 5.0
+#: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
+MERGE_S, FLAP_S = 150.0, 5.0
 TEXT_MAX_CHARS = 500
 #: Ends that a restore, an update or an order explains; each of those is an event of its own.
 _EXPLAINED = frozenset({"", "rewound", "finished", "ok"})
@@ -113,9 +114,10 @@ class Journal:
         """Continue after a predecessor; nothing, if it left none or those of another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
-        self.last = max(self.last, kept.last)
+        # What the predecessor had noted since has numbers that a reader may know.
+        self.last = max(self.last, kept.last) + self._limit
         for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
-            if 0 < event.number <= self.last and isfinite(event.at):
+            if 0 < event.number <= kept.last and isfinite(event.at):
                 self._events[event.number] = event
                 self._newest[(event.kind, event.subject, event.reason)] = event.number
 

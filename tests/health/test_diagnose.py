@@ -12,6 +12,7 @@ from heronpy.health.diagnose import CALM, Verdict, diagnose
 from heronpy.health.signals import Signals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.tmaster.journal import Journal, Watcher
 
 RUNNING = control_pb2.LIFE_RUNNING
 
@@ -51,7 +52,7 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
         Verdict.DOWN, "1 of 2 tasks of count do not run (count-3): ValueError: x",
     ),
-    "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has worked 31s on one tuple"),
+    "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has been in one call for 31s"),
     "memory": (
         signals(*EVEN, out_of_memory={"count-2": (3, "limit 64MB, peak 70MB")}), Verdict.MEMORY,
         "count-2 ended for lack of memory 3 times: limit 64MB, peak 70MB",
@@ -115,6 +116,28 @@ def test_what_does_not_run_comes_before_what_is_slow() -> None:
     down = TaskSignals("store-9", "store", False, False)
     verdicts = [finding.verdict for finding in diagnose(signals(*SKEWED, down, **HELD, given_up={"count": 1.0}))]
     assert verdicts == [Verdict.DOWN, Verdict.LOSSES, Verdict.SKEW]
+
+
+def test_tasks_that_an_update_adds_are_not_down() -> None:
+    joining = TaskSignals("count-3", "count", False, False)
+    assert first(signals(bolt(2), joining, lifecycle=control_pb2.LIFE_UPDATING))[0] is Verdict.CHANGING
+
+
+def test_a_crash_loop_with_long_pauses_is_seen() -> None:
+    """Restarts a minute apart, for different reasons: each is an event of its own or counts with the last one."""
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [control_pb2.ProcessRecord(name="count-2")])
+    for restart in range(1, 7):
+        watcher.journal.now += 61.5
+        reason = "killed" if restart % 2 else "crashed"
+        ended = control_pb2.ProcessRecord(name="count-2", restarts=restart, exit_reason=reason, exit_detail="signal")
+        watcher.processes(1, 1, [ended])
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    told = watcher.journal.after(0).events
+    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.journal.now)
+    assert found.restarted == {"count-2": (6, "signal")}
+    assert first(found) == (Verdict.CRASHING, "count-2 ended 6 times: signal")
+    assert not signals_of(status, control_pb2.MetricsReply(), None, now=0.0).events_known
 
 
 def test_advice_names_the_command() -> None:

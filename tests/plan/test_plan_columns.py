@@ -47,6 +47,22 @@ def test_rows(rows: Any) -> None:
     assert given.part(1, 9).rows() == [["b", 2]] and given.part(1, 9).size == 1
 
 
+@pytest.mark.parametrize(
+    "rows", [np.array([[1, 2], [3, 4]]), [np.array([1, 2]), [3, 4]], (np.array([1, 2]), np.array([3, 4]))]
+)
+def test_rows_of_arrays_become_python_values(rows: Any) -> None:
+    given = RULES.columns(None, rows)
+    assert given.rows() == [[1, 2], [3, 4]]
+    assert {type(value) for column in given.values for value in column} == {int}
+
+
+def test_a_frame_as_a_column_is_refused() -> None:
+    """`df[["word"]]` is a frame, `df["word"]` its column; a frame's items are the names of its columns."""
+    frame = pd.DataFrame({"word": WORDS, "count": COUNTS})
+    with pytest.raises(TopologyError, match="column 'word' of type DataFrame"):
+        RULES.columns({"word": frame[["word"]], "count": COUNTS[:1]}, None)
+
+
 def test_rows_of_a_stream_without_fields_are_counted() -> None:
     rules = ColumnRules("work", "signs", [])
     assert rules.columns(None, [[], [], []]).rows() == [[], [], []]

@@ -14,7 +14,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import stateful
 from heronpy.cli.output import clean, console, print_json, say
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import InvalidRpcError
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.diagnose import CALM, Finding, diagnose
 from heronpy.health.signals import METRICS, Signals, signals_of
@@ -34,7 +34,8 @@ def examine(target: Target, topology: str, window_s: float, watch: bool, as_json
             _print(*look(session, topology, window_s), session, as_json, lines=True)
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
-        say()
+        if not as_json:
+            say()
         return
     signals, findings = look(session, topology, window_s)
     _print(signals, findings, session, as_json)
@@ -48,8 +49,8 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
     metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=min(window_s, _age(status))))
     try:
         events = session.ask(topology, control_pb2.GetEvents()).events[:]
-    except HeronError:
-        events = []  # a topology master of an earlier release
+    except InvalidRpcError:
+        events = None  # a topology master of an earlier release
     launch = session.launch_of(session.find(topology))
     signals = signals_of(
         status,
@@ -98,6 +99,8 @@ def _seen(signals: Signals) -> list[str]:
             f"{task.name}: {task.executed:,.0f}/s, busy {(task.busy or 0.0) * 100:.0f} %{cpu},"
             f" queue {format_bytes(task.queue_bytes)}"
         )
+    if not signals.events_known:
+        found.append("what ended or changed before is not known: the topology master is of an earlier release")
     return found
 
 
@@ -118,6 +121,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
             }
             for finding in findings
         ],
+        "events_known": signals.events_known,
         "arrival": signals.arrival,
         "held": signals.held,
         "tasks": [dataclasses.asdict(task) for task in signals.tasks],

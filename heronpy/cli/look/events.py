@@ -40,7 +40,8 @@ def show_events(
         try:
             _follow(session, topology, kinds, as_json, reply.last)
         except KeyboardInterrupt:
-            say()
+            if not as_json:
+                say()
 
 
 def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool, last: int) -> None:
