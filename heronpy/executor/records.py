@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.common.ids import parse_instance_id
+from heronpy.common.states import process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.supervision import STATES, Ended, ProcessView
@@ -113,7 +114,7 @@ def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> di
     processes = {}
     healthy = True
     for record in records:
-        state = control_pb2.ProcessState.Name(record.state).removeprefix("PROC_").lower()
+        state = process_state_name(record.state).lower()
         processes[record.name] = {"state": state, "restarts": record.restarts}
         if record.exit_reason:
             processes[record.name]["last_exit"] = record.exit_reason
