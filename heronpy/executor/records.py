@@ -9,7 +9,7 @@ from heronpy.common.ids import parse_instance_id
 from heronpy.common.states import process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.supervision import STATES, Ended, ProcessView
+from heronpy.procs.supervision import EXITS, STATES, Ended, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 
@@ -27,7 +27,8 @@ def process_record(
         pid=view.pid,
         state=STATES[view.state],
         restarts=view.restarts,
-        exit_reason=view.exit_reason,
+        exit_reason=view.exit_reason.value if view.exit_reason is not None else "",
+        exit=EXITS[view.exit_reason],
         exit_detail=view.exit_detail,
         task_id=view.spec.task_id,
         started_at=started_at,

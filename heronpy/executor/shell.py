@@ -208,9 +208,9 @@ class Executor:
         if spec.role == INSTANCE:
             argv += ["--task", str(spec.task_id)]
             view = self._supervisor.view(spec.name)
-            if view is not None and view.exit_reason:
+            if view is not None and view.exit_reason is not None:
                 # A task whose predecessor crashed looks for the tuple that caused it.
-                argv += ["--after", view.exit_reason]
+                argv += ["--after", view.exit_reason.value]
         argv += ["--epoch", str(child_epoch(place.epoch, number))]
         return Command(
             spec.name,
