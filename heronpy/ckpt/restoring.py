@@ -7,7 +7,9 @@ in flight, belong to single tasks and cannot be divided.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
 from heronpy.ckpt.plain_state import decode_plain
@@ -19,6 +21,7 @@ from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
 from heronpy.wire.codec import MSGPACK, decoder
 
+T = TypeVar("T")
 Deltas = list[tuple[Segment, set[Any]]]
 
 
@@ -84,7 +87,7 @@ class Loader:
                 groups = self._owner.groups
                 if segment.last_group < groups.start or segment.first_group >= groups.stop:
                     continue
-                kind, keys = self._guarded(f"keyed state {name!r}", lambda s=segment: self._apply(s, state))
+                kind, keys = self._guarded(f"keyed state {name!r}", partial(self._apply, segment, state))
                 if kind == BASE:
                     base.append(segment)
                 else:
@@ -116,7 +119,7 @@ class Loader:
         frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
         return frames
 
-    def _guarded(self, what: str, read: Any) -> Any:
+    def _guarded(self, what: str, read: Callable[[], T]) -> T:
         """Read; turn any error except damaged files into one sentence."""
         owner = self._owner
         try:
