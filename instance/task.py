@@ -20,6 +20,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
@@ -75,8 +76,8 @@ class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
-    #: Why the incarnation before this one ended, as its executor tells; empty when there was none.
-    after = ""
+    #: Why the incarnation before this one ended, as its executor tells; None when there was none.
+    after: ExitReason | None = None
     #: Its part in EFFECTIVELY_ONCE; None in any other mode.
     checkpoints: Checkpoints | None = None
     #: While it is asked whether it is ready.

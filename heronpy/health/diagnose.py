@@ -13,6 +13,7 @@ from enum import Enum
 from math import ceil
 from statistics import fmean, median
 
+from heronpy.common.states import lifecycle_name
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 
@@ -251,13 +252,9 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 def _changing(signals: Signals) -> Iterator[Finding]:
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
-        yield Finding(Verdict.CHANGING, quote=signals.cause, names=(_name(signals.lifecycle),))
+        yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))
     elif signals.changed_s is not None and signals.changed_s < signals.window_s:
         yield Finding(Verdict.CHANGING, figures={"left_s": signals.window_s - signals.changed_s}, quote=signals.change)
-
-
-def _name(lifecycle: control_pb2.Lifecycle) -> str:
-    return control_pb2.Lifecycle.Name(lifecycle).removeprefix("LIFE_").lower()
 
 
 def _no_input(signals: Signals) -> Iterator[Finding]:

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from heronpy.common.states import UP_STATES, culprit_name
+from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2
 
@@ -20,10 +22,6 @@ METRICS = (
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
-UP_STATES = frozenset(
-    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
-)
-_MAX_PENDING = "topology.max.spout.pending"
 
 
 @dataclass(slots=True)
@@ -130,9 +128,9 @@ def signals_of(
     _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
-    found.culprits = [c.instance_id or f"the link from {c.stmgr_id} to {c.peer}" for c in status.culprits]
+    found.culprits = [culprit_name(culprit) for culprit in status.culprits]
     found.acking = reliability_mode(topology) == "ATLEAST_ONCE"
-    pending = config_of(topology).get(_MAX_PENDING)
+    pending = config_of(topology).get(TOPOLOGY_MAX_SPOUT_PENDING)
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
     found.events_known = events is not None
     _add_events(found, events or (), now, recent_s)

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from heronpy.common.errors import TopologyError
 
-#: They have a length and items, but passing one as a column is almost certainly a mistake.
-_NOT_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
+#: They have a length and items, but passing one as a list of values is almost certainly a mistake.
+_NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
 #: NumPy's times and durations have no exact Python value, so they stay as they are.
 _TIMES = ("m", "M")
 _LISTS = {list, tuple}
@@ -72,14 +72,14 @@ class ColumnRules:
 
     def _of_rows(self, rows: Any) -> Columns:
         rows = _listed(rows)
-        if isinstance(rows, _NOT_COLUMNS) or not _is_list(rows):
+        if not is_list(rows):
             raise self._wrong(f"rows={rows!r:.80}; give a list with a list of values for each tuple")
         width = len(self._fields)
         if not set(map(type, rows)) <= _LISTS:
             rows = list(map(_listed, rows))
         if not set(map(type, rows)) <= _LISTS or not set(map(len, rows)) <= {width}:
             for row in rows:
-                if isinstance(row, _NOT_COLUMNS) or not _is_list(row):
+                if not is_list(row):
                     raise self._wrong(f"the row {row!r:.80}; give a list of values for each tuple")
                 if len(row) != width:
                     raise self._wrong(f"a row of {len(row)} values; the stream declares {self._declared()}")
@@ -131,7 +131,7 @@ class ColumnRules:
                     return list(column)
                 values: list[Any] = convert()
                 return values
-        if isinstance(column, _NOT_COLUMNS) or not _is_list(column) or hasattr(column, "columns"):
+        if not is_list(column) or hasattr(column, "columns"):
             raise self._wrong(f"column {field!r} of type {type(column).__name__}; give a list or an array of values")
         return list(column)
 
@@ -150,5 +150,6 @@ def _listed(values: Any) -> Any:
     return convert()
 
 
-def _is_list(value: Any) -> bool:
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
+def is_list(value: Any) -> bool:
+    """Whether something that user code gave can be meant as a list of values."""
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, _NOT_LISTS)

@@ -12,13 +12,12 @@ from typing import Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.columns import is_list
 from heronpy.plan.grouping import Chooser, Direct
 from heronpy.wire import codec
 
 #: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10
-#: They have a length and items, but passing one as the list of values is almost certainly a mistake.
-_NOT_LISTS = (str, bytes, bytearray, dict, set, frozenset)
 
 
 class EmitRules:
@@ -92,8 +91,7 @@ class EmitRules:
         return frozen, size
 
     def _check_kind(self, stream: str, values: Any) -> None:
-        is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-        if not is_list or isinstance(values, _NOT_LISTS):
+        if not is_list(values):
             raise TopologyError(
                 f"component {self._component} emitted a {type(values).__name__} on stream {stream!r}; "
                 "emit a list of values, such as [value]"

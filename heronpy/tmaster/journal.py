@@ -27,9 +27,11 @@ KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
 MERGE_S, FLAP_S = 150.0, 5.0
 TEXT_MAX_CHARS = 500
 #: Exits caused by a restore, an update or a command; each of those is a separate event.
-_EXPLAINED = frozenset({"", "rewound", "finished", "ok"})
+_EXPLAINED = frozenset(
+    {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
+)
 #: Exits that are not failures.
-_ORDERLY = frozenset({"preempted"})
+_ORDERLY = frozenset({control_pb2.EXIT_PREEMPTED})
 
 _Key = tuple[EventKind, str, str]
 
@@ -164,7 +166,7 @@ class Watcher:
         for process in records:
             seen[process.name] = process.restarts
             new = process.restarts - before.get(process.name, process.restarts)
-            if new > 0 and process.exit_reason not in _EXPLAINED:
+            if new > 0 and process.exit not in _EXPLAINED:
                 self._restarted(process, new)
         self._restarts[container] = seen
 
@@ -173,13 +175,13 @@ class Watcher:
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
         what = reason.replace("_", " ") + (f": {detail}" if detail else "")
         self.journal.add(
-            control_pb2.EVENT_OOM if reason == "oom" else control_pb2.EVENT_RESTART,
+            control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART,
             f"{process.name} was started again: {what}",
             subject=process.name,
             reason=reason,
             detail=detail,
             times=times,
-            warning=reason not in _ORDERLY,
+            warning=process.exit not in _ORDERLY,
         )
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:

@@ -135,6 +135,7 @@ def test_a_crash_loop_with_long_pauses_is_seen() -> None:
         watcher.journal.now += 61.5
         reason = "killed" if restart % 2 else "crashed"
         ended = control_pb2.ProcessRecord(name="count-2", restarts=restart, exit_reason=reason, exit_detail="signal")
+        ended.exit = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
         watcher.processes(1, 1, [ended])
     status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
     told = watcher.journal.after(0).events

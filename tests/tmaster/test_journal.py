@@ -19,7 +19,8 @@ def texts(journal: Journal, *kinds: control_pb2.EventKind) -> list[str]:
 
 
 def process(name: str, restarts: int, reason: str = "killed", detail: str = "") -> control_pb2.ProcessRecord:
-    return control_pb2.ProcessRecord(name=name, restarts=restarts, exit_reason=reason, exit_detail=detail)
+    ended = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
+    return control_pb2.ProcessRecord(name=name, restarts=restarts, exit_reason=reason, exit=ended, exit_detail=detail)
 
 
 STEPS = st.lists(

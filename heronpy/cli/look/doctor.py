@@ -15,6 +15,8 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import stateful
 from heronpy.cli.output import clean, console, print_json, say
 from heronpy.common.errors import InvalidRpcError
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.diagnose import CALM, Finding, diagnose
 from heronpy.health.signals import METRICS, Signals, signals_of
@@ -58,7 +60,7 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
         events,
         stateful.ask(session, status),
         now=time.time(),
-        checkpoint_every_s=float(launch.settings["checkpoint"]["interval_s"]),
+        checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
     )
     return signals, diagnose(signals)
 
