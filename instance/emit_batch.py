@@ -1,4 +1,4 @@
-"""`emit_batch` of a task: what user code gave becomes columns, and these go to the emitter."""
+"""`emit_batch` of a task: turns the arguments of user code into columns for the emitter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .outlets import Mark, OutStream
 
 
 def columns_of(emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None) -> Columns:
-    """The tuples of one emit_batch, of which `count` have an anchor or id (`what`); TopologyError if they are wrong."""
+    """The tuples of one emit_batch with `count` anchors or ids (`what`); TopologyError if they are invalid."""
     rules = ColumnRules(emitter.component, stream.name, stream.fields)
     given = rules.columns(columns, rows)
     if count is not None:
@@ -28,7 +28,7 @@ def emit_columns(
     marks: list[Mark] | None,
     direct_task: int | None,
 ) -> None:
-    """Emit them together; with hooks, or to a task, one by one."""
+    """Emit the tuples together, or one by one if there are hooks or a direct task."""
     if direct_task is None and not context.has_hooks:
         emitter.push_columns(stream, columns, marks)
         return

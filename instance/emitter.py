@@ -1,7 +1,7 @@
 """Emit: groups tuples at the sender into one flat buffer per destination (decision D1).
 
 The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path,
-compiled for the default stream (compiled.py); all else takes the general path. A fields grouping keeps a
+compiled for the default stream (compiled.py); all others take the general path. A fields grouping keeps a
 memo from key to the destination's bound `extend`, so the stable hash is paid once per distinct key.
 Values are frozen at emit (wire/codec.py); the size of every tuple is checked at emit, so one that is too
 large is refused there and cannot break the link. heronpy/plan/emit_rules.py decides what may be emitted, and
@@ -120,7 +120,7 @@ class Emitter:
         if all(isinstance(chooser, Fields) and len(chooser.indices) == 1 for chooser in stream.choosers):
             if len(stream.choosers) == 1:
                 return "field"
-            # Copies of a spout's tracked tuple have edges of their own (see Batches.add_copies).
+            # Copies of a spout's tracked tuple have separate edges (see Batches.add_copies).
             return "general" if self.tracked == "spout" else "fan"
         if len(stream.choosers) != 1:
             return "general"

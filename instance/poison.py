@@ -130,7 +130,7 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """User code raised while it processed a tuple; True when the tuple is given up and the task goes on."""
+        """User code raised while it processed a tuple; True when the tuple is given up and the task continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
             release_reserve()
@@ -166,7 +166,7 @@ class PoisonGuard:
         self._journal.careful = True
         self._journal.save()
         if self._mode == "ATMOST_ONCE":
-            # None of them is given again, and it is not known which ones were processed.
+            # None is redelivered, and it is unknown which ones were processed.
             text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
             for tup in batch.tuples():
                 self._letters.bury(tup, text, 1)
@@ -182,7 +182,7 @@ class PoisonGuard:
         charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
-            # The process ends with this; one that goes on may still end without a report.
+            # The process ends with this; one that continues may still end without a report.
             self._journal.spoken = self._task.epoch
         self._journal.save()
         if not over:

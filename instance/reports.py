@@ -38,7 +38,7 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
-    #: A spout whose class has no fail() of its own.
+    #: A spout whose class does not override fail().
     forgets_failed: bool = False
 
     def count(self, emitted: int) -> None:

@@ -55,7 +55,7 @@ PROGRESS_S = 0.05
 NOTICE_S = 0.05
 #: How often heronpy.api.global_metrics are collected.
 GLOBAL_METRICS_S = 1.0
-#: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
+#: A call that keeps emitting after a stop was requested may fill the out-queue this many times.
 STOP_OVERSHOOT = 8
 #: What initialize() emits waits for the start of the region: at most this many times the out-queue.
 EARLY_MAX = 8

@@ -5,7 +5,7 @@ TICK at `next_deadline`. Tuples are not events; the shell passes frames to the s
 a TICK only, because other events may come from inside the switch.
 
 Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
-`LINES_PER_S` lines in a second, and what is left out is counted there; after STOPPED there are no effects.
+`LINES_PER_S` lines in a second, and reports the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """Unique over all incarnations of this stream manager: a counter, not a clock."""
+        """A link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (self.epoch << LINK_EPOCH_SHIFT) + self._links
 

@@ -44,7 +44,7 @@ from heronpy.procs.supervision import (
 
 #: Time between the request for stack traces and the kill of a hung process.
 DUMP_GRACE_S = 0.3
-#: No event for this long means that we ourselves were paused: silence then proves nothing.
+#: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
 #: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
 AT_LIMIT = 0.95

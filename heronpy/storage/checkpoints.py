@@ -86,7 +86,7 @@ class CheckpointStore:
         return ref
 
     def _holds(self, ref: FileRef) -> bool:
-        """Whether the content is right, not only the name: a damaged file is replaced when written again."""
+        """Whether the content matches, not only the name: a damaged file is replaced when written again."""
         try:
             for _ in chunks_of(self.path_of(ref), ref):
                 pass
@@ -150,7 +150,7 @@ class CheckpointStore:
         return location_of(self.folder, metadata.checkpoint)
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
-        """Keep on disk whether the topology has gone back behind a complete checkpoint."""
+        """Record on disk whether the topology has abandoned a complete checkpoint for an older one."""
         path = self._chk(checkpoint) / ABANDONED
         if abandoned == path.exists():
             return
@@ -162,7 +162,7 @@ class CheckpointStore:
             self._sync_folder(path.parent)
 
     def is_abandoned(self, checkpoint: int) -> bool:
-        """Whether the topology has gone back behind the checkpoint since it was taken."""
+        """Whether the topology has abandoned the checkpoint for an older one."""
         return (self._chk(checkpoint) / ABANDONED).exists()
 
     def has(self, ref: FileRef) -> bool:

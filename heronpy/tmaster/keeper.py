@@ -1,4 +1,4 @@
-"""Writes what a new topology master wants to know of the past, in the background: nothing waits for it."""
+"""Persists totals and events for the next topology master, in the background: nothing waits for it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Shortest time between two writes of the totals and of the events, and after a failed one.
+#: Minimum pause between writes of the totals, between writes of the events, and after a failed write.
 TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
 
 
 class Keeper:
-    """Keeps the totals and the events of the desk in the state manager."""
+    """Keeps a copy of the desk's totals and events in the state manager."""
 
     def __init__(self, store: Store, desk: Desk) -> None:
         self._store = store
@@ -30,12 +30,12 @@ class Keeper:
         self._written = False
 
     def look(self) -> None:
-        """Something may have changed."""
+        """Start writing if something has changed."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write what is not kept yet, once; a write in progress ends by itself."""
+        """Write unsaved changes, once; a write in progress is left to complete."""
         if self._task is not None:
             self._task.cancel()
         # Where nothing was written before, the topology may be gone by now.
@@ -52,7 +52,7 @@ class Keeper:
     async def _write(self, node: Node) -> None:
         totals, journal, topology = self._desk.registry.totals, self._desk.journal, self._desk.book.topology.id
         changes, event = totals.changes, journal.last
-        # Copied here: meanwhile both go on.
+        # Copied here, because both keep changing during the write.
         ledger = totals.ledger(topology) if node is Node.TOTALS else journal.ledger(topology)
         await asyncio.to_thread(self._store.write, node, ledger)
         if node is Node.TOTALS:
@@ -66,7 +66,7 @@ class Keeper:
             try:
                 await self._write(node)
             except (TopologyRemovedError, FencedError):
-                return  # the next write of a plan fails as well, and that failure is handled
+                return  # the next plan write fails as well, and is handled
             except (StateError, OSError) as error:
                 log.warning("cannot write the %s, trying again: %s", node.value, error)
                 pause_s = RETRY_S

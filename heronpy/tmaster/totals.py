@@ -273,5 +273,5 @@ def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> No
         if task.forgets_failed:
             totals.not_resent = _sum(totals.not_resent, failed)
             failed = 0
-        # A spout that starts anew may begin again, whether or not it sends failed tuples again.
+        # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)

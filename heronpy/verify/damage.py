@@ -171,7 +171,7 @@ DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
     ("emptied:", "state", _empty),
     ("a bit flipped in", "metadata", _flip),
     ("emptied:", "metadata", _empty),
-    ("swapped with the one before:", "metadata", _swap),
+    ("swapped with the previous one:", "metadata", _swap),
 )
 
 

@@ -83,8 +83,8 @@ def test_times_of_numpy_keep_their_type() -> None:
 @pytest.mark.parametrize(
     ("columns", "rows", "why"),
     [
-        (None, None, "called emit_batch with neither columns nor rows; give one of both"),
-        ([WORDS, COUNTS], [["a", 1]], "called emit_batch with both columns and rows; give one of both"),
+        (None, None, "called emit_batch with neither columns nor rows; give exactly one"),
+        ([WORDS, COUNTS], [["a", 1]], "called emit_batch with both columns and rows; give exactly one"),
         ([WORDS], None, "emitted 1 columns; the stream declares 2: word, count"),
         ({"word": WORDS}, None, "emitted the columns 'word'; the stream declares 2: word, count"),
         ({"word": WORDS, "count": COUNTS, "x": COUNTS}, None, "the columns 'word', 'count', 'x'; the stream declares 2"),
@@ -109,5 +109,5 @@ def test_what_is_wrong_is_one_sentence(columns: Any, rows: Any, why: str) -> Non
 
 def test_there_is_one_anchor_for_each_tuple() -> None:
     RULES.check_count("anchors", 3, 3)
-    with pytest.raises(TopologyError, match="emitted 3 tuples with 2 anchors; give one for each tuple, in their order"):
+    with pytest.raises(TopologyError, match="emitted 3 tuples with 2 anchors; give one per tuple, in the same order"):
         RULES.check_count("anchors", 2, 3)

@@ -1,4 +1,4 @@
-"""`heron stop`: the orderly end of a topology, drained or with a savepoint; nothing is killed before that is complete.
+"""`heron stop`: ends a topology in order, drained or with a savepoint; nothing is killed before that is complete.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
 processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
@@ -225,7 +225,7 @@ def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusRep
 
 
 def _under_way(status: control_pb2.StatusReply) -> str:
-    """Who still has something to do, as part of a sentence."""
+    """What is still in progress, as part of a sentence."""
     queued = {
         summary.task_name(task): task.in_queue_tuples + task.out_queue_tuples + task.pending for task in status.tasks
     }

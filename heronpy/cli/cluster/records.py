@@ -74,7 +74,7 @@ class Records:
         return self.client.properties() + self._command_line()
 
     def _command_line(self) -> list[str]:
-        """The settings of the command line; a lenient session leaves out what is none."""
+        """The settings of the command line; a lenient session ignores invalid ones."""
         given = list(self.common.config_property)
         if not self._lenient:
             return given

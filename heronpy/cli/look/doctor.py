@@ -1,4 +1,4 @@
-"""`heron doctor`: one look at a topology, its diagnosis, and what to do next."""
+"""`heron doctor`: the diagnosis of a topology, and what to do next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 5
 
 
 def examine(target: Target, topology: str, window_s: float, watch: bool, as_json: bool, common: Common) -> None:
-    """Print the diagnosis; with `watch` again and again. A Failure with exit code 1 unless it is calm."""
+    """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
     session = Session(target, common)
     try:
         while watch:
@@ -46,7 +46,7 @@ def examine(target: Target, topology: str, window_s: float, watch: bool, as_json
 
 
 def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
-    """Ask the topology master, and diagnose its answers."""
+    """Query the topology master, and diagnose its answers."""
     status = session.status(topology)
     metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=min(window_s, _age(status))))
     try:
@@ -66,7 +66,7 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds for which the topology has run, as far as its processes know: no figure is older."""
+    """Seconds since the first process of the topology started: no figure is older."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)
 
@@ -91,7 +91,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
 
 
 def _seen(signals: Signals) -> list[str]:
-    """The figures behind it: the topology, then its busiest tasks."""
+    """The evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
     found = [f"{window}: spouts emit {signals.arrival:,.0f}/s, held {signals.held * 100:.0f} %"]
     bolts = [task for task in signals.tasks if task.busy is not None]
@@ -102,7 +102,7 @@ def _seen(signals: Signals) -> list[str]:
             f" queue {format_bytes(task.queue_bytes)}"
         )
     if not signals.events_known:
-        found.append("what ended or changed before is not known: the topology master is of an earlier release")
+        found.append("past restarts and changes are unknown: the topology master is of an earlier release")
     return found
 
 

@@ -95,7 +95,7 @@ def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.Status
         return ""
     return (
         f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier;"
-        " with heron.checkpoint.unaligned they would not"
+        " heron.checkpoint.unaligned avoids that"
     )
 
 

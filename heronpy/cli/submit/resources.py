@@ -1,4 +1,4 @@
-"""Whether this host can hold a topology, decided before anything is started.
+"""Checks whether this host can hold a topology, before anything is started.
 
 The sums are upper estimates of what the runtime opens and starts; a refusal prints them, so
 the user sees which part is too large. All processes of a local topology share one host.
