@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from heronpy.proto import control_pb2, plan_pb2
 
 from .checkpoints import Checkpoints
+from .dead_letters import Streams
 from .link import DataLink
 from .metrics import TaskMetrics
 from .queues import TunedCapacity
@@ -75,8 +76,10 @@ class Reported(Protocol):
     link: DataLink
     in_capacity: TunedCapacity
     out_capacity: TunedCapacity
-    emitter: Any
     readiness: Readiness | None
+
+    @property
+    def emitter(self) -> Streams: ...
 
     @property
     def checkpoints(self) -> Checkpoints | None: ...
