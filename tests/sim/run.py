@@ -6,6 +6,7 @@ import fcntl
 import gc
 import logging
 import os
+import re
 import shutil
 import time
 import traceback
@@ -54,6 +55,9 @@ class Result:
         return "\n".join(lines)
 
 
+_FOLDER = re.compile(r"heronpy-sim-\d+/\d")
+
+
 class Listener(logging.Handler):
     """The product's log becomes part of the trace; a logged traceback is a violation."""
 
@@ -61,7 +65,9 @@ class Listener(logging.Handler):
         world = World.active
         if world is None or world.closed or world.current is None:
             return
-        world.trace.note(world.current.name, record.getMessage()[:300])
+        # Which of the ten folders it was does not belong to the story.
+        text = _FOLDER.sub("heronpy-sim", record.getMessage())
+        world.trace.note(world.current.name, text[:300])
         if record.exc_info and record.exc_info[0] is not None:
             text = "".join(traceback.format_exception(*record.exc_info))
             world.wrong(f"{world.current.name} logged an exception: {record.getMessage()}: {text}")
