@@ -213,7 +213,7 @@ def _field(data: bytes, table: int, number: int) -> int:
     """The place of a field in a table of FlatBuffers; 0 when it is not set."""
     vtable = table - _I32.unpack_from(data, table)[0]
     if vtable < 0:
-        raise RemoteWireError("Arrow metadata point outside of themselves")
+        raise RemoteWireError("a table of Arrow metadata is outside of them")
     entry = 4 + 2 * number
     if entry + 2 > _U16.unpack_from(data, vtable)[0]:
         return 0
