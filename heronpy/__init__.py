@@ -2,10 +2,13 @@
 
 The names that topology writers need most, loaded on first use (PEP 562), so that `import heronpy`
 costs nothing in processes that need one room only. Every name is also importable from its own
-module, e.g. `heronpy.api.bolt.bolt.Bolt`.
+module, e.g. `heronpy.api.bolt.bolt.Bolt`. `submit` and `status`, for notebooks, are of the top floor; so nothing in
+heronpy imports this module.
 """
 
 from __future__ import annotations
+
+from heronpy.common.version import VERSION as __version__
 
 # Not from typing, which takes longer to import than all that is here.
 TYPE_CHECKING = False
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from heronpy.cli.embedded import RunningTopology as RunningTopology
     from heronpy.cli.embedded import status as status
     from heronpy.cli.embedded import submit as submit
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "TopologyReliabilityMode": "heronpy.api.api_constants",

@@ -12,6 +12,7 @@ from heronpy.common.logs import capture_prints, setup
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
 
 from .lifecycle import run
 
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--container", type=int, required=True)
     parser.add_argument("--task", type=int, required=True)
     parser.add_argument("--epoch", type=int, required=True, help="incarnation of this task")
-    parser.add_argument("--after", default="", help="why the incarnation before this one ended")
+    parser.add_argument("--after", type=ExitReason, help="why the incarnation before this one ended")
     args = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(args.launch)

@@ -1,8 +1,8 @@
-"""The messages to the ackers that say which roots are acked or failed: few, whatever the order of the acks.
+"""The messages that tell ackers which roots are acked or failed: few, whatever the order of the acks.
 
-Roots are collected over all frames of one flush and packed by spout task. What a bolt acked without anchoring
-to it goes as runs of roots with one XOR value each, when that is shorter; all else as ascending, distinct roots
-with a value each: the tuple's own edge XOR the edges of all tuples anchored to it. Pure.
+Roots are collected over all frames of one flush and packed by spout task. Acks of tuples without anchored outputs are
+sent as runs of roots with one XOR value each, when that is shorter; all others as ascending, distinct roots with a
+value each: the tuple's own edge XOR the edges of all tuples anchored to it. Pure.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from heronpy.wire.runs import distinct, lengths_of, starts_of
 
 from .tuples import InFrame, Places
 
-#: What a message holds beside its roots or runs, which take 16 and 20 bytes each, at most.
+#: Maximum size of a message without its roots or runs, which take up to 16 and 20 bytes each.
 HEAD_BYTES, ROOT_BYTES, RUN_BYTES = 256, 16, 20
-#: Roots or runs of one message, at most.
+#: Maximum number of roots or runs per message.
 MESSAGE_MAX = 1 << 16
 
 
 class AckMessages:
-    """What one flush says of roots; `packed` yields it as frames."""
+    """The acks or fails of one flush; `packed` yields them as frames."""
 
     def __init__(self, kind: Kind, task_id: int, frame_max_bytes: int) -> None:
         self._kind = kind
@@ -40,7 +40,7 @@ class AckMessages:
         self._mixed: list[tuple[Array32, Array64, Array64]] = []
 
     def add(self, frame: InFrame, places: Places) -> None:
-        """Tuples of a tracked frame by their places, ascending; each of them once."""
+        """Add tuples of a tracked frame by position, ascending, each once."""
         envelope = frame.envelope
         if envelope is None or not len(places):
             return
@@ -82,7 +82,7 @@ class AckMessages:
                 yield from self._pack_roots(spout, *distinct(roots, values))
 
     def _split_mixed(self) -> None:
-        """Give the roots of several spout tasks to their tasks."""
+        """Sort roots of several spout tasks by task."""
         if not self._mixed:
             return
         tasks, roots, values = (np.concatenate(arrays) for arrays in zip(*self._mixed, strict=True))

@@ -26,17 +26,17 @@ _PLACE_MASK = (1 << PLACE_BITS) - 1
 _ONLY_TUPLES = {HeronTuple}
 _frame_of = attrgetter("frame")
 
-#: The acks of smaller batches are kept as those of their tuples, which may wait for company.
+#: The acks of smaller batches are kept per tuple, so they may wait to be batched.
 BATCH_MIN = 8
-#: What user code gives to `ack` and `fail`.
+#: What user code passes to `ack` and `fail`.
 OneOrMany = HeronTuple | Iterable[HeronTuple] | InBatch
 
 
 class BoltAcks:
-    """Collects acks and fails; `flush` sends them. The first word on a tuple counts.
+    """Collects acks and fails; `flush` sends them. The first ack or fail of a tuple wins.
 
-    `ack` is what user code calls, one function with everything bound, because it is called for each tuple. In a
-    topology without acking the words are only counted.
+    `ack` is the function that user code calls, with everything bound, because it is called for each tuple. In a
+    topology without acking, acks and fails are only counted.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BoltAcks:
 
     def _ack_batch(self, batch: InBatch) -> None:
         if self._failed:
-            self.flush()  # the first word on a tuple counts
+            self.flush()  # the first ack or fail of a tuple wins
         self._batches.append((batch.frame, batch.places()))
 
     def fail(self, tup: OneOrMany) -> None:
@@ -91,7 +91,7 @@ class BoltAcks:
 
     @property
     def urgent(self) -> bool:
-        """Whether there are fails or acks of batches that were not sent yet: they do not wait for company."""
+        """Whether there are unsent fails, or unsent acks of batches: they are sent without waiting for others."""
         return bool(self._failed) or bool(self._batches)
 
     def withdraw(self, tup: HeronTuple) -> None:
@@ -195,7 +195,7 @@ class BoltAcks:
         self._send_all(messages)
 
     def _finish(self, tuples: list[HeronTuple], kind: Kind) -> None:
-        """Ack or fail tuples of any frames in any order; those that were before count no more."""
+        """Ack or fail tuples of any frames in any order; tuples that were acked or failed before are ignored."""
         messages = AckMessages(kind, self._task_id, self._frame_max_bytes)
         for frame, places in self._by_frame(tuples, kind):
             places = frame.take(places)
@@ -251,7 +251,7 @@ class BoltAcks:
 
 
 def _key_of(tup: HeronTuple) -> int:
-    """The same for all objects that stand for one tuple; only those of tracked frames may be several."""
+    """A key that is equal for all objects of one tuple; only tuples of tracked frames may have several."""
     return tup.frame.number << PLACE_BITS | tup.index if tup.frame.tracked else -id(tup)
 
 

@@ -1,4 +1,4 @@
-"""Decides when a bolt's barriers are complete, and what waits until then. Pure.
+"""Decides when a bolt has all barriers, and which frames wait until then. Pure.
 
 Aligned: once the barrier of a source has come out of the queue, the source's later frames are held back
 until the barriers of all sources are there; then the task is cut (its state belongs to the checkpoint),

@@ -36,7 +36,7 @@ CHUNK_MAX = 4096
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-4, 4e-4
 #: The longest time without a turn.
 IDLE_WAIT_S = 5.0
-#: A task at which nothing has moved for this long reports that it rests.
+#: A task with no activity for this long reports that it is idle.
 SETTLE_S = 0.05
 #: Methods that may be coroutines, beside `run`.
 BESIDE = ("ack", "fail", "activate", "deactivate")
@@ -263,7 +263,7 @@ class AsyncSpoutTask(SpoutTask):
         await asyncio.sleep(0)
 
     def rest_s(self) -> float:
-        """How long nothing of this task's own is due; reports when nothing has moved for a moment."""
+        """How long until something of this task is due; reports when the task has been idle for a moment."""
         now, progress = time.monotonic(), self.progress
         moved = (self.emitter.emitted(), progress.acked, progress.failed, self.pending.total)
         rest_s = IDLE_WAIT_S

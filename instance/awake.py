@@ -1,4 +1,4 @@
-"""What wakes the asyncio loop of a task: a message of its control thread, a frame of its link, or whoever sets it."""
+"""Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .link import DataLink, drain
 
 
 class Awake(asyncio.Event):
-    """Set when the loop has something to do. `listen` and `close` are called in the loop."""
+    """An event that is set when the loop has work. Call `listen` and `close` in the loop."""
 
     def __init__(self) -> None:
         super().__init__()
         self._wake_fd = self._link_fd = -1
 
     def listen(self, wake_fd: int) -> None:
-        """Begin to wait for messages: when there is one, the control thread makes this descriptor readable."""
+        """Wait for messages: the control thread makes this descriptor readable when there is one."""
         self._wake_fd = wake_fd
         asyncio.get_running_loop().add_reader(wake_fd, self._on_message)
 
@@ -24,18 +24,18 @@ class Awake(asyncio.Event):
         self.set()
 
     def watch(self, link: DataLink) -> None:
-        """Wait for frames of the current link; a new one may have its predecessor's descriptor."""
+        """Wait for frames of the current link; a new link may have its predecessor's descriptor number."""
         if self._link_fd < 0 and link.sock is not None:
             self._link_fd = link.fd
             asyncio.get_running_loop().add_reader(self._link_fd, self.set)
 
     def unwatch(self) -> None:
-        """The link is lost."""
+        """The link is lost: stop waiting for its frames."""
         if self._link_fd >= 0:
             asyncio.get_running_loop().remove_reader(self._link_fd)
             self._link_fd = -1
 
     def close(self) -> None:
-        """Wait for neither."""
+        """Stop waiting for messages and frames."""
         self.unwatch()
         asyncio.get_running_loop().remove_reader(self._wake_fd)

@@ -1,8 +1,7 @@
-"""The loop of a bolt that defines `process_batch`: what a frame holds of one stream is one call.
+"""The loop of a bolt that defines `process_batch`: one call for the tuples of one stream in a frame.
 
-The same frames, acks, ticks and cuts as in bolt_loop.py; checkpoints are taken between batches. When a batch fails it
-is not known which of its tuples is to blame, so the next process works carefully (poison.py), and then every batch is
-one tuple.
+Frames, acks, ticks and cuts are as in bolt_loop.py; checkpoints are taken between batches. When a batch fails, it is
+unknown which tuple caused it, so the next process works carefully (poison.py), with one tuple per batch.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from .tuples import DamagedValues, HeronTuple
 
 
 class BatchBoltTask(BoltTask):
-    """One task of a bolt that takes batches."""
+    """One task of a bolt with `process_batch`."""
 
     def open_frame(self, frame: frame_pb2.Frame, now: float) -> bool:
-        """Take the parts of a frame; whether there are any. Any error if it cannot be opened."""
+        """Take the parts of a frame; returns whether there are any. Raises any error if it cannot be opened."""
         self.parts.extend(self.opener.open_batches(frame, now))
         return bool(self.parts)
 
@@ -39,7 +38,7 @@ class BatchBoltTask(BoltTask):
         self.flush_due_acks(count, start)
 
     def _next_part(self, part: Part, now: float) -> int:
-        """Process a part, or its first tuple; returns the number of tuples that are done."""
+        """Process a part, or its first tuple; returns the number of processed tuples."""
         if isinstance(part, HeronTuple):
             assert isinstance(part.values, DamagedValues)
             self.poison.bury_damaged(part, part.values)
@@ -56,7 +55,7 @@ class BatchBoltTask(BoltTask):
         return count
 
     def _process_part(self, tup: InBatch) -> None:
-        """Give a batch to user code."""
+        """Pass a batch to user code."""
         process = self.user.object.process_batch
         try:
             if self.poison.careful is None:

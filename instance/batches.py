@@ -30,7 +30,7 @@ from .tuples import HeronTuple, InFrame, Places
 _frame_of = attrgetter("frame")
 _index_of = attrgetter("index")
 _JUST_TUPLES = {HeronTuple}
-#: What a frame holds beside its payload and its roots, at most.
+#: Maximum size of a frame without its payload and roots.
 FRAME_HEAD_BYTES = 4096
 _MASK = 0xFFFFFFFFFFFFFFFF
 

@@ -40,7 +40,7 @@ log = logging.getLogger("heron.instance")
 CHUNK_MAX = 8192
 CHUNK_SHORT_S, CHUNK_LONG_S = 1e-3, 4e-3
 IDLE_WAIT_S = 5.0
-#: The acks of fewer tuples may wait for company, this many times as long as tuples do: nobody processes them.
+#: Fewer acks than this may wait to be batched, this many times as long as tuples: no one is waiting to process them.
 FEW_ACKS = 8
 ACK_LINGERS = 2
 NEVER = float("inf")
@@ -59,7 +59,7 @@ class BoltTask(Task):
         #: The open frame that the next tuple comes from, its tuples, and how many of them were given to user code.
         self.entry: Entry
         self.current: list[HeronTuple] = []
-        #: What is left of the open frame in a bolt that takes batches; see batch_loop.py.
+        #: The unprocessed parts of the open frame, if the bolt takes batches; see batch_loop.py.
         self.parts: deque[Part] = deque()
         self._place = 0
         self._chunk = 1

@@ -3,7 +3,7 @@
 Messages of the topology master and arriving barriers are only noted (`note`, `ask`); the loop calls
 `work` between two tuples, never inside user code, so a cut never falls into the middle of a call. A cut
 is: pre_save, everything buffered goes out, a barrier to every downstream task, capture. Writing continues
-beside the task (snapshots.py). This class keeps the frames of one attempt apart from all others.
+in parallel with the task (snapshots.py). This class separates the frames of one attempt from all others.
 
 Invariants: nothing is sent before the region has started; every data frame that is sent is counted, so
 that a barrier can say how many came before it; for each checkpoint a task sends at most one snapshot.

@@ -1,7 +1,4 @@
-"""The steps of emitting many tuples at once: which columns need no look at their values, and where each tuple goes.
-
-Pure.
-"""
+"""The steps of emitting many tuples at once: finding columns of plain values, and the task of each tuple. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from heronpy.plan.columns import Columns
 from heronpy.plan.grouping import Fields
 from heronpy.wire.codec import FIXED, PLAIN
 
-#: By tuple, the number of its task among those of a grouping.
+#: Per tuple, the index of its task among those of a grouping.
 Turns = NDArray[np.uint8] | NDArray[np.int64]
 
 _TEXTS = frozenset((str, bytes))
@@ -24,7 +21,7 @@ _BYTE_VALUES = 256
 
 
 def is_small(column: Sequence[Any], text_max: int) -> bool:
-    """Whether all values are plain scalars, and texts have at most `text_max` characters."""
+    """Whether all values are plain scalars, with at most `text_max` characters per text."""
     kinds = set(map(type, column))
     if kinds <= FIXED:
         return True
@@ -45,9 +42,9 @@ def flat_of(columns: Columns) -> list[Any]:
 
 
 def turns_of(columns: Columns, chooser: Fields, memo: dict[Any, int], memo_max: int) -> Turns:
-    """The task of each tuple, as its number in `chooser.tasks`.
+    """The task of each tuple, as its index in `chooser.tasks`.
 
-    `memo` has the numbers of keys that were asked for before, at most about `memo_max`.
+    `memo` caches the index of each key, for about `memo_max` keys at most.
     """
     indices = chooser.indices
     single = len(indices) == 1
@@ -75,7 +72,7 @@ def _turns(keys: list[Any], memo: dict[Any, int], few: bool) -> Turns:
 
 
 def by_task(columns: Columns, marks: list[Any] | None, turns: Turns) -> list[tuple[int, Columns, list[Any] | None]]:
-    """The tuples of each task, in their order, with their marks; `turns` are what `turns_of` returned."""
+    """The tuples of each task, in order, with their marks; `turns` is the result of `turns_of`."""
     if (turns == turns[0]).all():
         return [(int(turns[0]), columns, marks)]
     # A stable sort of bytes is a radix sort.

@@ -2,8 +2,8 @@
 
 A call layer costs 80 ns and a loop over the values 60 ns, out of 200 for a whole emit, so the function is
 generated from its few possible parts and compiled once, at start-up, as `collections.namedtuple` does.
-What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (a fields
-grouping on one field, or one buffer for all), and the width. Everything unusual (another stream, a
+What varies: spout or bolt (their public signatures), tracked or not, the shape of the route (fields groupings on one
+field each, or one buffer for all), and the width. Everything unusual (another stream, a
 direct task, hooks, no plain list or tuple, a large or unplain value) goes to `special` or `slow`, a wrong width
 to `refuse`, which raises.
 
@@ -13,7 +13,7 @@ destinations in place, so user code may keep a reference to `self.emit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _SIGNATURES = {
@@ -37,7 +37,7 @@ def factory({names}):
             return special({arguments})
         if len(tup) != {width}:
             refuse(tup)
-{checks}{append}{immediate}        left -= 1
+{checks}{append}{immediate}        left -= {copies}
         if left <= 0:
             left = flush()
     return emit
@@ -50,10 +50,10 @@ _CHECK = """\
 
 _BY_FIELD = """\
         try:
-            found = memo[tup[{index}]]
+            found{n} = memo{n}[tup[{index}]]
         except (KeyError, TypeError):
-            found = miss(tup)
-            if found is None:
+            found{n} = miss{n}(tup)
+            if found{n} is None:
                 return slow(tup, {mark_value})
 """
 
@@ -63,13 +63,13 @@ def compile_emit(
     *,
     tracked: bool,
     width: int,
-    field_index: int | None,
+    field_indices: Sequence[int],
     env: dict[str, Any],
 ) -> Callable[..., Any]:
     """The emit function of a task's default stream.
 
-    `kind` is "spout" or "bolt"; `field_index` is the place of the grouping field, None for one buffer.
-    `env` binds the names that the generated code uses.
+    `kind` is "spout" or "bolt"; `field_indices` has the place of each consumer's grouping field, and is empty for one
+    buffer. `env` binds the names that the generated code uses.
     """
     mark_value = "None"
     # An untracked spout's `slow` also takes the id: it is acked at once, on any path.
@@ -77,14 +77,21 @@ def compile_emit(
         mark_value = "tup_id"
     elif tracked:
         mark_value = "None if anchors is None else mark_of(anchors)"
-    checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in range(width) if i != field_index)
-    if field_index is None:
+    checks = "".join(_CHECK.format(i=i, mark_value=mark_value) for i in range(width) if i not in field_indices)
+    if not field_indices:
         append = "        extend(tup)\n"
         if tracked:
             append += f"        mark_append({mark_value})\n"
     else:
-        append = _BY_FIELD.format(index=field_index, mark_value=mark_value)
-        append += f"        found[0](tup)\n        found[1]({mark_value})\n" if tracked else "        found(tup)\n"
+        # All are found before one is used: a tuple reaches every consumer or goes the slow way as a whole.
+        append = "".join(
+            _BY_FIELD.format(n=n, index=index, mark_value=mark_value) for n, index in enumerate(field_indices)
+        )
+        if tracked:
+            append += f"        mark = {mark_value}\n"
+        for n in range(len(field_indices)):
+            kept = f"        found{n}[0](tup)\n        found{n}[1](mark)\n"
+            append += kept if tracked else f"        found{n}(tup)\n"
     immediate = ""
     if kind == "spout" and not tracked:
         immediate = "        if tup_id is not None:\n            immediate(tup_id)\n"
@@ -93,6 +100,7 @@ def compile_emit(
         signature=_SIGNATURES[kind],
         arguments=_ARGUMENTS[kind],
         width=width,
+        copies=max(1, len(field_indices)),
         checks=checks,
         append=append,
         immediate=immediate,

@@ -198,7 +198,7 @@ class ControlThread(threading.Thread):
         return max(interval_s, self._silence_max_s) if self.calm else interval_s
 
     def _send_status(self, dealer: zmq.Socket[bytes]) -> bool:
-        """Send a status; True when it equals the one before."""
+        """Send a status; True when it equals the previous one."""
         if not self._registered:
             return False
         while self._to_stmgr and _try_send(dealer, wrap(self._to_stmgr[0])):

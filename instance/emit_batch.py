@@ -1,4 +1,4 @@
-"""`emit_batch` of a task: what user code gave becomes columns, and these go to the emitter."""
+"""`emit_batch` of a task: turns the arguments of user code into columns for the emitter."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Emit: groups tuples at the sender into one flat buffer per destination (decision D1).
 
-The usual streams (one consumer, fields grouping on one field, or one buffer for all) have a fast path,
-compiled for the default stream (compiled.py); all else takes the general path. A fields grouping keeps a
+The usual streams (consumers with fields groupings on one field each, or one buffer for all) have a fast path,
+compiled for the default stream (compiled.py); all others take the general path. A fields grouping keeps a
 memo from key to the destination's bound `extend`, so the stable hash is paid once per distinct key.
 Values are frozen at emit (wire/codec.py); the size of every tuple is checked at emit, so one that is too
 large is refused there and cannot break the link. heronpy/plan/emit_rules.py decides what may be emitted, and
@@ -100,7 +100,10 @@ class Emitter:
         self._leaders = share_outlets(self.streams.values(), tasks_of)
         for stream in self.streams.values():
             stream.shape = self._shape(stream)
-            stream.memo.clear()
+            for memo in stream.memos:
+                memo.clear()
+            # Compiled functions keep them, so they stay the same objects.
+            stream.memos += [{} for _ in range(len(stream.choosers) - len(stream.memos))]
             stream.turns.clear()
             if stream.shape == "buffer":
                 chooser = stream.choosers[0]
@@ -110,15 +113,20 @@ class Emitter:
             stream.left = self._refill(stream)
 
     def _shape(self, stream: OutStream) -> str:
-        """How a stream is emitted: by one field, into one buffer, or by the general path.
+        """How a stream is emitted: by one field, into one buffer, to several consumers by a field each, or generally.
 
         It depends on the topology only, not on numbers of tasks, so it holds for the life of the task.
         """
-        if len(stream.choosers) != 1 or self.serializes or not stream.fields or stream.direct:
+        if not stream.choosers or self.serializes or not stream.fields or stream.direct:
+            return "general"
+        if all(isinstance(chooser, Fields) and len(chooser.indices) == 1 for chooser in stream.choosers):
+            if len(stream.choosers) == 1:
+                return "field"
+            # Copies of a spout's tracked tuple have separate edges (see Batches.add_copies).
+            return "general" if self.tracked == "spout" else "fan"
+        if len(stream.choosers) != 1:
             return "general"
         chooser = stream.choosers[0]
-        if isinstance(chooser, Fields):
-            return "field" if len(chooser.indices) == 1 else "general"
         return "buffer" if isinstance(chooser, Shuffle | Lowest) and not stream.mixed else "general"
 
     def compile_emit(
@@ -145,14 +153,15 @@ class Emitter:
             "refill": partial(self._refill, stream),
             "flush": partial(self._flush_and_refill, stream),
         }
-        index = None
+        indices = []
         if stream.shared is not None:
             env["extend"], env["mark_append"] = stream.shared.flat.extend, stream.shared.marks.append
         else:
-            index = stream.choosers[0].indices[0]
-            env["memo"], env["miss"] = stream.memo, partial(self._miss, stream)
+            for n, chooser in enumerate(stream.choosers):
+                indices.append(chooser.indices[0])
+                env[f"memo{n}"], env[f"miss{n}"] = stream.memos[n], partial(self._miss, stream, n)
         return compile_emit(
-            kind, tracked=self.tracked is not None, width=len(stream.fields), field_index=index, env=env
+            kind, tracked=self.tracked is not None, width=len(stream.fields), field_indices=indices, env=env
         )
 
     def _refill(self, stream: OutStream) -> int:
@@ -165,9 +174,9 @@ class Emitter:
         self._room()
         return self._refill(stream)
 
-    def _miss(self, stream: OutStream, tup: Sequence[Any]) -> Any:
-        """A key that the memo does not hold; None when it is not plain or too large to be remembered."""
-        chooser = stream.choosers[0]
+    def _miss(self, stream: OutStream, consumer: int, tup: Sequence[Any]) -> Any:
+        """A key that a consumer's memo does not hold; None when it is not plain or too large to be remembered."""
+        chooser = stream.choosers[consumer]
         key = tup[chooser.indices[0]]
         kind = type(key)
         if kind not in _FIXED and ((kind is not str and kind is not bytes) or len(key) > SMALL):
@@ -178,7 +187,7 @@ class Emitter:
             found = (found, outlet.marks.append, outlet.kinds.append)
         elif self.tracked:
             found = (found, outlet.marks.append)
-        memo = stream.memo
+        memo = stream.memos[consumer]
         if len(memo) >= self.settings.route_memo_keys:
             memo.clear()
         memo[key] = found
@@ -193,10 +202,11 @@ class Emitter:
 
     def _slow_one(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
         """A tuple of a fast stream whose values need the full check."""
-        outlet = stream.shared
-        if outlet is None:
-            outlet = stream.outlet(stream.choosers[0].target(tup))
-        self._slow(stream, [outlet], tup, mark)
+        if stream.shared is not None:
+            outlets = [stream.shared]
+        else:
+            outlets = [stream.outlet(chooser.target(tup)) for chooser in stream.choosers]
+        self._slow(stream, outlets, tup, mark)
 
     def push(self, stream: OutStream, tup: Sequence[Any], mark: Mark) -> None:
         """Emit on any stream; the compiled `emit` takes the default stream's ordinary tuples."""
@@ -211,24 +221,26 @@ class Emitter:
                 return
         outlet = stream.shared
         if outlet is None:
-            found = stream.memo.get(tup[stream.choosers[0].indices[0]])
-            if found is None:
-                found = self._miss(stream, tup)
-            if stream.mixed:
-                found[0](tup)
-                found[2](stream.index)
-                if self.tracked:
+            for n, chooser in enumerate(stream.choosers):
+                found = stream.memos[n].get(tup[chooser.indices[0]])
+                if found is None:
+                    found = self._miss(stream, n, tup)
+                if stream.mixed:
+                    found[0](tup)
+                    found[2](stream.index)
+                    if self.tracked:
+                        found[1](mark)
+                elif self.tracked:
+                    found[0](tup)
                     found[1](mark)
-            elif self.tracked:
-                found[0](tup)
-                found[1](mark)
-            else:
-                found(tup)
+                else:
+                    found(tup)
+            stream.left -= len(stream.choosers)
         else:
             outlet.flat.extend(tup)
             if self.tracked:
                 outlet.marks.append(mark)
-        stream.left -= 1
+            stream.left -= 1
         if stream.left <= 0:
             stream.left = self._flush_and_refill(stream)
 

@@ -24,7 +24,7 @@ from heronpy.api.user_code import user_traceback
 
 log = logging.getLogger("heron.instance")
 
-#: What a task reaches the outside through; `inbox` belongs to its control thread.
+#: The task's external connections; `inbox` belongs to its control thread.
 _PARTS = ("link", "control", "checkpoints", "acks", "poison", "pending")
 _FAILED = 1
 

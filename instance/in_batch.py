@@ -1,7 +1,7 @@
 """Batches as a bolt that defines `process_batch` sees them: parts of one received frame.
 
-A frame becomes one batch, or one for each run of tuples of the same stream, in the order of its tuples. A batch keeps
-the values as they came out of the frame, and which of the frame's tuples they are; tuples are made on demand. Pure.
+A frame becomes one batch, or one per run of tuples of the same stream, in the order of its tuples. A batch keeps the
+values as decoded, and their positions in the frame; tuple objects are created on demand. Pure.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .tuples import DamagedValues, HeronTuple, InFrame, Places
 if TYPE_CHECKING:
     import pyarrow
 
-#: The values of a tuple that nobody sees.
+#: The values of a tuple that only serves as an anchor.
 _UNSEEN: list[Any] = []
 #: Name and fields of a stream.
 Schema = tuple[str, list[str]]
 
 
 class InBatch(Batch):
-    """See the module and `Batch`; `numbers` are those of its tuples in the frame."""
+    """See the module and `Batch`; `numbers` are the positions of its tuples in the frame."""
 
     __slots__ = ("_made", "frame", "numbers")
 
@@ -56,7 +56,7 @@ class InBatch(Batch):
         return self.tuples()
 
     def marks(self) -> list[HeronTuple]:
-        """What stands for its tuples as anchors; without their values, if these were not asked for."""
+        """Its tuples as anchors; without values, unless the tuples exist already."""
         if self._made is not None:
             return self._made
         return list(map(HeronTuple, repeat(_UNSEEN), repeat(self.frame), self.numbers))
@@ -66,17 +66,17 @@ class InBatch(Batch):
         return type(self)(self.frame, self.stream, self.fields, None, numbers, (self, places))
 
     def singles(self) -> list[InBatch]:
-        """Each tuple as a batch of its own."""
+        """Each tuple as a separate batch."""
         return [self.take([place]) for place in range(self._size)]
 
     def places(self) -> Places:
-        """The numbers of its tuples, ascending, each once."""
+        """The positions of its tuples in the frame, ascending, each once."""
         if isinstance(self.numbers, range):
             return np.arange(self.numbers.start, self.numbers.stop)
         return np.unique(np.array(self.numbers, dtype=np.int64))
 
 
-#: What a frame consists of: batches, and single tuples whose values could not be decoded.
+#: The parts of a frame: batches, and single tuples whose values could not be decoded.
 Part = InBatch | HeronTuple
 
 
@@ -85,8 +85,8 @@ def parts_of(
 ) -> list[Part]:
     """The parts of a frame, without its first `skip` tuples.
 
-    `kinds` has the number of each tuple's stream in `streams`, or the one of all; `damaged` says that some value may
-    be Undecodable.
+    `kinds` has the index into `streams` of each tuple, or of all of them; with `damaged`, some values may be
+    Undecodable.
     """
     parts: list[Part] = []
     low = start = 0
@@ -105,7 +105,7 @@ def parts_of(
 
 
 def _apart(batch: InBatch, values: list[Any], width: int) -> Iterator[Part]:
-    """The batch without its damaged tuples, which come one by one at their places."""
+    """The batch split at its damaged tuples, which come one by one in their places."""
     bad = [any(type(v) is Undecodable for v in values[n * width : n * width + width]) for n in range(len(batch))]
     for is_damaged, run in groupby(range(len(batch)), key=bad.__getitem__):
         places = list(run)

@@ -1,4 +1,4 @@
-"""What a message makes of a task, in every phase of it: one place for all loops that read the inbox."""
+"""The effect of each message on a task, in every phase: shared by all loops that read the inbox."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from heronpy.common.setting_types import InstanceSettings, LoggingSettings, Metr
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import components_of, control_pb2, frame_pb2, plan_pb2, topology_pb2
 
 from . import forking
@@ -50,7 +51,7 @@ WAIT_S = 1.0
 EXIT_LINGER_S = 1.0
 
 
-def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: str = "") -> int:
+def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: ExitReason | None = None) -> int:
     """Run one task until it is stopped; returns the exit code of the process."""
     topology, component = own_component(launch, task_id)
     settings = settings_for(launch, InstanceSettings, component)

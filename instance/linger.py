@@ -1,12 +1,12 @@
-"""How long tuples wait for company before they are sent as a frame. Pure.
+"""How long tuples wait to be batched into a frame. Pure.
 
-A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every step of its way. So
-at everyday rates the number of frames is what is bounded: a task that sends rarely sends at once; one that sends
-often waits until `longest_s` after its last send, and the tuples that come meanwhile travel together. A tuple
-waits for at most `longest_s`, whatever the rate, and there are at most 1 / `longest_s` sends a second.
+A frame costs the same whether it holds one tuple or many, because it wakes up a thread at every hop. So the rate of
+frames is bounded: a task that sends rarely sends at once; one that sends often waits until `longest_s` after its last
+send, and tuples emitted meanwhile travel together. A tuple waits at most `longest_s` at any rate, and there are at most
+1 / `longest_s` sends a second.
 
-This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: what comes after silence goes
-out at once, several times in a row, before the bound takes hold.
+This is the generic cell rate algorithm (ITU-T I.371) with a tolerance of `BURST` sends: after silence, the first
+`BURST` sends go out at once.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ class Linger:
         self.due = float("-inf")
 
     def sent(self, now: float) -> None:
-        """Tuples were sent; each send takes its share of the time, of which silence saves up a little."""
+        """Tuples were sent: each send uses up `longest_s`, and silence earns credit for a few sends."""
         self.due = max(self.due, now - (BURST - 1) * self._longest_s) + self._longest_s

@@ -28,7 +28,7 @@ from heronpy.wire.frames import BARRIER, CREDIT, DATA, LINK_HEADER, LINK_OPEN, F
 
 _pack_header = LINK_HEADER.pack
 _unpack_header = LINK_HEADER.unpack
-#: While short waits follow each other, frames are looked for after this long altogether: each look is a system call.
+#: A series of short waits checks for frames only after this long in all: each check is a system call.
 LOOK_EVERY_S = 0.001
 #: Frames that use up credit.
 _CREDITED = (DATA, BARRIER)
@@ -77,11 +77,11 @@ class DataLink:
         #: Over all incarnations: tuples of the frames sent, frames and tuples consumed, frames of every kind.
         self.total_sent_tuples = self.total_consumed_frames = self.total_consumed_tuples = 0
         self.all_frames_sent = self.all_frames_received = 0
-        #: Nothing is left to receive, and the descriptor will say when something comes.
+        #: Nothing is left to receive, and the descriptor becomes readable when something arrives.
         self._settled = False
-        #: The last wait ended without a sign of the descriptor, and the socket was not used since.
+        #: The last wait timed out without the descriptor becoming readable, and the socket was not used since.
         self._quiet = False
-        #: How long the waits since the last look at the socket were meant to be, those that no frame ends.
+        #: Total requested length of the waits since the last check of the socket that frames do not end.
         self._unseen_s = 0.0
 
     # ---- incarnations -------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class DataLink:
     def open(self, epoch: int, window_bytes: int, window_tuples: int, stmgr: int = 0) -> None:
         """Start a new incarnation; what waits in the outbox is sent over it.
 
-        With another stream manager process: what the one before had taken and still held died with it.
+        If the stream manager process is a new one, frames that its predecessor still held died with it.
         """
         died = stmgr != self._stmgr
         self._stmgr = stmgr

@@ -111,10 +111,10 @@ class OutStream:
         self.mixed = False
         #: Tuples that have left the buffers, copies counted singly.
         self.emitted = 0
-        #: "field", "buffer" or "general", see Emitter._shape.
+        #: "field", "buffer", "fan" or "general", see Emitter._shape.
         self.shape = "general"
-        #: Key of a fields grouping -> what takes the tuple (see Emitter._miss).
-        self.memo: dict[Any, Any] = {}
+        #: Per consumer: key of its fields grouping -> what takes the tuple (see Emitter._miss).
+        self.memos: list[dict[Any, Any]] = []
         #: Key of a fields grouping -> its task, for tuples that are emitted together (see columns.turns_of).
         self.turns: dict[Any, int] = {}
         self.left = 0

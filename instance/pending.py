@@ -112,7 +112,7 @@ class PendingRoots:
             place = end
 
     def _taken(self, batch: Batch, count: int) -> None:
-        """So many roots of a batch are not pending any more."""
+        """This many roots of a batch are no longer pending."""
         batch.left -= count
         self.total -= count
         if not batch.left:

@@ -1,9 +1,9 @@
-"""When a spout at `topology.max.spout.pending` goes on: not for each tuple that is acked, but for enough of them.
+"""When a spout at `topology.max.spout.pending` continues: not after each acked tuple, but after enough of them.
 
-Going on at once would send a frame for each message of acks, those frames would be acked one by one, and frames would
-stay as small as that for as long as the load lasts. So a spout that has reached its limit waits until a quarter of
-it is free, or a whole batch if that is less. Three quarters are still on their way meanwhile, so nobody waits for
-the spout. The wait is bounded, because bolts may hold back tuples until more of them come. Pure.
+Continuing at once would send a frame per ack message, those frames would be acked one by one, and frames would stay
+small as long as the load lasts. So a spout that has reached its limit waits until a quarter of it is free, or a whole
+batch if that is less. Three quarters are still in flight meanwhile, so no bolt starves. The wait is bounded, because
+bolts may hold back tuples until more of them arrive. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 #: The longest wait with some room, in seconds.
 WAIT_MAX_S = 0.005
-#: With a lower limit each tuple is worth going on: there may be as many tasks that have nothing else to do.
+#: Below this limit the spout continues after each tuple: there may be that many idle tasks waiting for one.
 SMALL_LIMIT = 64
 OPEN, FULL = 0.0, float("inf")
 
@@ -22,13 +22,13 @@ class Room(NamedTuple):
 
     tuples: int
     resume_at: float
-    """OPEN; FULL after the limit was reached, until there is room; then the time when it goes on in any case."""
+    """OPEN; FULL once the limit is reached, until there is room; then the time when it continues in any case."""
 
 
 def room(limit: int, pending: int, batch: int, resume_at: float, now: float) -> Room:
-    """The room of a spout with so many `pending` tuples of its `limit` (at least 1), which sends `batch` at a time.
+    """The room of a spout with `pending` tuples out of `limit` (at least 1), which sends `batch` at a time.
 
-    `resume_at` is that of the answer before, OPEN at first; `now` is in monotonic seconds.
+    `resume_at` is from the previous answer, OPEN at first; `now` is in monotonic seconds.
     """
     free = limit - pending
     if free <= 0:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heronpy.api.user_code import user_traceback
+from heronpy.procs.exit_reason import ExitReason
 
 from . import dead_letters
 from .acks import BoltAcks
@@ -78,8 +79,8 @@ class PoisonGuard:
 
     # ---- begin and end ------------------------------------------------------------------------
 
-    def begin(self, after: str, asynchronous: bool) -> None:
-        """Before the first tuple; `after` is why the predecessor ended, empty when there was none."""
+    def begin(self, after: ExitReason | None, asynchronous: bool) -> None:
+        """Before the first tuple; `after` is why the predecessor ended, None when there was none."""
         if not self.tries_max:
             return
         task = self._task
@@ -92,7 +93,7 @@ class PoisonGuard:
         now = time.monotonic()
         suspect = may_blame(after, told=self._journal.spoken >= task.epoch - 1)
         found = self._mark.read()
-        if found is not None and suspect:
+        if found is not None and suspect and after is not None:
             self._charge_marked(found, after)
         if suspect or self._journal.careful or self._journal.charges.deadly(now):
             try:
@@ -112,8 +113,8 @@ class PoisonGuard:
             self._journal.careful = careful
             self._journal.save()
 
-    def _charge_marked(self, mark: dict[str, Any], after: str) -> None:
-        why = f"the process ended while it processed this tuple: {after.replace('_', ' ')}"
+    def _charge_marked(self, mark: dict[str, Any], after: ExitReason) -> None:
+        why = f"the process ended while it processed this tuple: {after.value.replace('_', ' ')}"
         if self._mode == "ATMOST_ONCE":
             self._letters.bury_unseen(mark, why, 1)
             return
@@ -129,7 +130,7 @@ class PoisonGuard:
     # ---- failures -----------------------------------------------------------------------------
 
     def raised(self, tup: HeronTuple, error: BaseException) -> bool:
-        """User code raised while it processed a tuple; True when the tuple is given up and the task goes on."""
+        """User code raised while it processed a tuple; True when the tuple is given up and the task continues."""
         exhausted = isinstance(error, MemoryError)
         if exhausted:
             release_reserve()
@@ -165,7 +166,7 @@ class PoisonGuard:
         self._journal.careful = True
         self._journal.save()
         if self._mode == "ATMOST_ONCE":
-            # None of them is given again, and it is not known which ones were processed.
+            # None is redelivered, and it is unknown which ones were processed.
             text = f"{why}\none of the {len(batch)} tuples of this batch, or of several"
             for tup in batch.tuples():
                 self._letters.bury(tup, text, 1)
@@ -181,7 +182,7 @@ class PoisonGuard:
         charge = self._journal.charges.charge(key, why, time.monotonic(), deadly=deadly)
         over = charge.tries >= self.tries_max
         if deadly or not over:
-            # The process ends with this; one that goes on may still end without a report.
+            # The process ends with this; one that continues may still end without a report.
             self._journal.spoken = self._task.epoch
         self._journal.save()
         if not over:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heronpy.procs.exit_reason import ExitReason
+
 #: The most contents that are remembered.
 CHARGES_MAX = 256
 WHY_MAX_CHARS = 16 * 1024
@@ -22,15 +24,24 @@ WHY_MAX_CHARS = 16 * 1024
 LAPSE_S = 3600.0
 TERM_MAX = 1 << 16
 
-#: Ends that the tuple in the hands of the process may have caused. A kill from outside ("killed",
-#: "preempted"), a rewind and the loss of the host are not caused by a tuple.
-_BY_TUPLE = frozenset({"crashed", "hung", "oom", "user_exception", "own_bug", "ok"})
+#: Ends that the tuple in the hands of the process may have caused. A kill from outside
+#: (KILLED, PREEMPTED), a rewind and the loss of the host are not caused by a tuple.
+_BY_TUPLE = frozenset(
+    {
+        ExitReason.CRASHED,
+        ExitReason.HUNG,
+        ExitReason.OOM,
+        ExitReason.USER_EXCEPTION,
+        ExitReason.OWN_BUG,
+        ExitReason.OK,
+    }
+)
 #: For these a process may have told the reason itself, and charged the tuple.
-_MAY_BE_TOLD = frozenset({"user_exception", "oom"})
+_MAY_BE_TOLD = frozenset({ExitReason.USER_EXCEPTION, ExitReason.OOM})
 
 
-def may_blame(after: str, told: bool) -> bool:
-    """Whether the current tuple may have ended the process; `after` is the executor's reason for its end."""
+def may_blame(after: ExitReason | None, told: bool) -> bool:
+    """Whether the current tuple may have ended the process; `after` is why, None when there was none."""
     return after in _BY_TUPLE and not (told and after in _MAY_BE_TOLD)
 
 

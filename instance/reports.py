@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from heronpy.proto import control_pb2, plan_pb2
 
 from .checkpoints import Checkpoints
+from .dead_letters import Streams
 from .link import DataLink
 from .metrics import TaskMetrics
 from .queues import TunedCapacity
@@ -37,7 +38,7 @@ class Progress:
     lost: int = 0
     turned_at: float = 0.0
     resting: bool = False
-    #: A spout whose class has no fail() of its own.
+    #: A spout whose class does not override fail().
     forgets_failed: bool = False
 
     def count(self, emitted: int) -> None:
@@ -75,8 +76,10 @@ class Reported(Protocol):
     link: DataLink
     in_capacity: TunedCapacity
     out_capacity: TunedCapacity
-    emitter: Any
     readiness: Readiness | None
+
+    @property
+    def emitter(self) -> Streams: ...
 
     @property
     def checkpoints(self) -> Checkpoints | None: ...

@@ -1,7 +1,7 @@
-"""Writes the snapshot of a task while the task goes on.
+"""Writes the snapshot of a task while the task continues.
 
 Small state is encoded and sent at once. Larger state that the task could change meanwhile is written by
-a forked copy of the process, which sees the state as it was; all else by a helper thread. The task is told
+a forked copy of the process, which sees the state as it was; any other state by a helper thread. The task learns
 of the end through `report`, which may be called in any thread.
 
 The forked child only encodes, writes, and reports through a pipe: it never touches a socket, a log or a
@@ -90,7 +90,7 @@ class SnapshotWriter:
         self._job = job
 
     def start(self, job: Job) -> None:
-        """Write beside the task, or at once when there is little to write."""
+        """Write in parallel with the task, or at once when there is little to write."""
         if not job.pid and not job.records and job.capture.estimate_bytes <= self._inline_max:
             self._finish(job)
             return
@@ -170,7 +170,7 @@ class SnapshotWriter:
     # ---- the end ------------------------------------------------------------------------------
 
     def _finish(self, job: Job) -> None:
-        """Write what is left to write, and report; in a helper thread unless the state is small."""
+        """Write the rest, and report; in a helper thread unless the state is small."""
         start = time.monotonic()
         snapshot: TaskSnapshot | None = None
         problem = ""

@@ -49,7 +49,7 @@ SHORT_PAUSE_S = 0.005
 
 
 def has_own_fail(spout: object) -> bool:
-    """Whether anybody is told of failed tuples: without a `fail` of its own a spout cannot send them again."""
+    """Whether the spout overrides `fail`: otherwise it cannot send failed tuples again."""
     inherited = (Spout.fail, AsyncSpout.fail, None)
     return "fail" in vars(spout) or getattr(type(spout), "fail", None) not in inherited
 
@@ -72,10 +72,10 @@ class SpoutTask(Task):
         self._given_up: list[tuple[list[Any], Batch]] = []
         self._immediate: list[Any] = []
         self._next_expiry = 0.0
-        #: When a spout that has reached its limit of pending tuples goes on; see pending_limit.py.
+        #: When a spout that has reached its limit of pending tuples continues; see pending_limit.py.
         self._resume_at = OPEN
-        #: What next_tuple said last: not to be called before this moment (0: nothing said), or before this
-        #: descriptor can be read, and that it has done something.
+        #: What next_tuple last requested: not to be called before this time (0: no request), or before this
+        #: descriptor can be read; and whether it called `busy`.
         self._call_at = 0.0
         self._call_on = -1
         self._busy = False
@@ -397,7 +397,7 @@ class SpoutTask(Task):
         return made
 
     def _call_until_dry(self, calls: int, now: float) -> tuple[int, bool]:
-        """Call next_tuple up to this many times, but only until it is dry, has said something, or took long.
+        """Call next_tuple up to this many times, but only until it is dry, has made a request, or took too long.
 
         Returns how often it did, and whether it is dry.
         """
@@ -431,7 +431,7 @@ class SpoutTask(Task):
         return pause_s
 
     def _idle(self, now: float, idle_since: float) -> None:
-        """Sleep for as long as next_tuple said; when it said nothing, in proportion to the time without an emit."""
+        """Sleep as long as next_tuple requested; by default in proportion to the time without an emit."""
         if self._call_on >= 0 and not self._call_at:
             self._call_at = float("inf")
         if self._call_at:

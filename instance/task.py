@@ -20,6 +20,7 @@ from heronpy.common.errors import HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.setting_types import InstanceSettings, StmgrSettings
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2, topology_pb2
 from heronpy.proto.checkpoint_pb2 import TaskSnapshot
 from heronpy.wire.frames import LEAVE, Frame
@@ -54,7 +55,7 @@ PROGRESS_S = 0.05
 NOTICE_S = 0.05
 #: How often heronpy.api.global_metrics are collected.
 GLOBAL_METRICS_S = 1.0
-#: A call that goes on emitting after a stop was asked for may fill the out-queue this many times.
+#: A call that keeps emitting after a stop was requested may fill the out-queue this many times.
 STOP_OVERSHOOT = 8
 #: What initialize() emits waits for the start of the region: at most this many times the out-queue.
 EARLY_MAX = 8
@@ -75,8 +76,8 @@ class Task:
     """One task from registration to exit. Subclasses add `run_loop`."""
 
     tracked_as = "bolt"
-    #: Why the incarnation before this one ended, as its executor tells; empty when there was none.
-    after = ""
+    #: Why the incarnation before this one ended, as its executor tells; None when there was none.
+    after: ExitReason | None = None
     #: Its part in EFFECTIVELY_ONCE; None in any other mode.
     checkpoints: Checkpoints | None = None
     #: While it is asked whether it is ready.

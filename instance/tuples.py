@@ -1,7 +1,7 @@
 """Tuples as a bolt sees them, and the frame they came in.
 
-A tuple holds its values, its frame and its place in the frame; all else (component, stream, task,
-roots, edges) is the frame's and is looked up on demand. Creating one costs about 60 ns.
+A tuple holds its values, its frame and its position in the frame; everything else (component, stream, task,
+roots, edges) belongs to the frame and is looked up on demand. Creating one costs about 60 ns.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class InFrame:
             self.root_counts = None
 
     def plain(self) -> bool:
-        """Whether its roots are consecutive ones of one spout task, and no tuple has an edge of its own."""
+        """Whether its roots are consecutive, of one spout task, and share one edge or seed."""
         envelope = self.envelope
         return (
             envelope is not None

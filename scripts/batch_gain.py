@@ -1,4 +1,4 @@
-"""What `process_batch` saves: word count written with single tuples and with batches, in turn, in each mode.
+"""What `process_batch` saves: word count with single tuples and with batches, alternating, in each mode.
 
     python scripts/batch_gain.py
     python scripts/batch_gain.py --lines 200000 --rounds 3

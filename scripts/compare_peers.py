@@ -10,7 +10,7 @@
 One method for all: each contender counts a small and a large number of words; the difference in CPU
 seconds of all its processes, and in wall time, divided by the difference in words, is free of start-up.
 Rounds alternate the order of the contenders. Every count of every word is checked. Peers are installed
-from PyPI, pinned, each into a virtual environment of its own below --cache; what cannot be installed or
+from PyPI, pinned, each into a separate virtual environment below --cache; a peer that cannot be installed or
 does not run is reported with the reason.
 """
 
@@ -61,7 +61,7 @@ class Contender:
     name: str
     label: str
     run: Callable[[int], tuple[float, float]]
-    """Counts so many words; (CPU seconds, wall seconds) of everything. Raises Unavailable."""
+    """Counts this many words; returns (CPU seconds, wall seconds) of all processes. Raises Unavailable."""
     words: int
     """How many at most: about ten seconds' worth."""
     version: str = ""

@@ -1,4 +1,4 @@
-"""Programs of peers in interpreters of their own: installing them, running them, watching what they use."""
+"""Programs of peers in separate interpreters: installing them, running them, measuring their use of resources."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ zmq is ZeroMQ as heronpy uses it: DEALER, ROUTER and DEALER over ipc with its so
 part a message, select and drain in the sink, and credit, because its queues have no limit. unix is stream sockets with
 uvloop in the router and length-prefixed frames, pipe is os.pipe with blocking reads everywhere: these stop a fast sender
 by themselves. No message is parsed, batched, checked or acknowledged by us. The source sleeps until the next message is
-due and sends each in a call of its own; rate 0 is as fast as it can. Cores and voluntary context switches are those of
+due and sends each in a separate call; rate 0 is as fast as it can. Cores and voluntary context switches are those of
 all three processes, with ZeroMQ's threads, while messages flow; latency is from the due time.
 """
 

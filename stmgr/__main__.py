@@ -8,6 +8,7 @@ import sys
 
 from heronpy.common import exit_codes
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import stmgr_id
 from heronpy.common.logs import setup
 from heronpy.common.setting_types import LoggingSettings
 from heronpy.common.settings import settings_for
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         launch = LaunchSpec.load(args.launch)
-        setup(f"stmgr-{args.container}", settings_for(launch, LoggingSettings).level)
+        setup(stmgr_id(args.container), settings_for(launch, LoggingSettings).level)
         sampler.install(launch.sockets_dir)
         return run(launch, args.container, args.epoch)
     except HeronError as error:

@@ -16,9 +16,9 @@ from .neighbours import LocalTask, Peer
 
 #: The errors of arrays of roots, tasks and values whose lengths differ, or that exceed 64 bits.
 UNFIT = (ValueError, IndexError, OverflowError)
-#: What a COMPLETE holds beside its runs, which take 12 bytes each, at most.
+#: Maximum size of a COMPLETE without its runs, which take up to 12 bytes each.
 HEAD_BYTES, RUN_BYTES = 256, 12
-#: Runs in one COMPLETE, at most.
+#: Maximum number of runs in one COMPLETE.
 RUNS_MAX = 1 << 15
 
 

@@ -28,7 +28,7 @@ class Admission:
     def __init__(self, topology: str, container: int) -> None:
         self._path = paths.packing_plan(topology)
         self._container = container
-        #: Of the tasks that are looked for in the packing plan: the newest registration, and the look.
+        #: Per task that is looked up in the packing plan: its latest registration, and the pending lookup.
         self._newest: dict[int, object] = {}
         self._looks: dict[int, asyncio.Task[None]] = {}
         #: Registrations that were refused.

@@ -1,6 +1,6 @@
 """Spout backpressure with high and low byte marks, carried as a lease (decision D5).
 
-A stream manager that cannot get rid of frames for a task announces it to all, naming the culprit;
+A stream manager whose frames for a task pile up announces this to all, naming the culprit;
 every stream manager clamps its local spouts while any announcement is valid. An announcement is a
 lease: it is renewed each second and expires after three, so a dead announcer never stops the world.
 

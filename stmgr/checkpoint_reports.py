@@ -1,7 +1,7 @@
 """Reports of tasks and this stream manager about checkpoints, resent until the topology master has them.
 
-A new topology master gets what the one before did not take. Invariants: one report of each kind and task, the
-newest, so memory is bounded; reports that are given up are counted.
+A new topology master gets the reports that its predecessor did not take. Invariants: one report of each kind and task,
+the newest, so memory is bounded; reports that are given up are counted.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ TICK at `next_deadline`. Tuples are not events; the shell passes frames to the s
 a TICK only, because other events may come from inside the switch.
 
 Invariants: the topology master hears at least each heartbeat interval, and soon after a change; the log gets at most
-`LINES_PER_S` lines in a second, and what is left out is counted there; after STOPPED there are no effects.
+`LINES_PER_S` lines in a second, and reports the number of omitted ones; after STOPPED there are no effects.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
+from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import StmgrSettings
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2, plan_pb2
@@ -48,7 +49,7 @@ class Control:
     def __init__(
         self, settings: StmgrSettings, container: int, epoch: int, pressure: Backpressure, export_s: float
     ) -> None:
-        self.name = f"stmgr-{container}"
+        self.name = stmgr_id(container)
         self.epoch = epoch
         self.sessions = Sessions(settings.instance_lost_s)
         self.plan: plan_pb2.PhysicalPlan | None = None
@@ -73,7 +74,7 @@ class Control:
         self._stopped = False
 
     def next_link_epoch(self) -> int:
-        """Unique over all incarnations of this stream manager: a counter, not a clock."""
+        """A link epoch, unique over all incarnations of this stream manager: a counter, not a clock."""
         self._links += 1
         return (self.epoch << LINK_EPOCH_SHIFT) + self._links
 
@@ -248,7 +249,7 @@ class Control:
             events.SwitchPlan(
                 plan,
                 here={i.task_id: i.component for i in plan.instances if self._is_here(i.task_id)},
-                elsewhere={i.task_id: f"stmgr-{i.container}" for i in plan.instances if not self._is_here(i.task_id)},
+                elsewhere={i.task_id: stmgr_id(i.container) for i in plan.instances if not self._is_here(i.task_id)},
                 spouts=self._spouts,
                 connected=frozenset(self.sessions.by_task),
                 hold_above=NEVER if cyclic else high,

@@ -135,7 +135,7 @@ class Stmgr:
     # ---- the machine --------------------------------------------------------------------------
 
     def feed(self, event: events.Event) -> None:
-        """Hand an event to the machine and perform what it asks for, in order; then set the one timer."""
+        """Pass an event to the machine, perform its effects in order, then set the timer."""
         self._effects.extend(self.machine.handle(event, time.monotonic()))
         if self._performing:
             return  # an effect on the switch has caused the event

@@ -312,7 +312,7 @@ class Switch:
         return False
 
     def attach(self, task: LocalTask, identity: bytes, epoch: int, link_epoch: int) -> None:
-        """A (new) link of a task begins; settle what the one before left.
+        """A (new) link of a task begins; settle the remains of the previous one.
 
         The spout's side has given up all its pending roots by now, whether it is a new process or not.
         """

@@ -2,7 +2,7 @@
 
     heron submit local topologies/async_bolt.py AsyncBolt
 
-Each look-up takes a tenth of a second, as a web service would. A plain bolt would do ten a second;
+Each look-up takes a tenth of a second, like a web service. A plain bolt would do ten a second;
 this one runs up to 50 at once in its one process, and still acks each tuple on its own.
 """
 

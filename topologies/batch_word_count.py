@@ -1,4 +1,4 @@
-"""Word count in batches: the same as word_count.py, with what arrived together in one call.
+"""Word count in batches: word_count.py with one call for the tuples that arrived together.
 
     heron submit local topologies/batch_word_count.py BatchWordCount --lines 200000
 
@@ -50,7 +50,7 @@ class SplitBolt(Bolt):
     def process_batch(self, batch: Batch) -> None:
         split = [line.split() for line in batch.columns["line"]]
         words = list(itertools.chain.from_iterable(split))
-        # The place of the line that each word comes from.
+        # The index of the line that each word comes from.
         parents = [place for place, found in enumerate(split) for _ in found]
         self.emit_batch({"word": words}, anchors=batch.take(parents))
         self.ack(batch)

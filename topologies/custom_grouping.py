@@ -1,4 +1,4 @@
-"""A grouping of one's own: the sender decides which tasks get a tuple.
+"""A custom grouping: the sender decides which tasks get a tuple.
 
     heron submit local topologies/custom_grouping.py CustomGrouping
 

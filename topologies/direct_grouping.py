@@ -2,8 +2,8 @@
 
     heron submit local topologies/direct_grouping.py DirectGrouping
 
-A dispatcher gives each job to the worker with the least outstanding work, by its own book. No
-grouping could know that; the dispatcher does.
+A dispatcher keeps track of outstanding work and gives each job to the worker with the least. A
+built-in grouping cannot know that.
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How late do flights leave New York?")
     parser.add_argument("name", nargs="?", default="FlightDelays", help="name of the topology")
     parser.add_argument("--output", metavar="DIR", help="folder of the table; must be new or empty")
-    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="how sure each flight is counted")
+    parser.add_argument("--mode", choices=MODES, default=MODES[0], help="guarantee for each flight")
     parser.add_argument("--report", metavar="DIR", help="print the answer from this table and submit nothing")
     args = parser.parse_args()
     if args.report:

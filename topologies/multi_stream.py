@@ -2,8 +2,8 @@
 
     heron submit local topologies/multi_stream.py MultiStream
 
-A spout reads sensors. Good readings go out on the default stream, broken ones on a stream of their
-own with other fields, so that each consumer subscribes only to what it can handle.
+A spout reads sensors. Good readings go out on the default stream, broken ones on a separate stream
+with other fields, so that each consumer subscribes only to what it can handle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from heronpy.api.tuple import Tuple
 class SensorSpout(Spout):
     """Emits ten readings a second; every fifth one is broken."""
 
-    # A plain string is a field of the default stream; a Stream is a stream of its own.
+    # A plain string is a field of the default stream; a Stream is a separate stream.
     outputs = ["sensor", "celsius", Stream(fields=["sensor", "error"], name="broken")]
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:

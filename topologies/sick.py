@@ -1,13 +1,13 @@
-"""Five topologies that are ill, to practise on: find the cause with `heron doctor`, `top`, `events`, `exceptions`.
+"""Five broken topologies to practise on: find the cause with `heron doctor`, `top`, `events`, `exceptions`.
 
     heron submit local topologies/sick.py Sick --what slow     # one of four tasks is slow
     heron submit local topologies/sick.py Sick --what skew     # one key has most of the tuples
-    heron submit local topologies/sick.py Sick --what leak     # a task takes ever more memory, see below
+    heron submit local topologies/sick.py Sick --what leak     # a task leaks memory, see below
     heron submit local topologies/sick.py Sick --what crash    # a task raises now and then
-    heron submit local topologies/sick.py Sick --what sink     # what the sink writes to does not answer
+    heron submit local topologies/sick.py Sick --what sink     # the sink waits for a slow service
 
-Each has a spout, four tasks of `work`, and a sink. The leak ends at a limit, which is a setting: give
-`--config-property heron.instance.memory_soft_limit_bytes=120MB` as well.
+Each has a spout, four tasks of `work`, and a sink. For the leak to hit a limit, also pass
+`--config-property heron.instance.memory_soft_limit_bytes=120MB`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MB = 1 << 20
 
 
 class Orders(Spout):
-    """Orders of users; with `skew`, nine of ten are of one user."""
+    """Emits orders of users; with `skew`, nine of ten are from one user."""
 
     outputs = ["user", "amount"]
 
@@ -40,7 +40,7 @@ class Orders(Spout):
 
 
 class Work(Bolt):
-    """Computes for a fifth of a millisecond per tuple, or is ill."""
+    """Computes for a fifth of a millisecond per tuple, or misbehaves."""
 
     outputs = ["user", "amount"]
 
@@ -65,7 +65,7 @@ class Work(Bolt):
 
 
 class Store(Bolt):
-    """Writes an order; with `sink`, to something that takes a twentieth of a second to answer."""
+    """Writes an order; with `sink`, to a service that takes a twentieth of a second to answer."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.pause_s = 0.05 if config["sick.what"] == "sink" else 0.0
@@ -77,7 +77,7 @@ class Store(Bolt):
 
 
 def sick(name: str, what: str) -> TopologyBuilder:
-    """The topology with this illness."""
+    """The topology with this problem."""
     builder = TopologyBuilder(name)
     orders = builder.add_spout("orders", Orders, par=1)
     spread = Grouping.fields("user") if what == "skew" else Grouping.SHUFFLE

@@ -27,7 +27,7 @@ LINES = (
 
 
 def lines() -> Iterator[str]:
-    """Ten lines a second, for ever. A source may be a function that yields or one that returns."""
+    """Ten lines a second, forever. A source may be a function that yields or one that returns."""
     while True:
         for line in LINES:
             time.sleep(0.1)

@@ -4,7 +4,7 @@
     heron submit local topologies/word_count.py WordCount --file a.txt --file b.txt
 
 With files the input ends: every counter then logs its totals and emits them. Without files the
-spout cycles over a few built-in lines for ever.
+spout cycles over a few built-in lines forever.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LineSpout(Spout):
         # next_tuple must not block and must not loop: one call, one tuple.
         line = next(self.lines, None)
         if line is None:
-            self.end_of_input()  # nothing will ever follow: the topology can finish
+            self.end_of_input()  # there will be no more input: the topology can finish
         else:
             self.emit([line])
 

@@ -1,7 +1,7 @@
-"""The batch as user code sees it: the tuples that arrived together of one input stream, as columns.
+"""The batch as user code sees it: tuples of one input stream that arrived together, as columns.
 
-The runtime and the simulator each have their own subclass, as they have their own tuple: read attributes, do not
-test the type.
+The runtime and the simulator each have their own subclass, as they have their own tuple class: read attributes, do not
+check the type.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-#: Python's, and those of NumPy by the names they have had.
+#: Names of Python's and NumPy's boolean types, old and new.
 _BOOLS = ("bool", "bool_")
 
 
 class Batch(Sequence[Tuple]):
-    """What `process_batch` is given: at least one tuple, all of one stream and one sending task, in their order.
+    """The argument of `process_batch`: at least one tuple, all from one stream and one sending task, in order.
 
-    `columns` are its values by field; as a sequence it holds its tuples, so `len(batch)`, `batch[3]` and
-    `for tup in batch` work, and so does whatever takes a list of tuples: `ack`, `fail`, `anchors`. Tuples are made
-    when they are asked for; who only reads columns does not pay for them.
+    `columns` are its values by field. It is also a sequence of its tuples, so `len(batch)`, `batch[3]` and
+    `for tup in batch` work, and so does everything that takes a list of tuples: `ack`, `fail`, `anchors`. Tuple objects
+    are created on demand; reading columns alone creates none.
     """
 
     __slots__ = ("_arrow", "_columns", "_flat", "_of", "_size", "component", "fields", "schema", "stream", "task")
@@ -49,10 +49,10 @@ class Batch(Sequence[Tuple]):
         self.stream = stream
         #: The task that sent it.
         self.task = task
-        #: The fields of the stream, in their order.
+        #: The fields of the stream, in order.
         self.fields = tuple(fields)
-        #: The values of all tuples one after the other; one placeholder each when there are no fields. None until
-        #: they are asked for, in what was taken of a batch at these places.
+        #: The values of all tuples one after the other; one placeholder per tuple if there are no fields. In the result
+        #: of `take` it is None until needed.
         self._flat = flat
         self._of = of
         #: The values as they arrived, if that was as Arrow; of a part when they are asked for.
@@ -81,18 +81,18 @@ class Batch(Sequence[Tuple]):
         return list(zip(*[iter(self._all_values())] * width, strict=True)) if width else [()] * self._size
 
     def take(self, places: Iterable[int]) -> Self:
-        """The tuples at these places as a batch, in this order; for a filter, or to say what outputs derive from.
+        """The tuples at these indices as a batch, in this order; for a filter, or as the anchors of outputs.
 
-        `places` are integers as for a list, also an array of NumPy; a place may be repeated. Raises IndexError for a
-        place that there is not, and TypeError for a mask of booleans.
+        `places` are indices as for a list, or a NumPy array of them; an index may be repeated. Raises IndexError for an
+        index out of range, and TypeError for a boolean mask.
         """
         chosen = list(places)
         if chosen and type(chosen[0]).__name__ in _BOOLS:
-            raise TypeError("take() takes places, not a mask; give numpy.flatnonzero(mask)")
+            raise TypeError("take() takes indices, not a mask; give numpy.flatnonzero(mask)")
         try:
             return self._part(chosen)
         except IndexError:
-            raise IndexError(f"take() was given a place outside of the {self._size} of the batch") from None
+            raise IndexError(f"take() got an index out of range for a batch of {self._size} tuples") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
         """The columns as a `pyarrow.RecordBatch`: as it was sent, or made of the values.
@@ -106,7 +106,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pyarrow
         except ImportError:
-            raise MissingLibraryError("Batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
+            raise MissingLibraryError("batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
         values = self.columns.values()
         if self.schema is not None:
             arrays = [pyarrow.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
@@ -128,7 +128,7 @@ class Batch(Sequence[Tuple]):
         try:
             import pandas
         except ImportError:
-            raise MissingLibraryError("Batch.to_pandas() needs pandas, which is not installed: add pandas") from None
+            raise MissingLibraryError("batch.to_pandas() needs pandas, which is not installed: add pandas") from None
         return pandas.DataFrame(self.columns, index=range(self._size))
 
     # ---- a sequence of tuples -----------------------------------------------------------------
@@ -156,7 +156,7 @@ class Batch(Sequence[Tuple]):
 
     @abstractmethod
     def _part(self, places: list[int]) -> Self:
-        """The batch of the tuples at these places; made with `of=(self, places)`."""
+        """The batch of the tuples at these indices; created with `of=(self, places)`."""
 
     def _all_values(self) -> list[Any]:
         flat = self._flat
@@ -173,7 +173,7 @@ class Batch(Sequence[Tuple]):
         return flat
 
     def _values(self) -> Iterable[list[Any]]:
-        """The values of each tuple, as a list of its own."""
+        """The values of each tuple, as a separate list."""
         width = len(self.fields)
         return (
             map(list, zip(*[iter(self._all_values())] * width, strict=True))

@@ -20,7 +20,7 @@ class IMetric:
 
 
 class MetricsCollector(Protocol):
-    """What the runtime collects metrics with."""
+    """The runtime's interface for collecting metrics."""
 
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: float) -> None:
         """Has `metric.get_value_and_reset()` called every `time_bucket_in_sec` seconds."""

@@ -55,7 +55,7 @@ def heron_options() -> dict[str, str]:
 
 
 def validate_components(specs: list[HeronComponentSpec]) -> None:
-    """Checks each component, and that all inputs exist; ValueError or TypeError names the fault."""
+    """Checks each component, and that all inputs exist; ValueError or TypeError names the problem."""
     by_name: dict[str, HeronComponentSpec] = {}
     for spec in specs:
         if spec.name in by_name:

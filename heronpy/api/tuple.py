@@ -1,6 +1,6 @@
 """The tuple as user code sees it.
 
-The runtime's own tuple is another class with the same attributes: read attributes, do not test the type.
+The runtime's own tuple is another class with the same attributes: read attributes, do not check the type.
 """
 
 from __future__ import annotations

@@ -17,11 +17,10 @@ from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.plan.packing_plan import tasks_by_component
 from heronpy.proto import checkpoint_pb2, plan_pb2
+from heronpy.storage.checkpoint_layout import METADATA, number_of
 from heronpy.storage.checkpoints import CheckpointStore, files_of, location_of
 from heronpy.storage.stores import store_roots
 
-METADATA = "metadata"
-_FOLDER = re.compile(r"chk-(\d{1,19})")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -95,9 +94,9 @@ def of_topology(roots: Iterable[Path], topology: str) -> list[Found]:
 def in_folder(folder: Path) -> list[Found]:
     """The checkpoints of one instance, newest first."""
     numbers = [
-        int(match.group(1))
+        number
         for entry in folder.iterdir()
-        if (match := _FOLDER.fullmatch(entry.name)) and (entry / METADATA).is_file()
+        if (number := number_of(entry.name)) is not None and (entry / METADATA).is_file()
     ]
     return [read(folder, number) for number in sorted(numbers, reverse=True)]
 
@@ -120,12 +119,12 @@ def at_path(path: Path, topology: str = "") -> list[Found]:
     path = path.expanduser().absolute()
     if path.name == METADATA and path.is_file():
         path = path.parent
-    match = _FOLDER.fullmatch(path.name)
-    if match and (path / METADATA).is_file():
-        return [read(path.parent, int(match.group(1)))]
+    number = number_of(path.name)
+    if number is not None and (path / METADATA).is_file():
+        return [read(path.parent, number)]
     if not path.is_dir():
         return []
-    if any(_FOLDER.fullmatch(entry.name) for entry in path.iterdir()):
+    if any(number_of(entry.name) is not None for entry in path.iterdir()):
         return in_folder(path)
     return of_topology([path], topology) if topology else []
 

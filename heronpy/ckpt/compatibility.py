@@ -28,7 +28,7 @@ class ComponentState:
 
     @property
     def empty(self) -> bool:
-        """Whether dropping it loses nothing."""
+        """Whether it can be dropped without losing state."""
         return not (self.plain or self.keyed or self.channel_tuples)
 
 

@@ -58,7 +58,7 @@ class Sets:
 
 
 def compare(new: Metadata, old: Iterable[Metadata], kept: Iterable[Metadata] = ()) -> Sets:
-    """What a copy of `new` takes when the store has `old`, of which `kept` stay. Pure."""
+    """The files to copy, keep and remove for a copy of `new` to a store with `old`, of which `kept` stay. Pure."""
     needed = {ref.path: ref for ref in files_of(new)}
     there = {ref.path for item in old for ref in files_of(item)}
     staying = {ref.path for item in kept for ref in files_of(item)}
@@ -115,7 +115,7 @@ class Replicator:
         return number
 
     def _mark(self, records: Sequence[CheckpointRecord], there: set[int]) -> None:
-        """A copy of what the topology has gone back behind is no start for a restore either."""
+        """Mark copies of abandoned checkpoints, which must not be restored either."""
         for record in records:
             if record.checkpoint in there:
                 try:

@@ -7,7 +7,9 @@ in flight, belong to single tasks and cannot be divided.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from heronpy.api.state.keyed_state import ABSENT, KeyedState, KeyOwner
 from heronpy.ckpt.plain_state import decode_plain
@@ -15,9 +17,11 @@ from heronpy.ckpt.segments import BASE, decode_segment
 from heronpy.common.errors import HeronError, RemoteWireError, TopologyError
 from heronpy.common.units import counted
 from heronpy.proto.checkpoint_pb2 import Metadata, Segment, TaskSnapshot
+from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import CheckpointStore, DamagedFileError
 from heronpy.wire.codec import MSGPACK, decoder
 
+T = TypeVar("T")
 Deltas = list[tuple[Segment, set[Any]]]
 
 
@@ -34,7 +38,7 @@ class Loader:
         self._tasks = sorted(tasks, key=lambda task: task.component_index)
         before = metadata.parallelism.get(owner.component, len(tasks))
         if [task.component_index for task in self._tasks] != list(range(before)):
-            path = store.folder / f"chk-{metadata.checkpoint}" / "metadata"
+            path = store.folder / path_in(metadata.checkpoint)
             raise DamagedFileError(path, f"does not have all {before} tasks of component {owner.component}")
         self.mine: TaskSnapshot | None = self._tasks[owner.index] if before == owner.parallelism else None
         if self.mine is None:
@@ -83,7 +87,7 @@ class Loader:
                 groups = self._owner.groups
                 if segment.last_group < groups.start or segment.first_group >= groups.stop:
                     continue
-                kind, keys = self._guarded(f"keyed state {name!r}", lambda s=segment: self._apply(s, state))
+                kind, keys = self._guarded(f"keyed state {name!r}", partial(self._apply, segment, state))
                 if kind == BASE:
                     base.append(segment)
                 else:
@@ -115,7 +119,7 @@ class Loader:
         frames: list[bytes] = self._guarded("input", lambda: decoder(allow_pickle=False)(data, MSGPACK))
         return frames
 
-    def _guarded(self, what: str, read: Any) -> Any:
+    def _guarded(self, what: str, read: Callable[[], T]) -> T:
         """Read; turn any error except damaged files into one sentence."""
         owner = self._owner
         try:

@@ -76,6 +76,7 @@ class RunningTopology:
         """
         from heronpy.cli.render import summary
         from heronpy.cli.submit import waiting
+        from heronpy.common.states import lifecycle_name
 
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -83,10 +84,10 @@ class RunningTopology:
             status = self._session.poll(name)
             if status is not None and summary.failed(status):
                 raise waiting.failure(self._session, name, status)
-            if status is not None and summary.lifecycle_name(status) == "FINISHED":
+            if status is not None and lifecycle_name(status.lifecycle) == "FINISHED":
                 return _status_of(self._session, name, status)
             if deadline is not None and time.monotonic() > deadline:
-                state = summary.lifecycle_name(status) if status is not None else "without an answer"
+                state = lifecycle_name(status.lifecycle) if status is not None else "without an answer"
                 raise DeadlineError(f"topology '{name}' has not finished within {timeout_s:g} s; it is {state}")
             time.sleep(LOOK_S)
 

@@ -31,7 +31,7 @@ VERBS: dict[str, dict[str, str]] = {
         "list": "List the topologies of a cluster.",
         "status": "Show how a topology is doing and what holds it back.",
         "plan": "Show the logical, packing or physical plan.",
-        "doctor": "Say what holds a topology back, and what to do next.",
+        "doctor": "Diagnose what holds a topology back, and say what to do next.",
         "top": "Watch the components of a topology live.",
         "metrics": "Show metrics by component or instance.",
         "logs": "Show or follow the logs of tasks and processes.",
@@ -42,7 +42,7 @@ VERBS: dict[str, dict[str, str]] = {
     },
     "Measure": {
         "load-test": "Run a load profile and check its counts.",
-        "verify": "Inject faults into a topology and judge what arrived.",
+        "verify": "Inject faults into a topology and check what arrived.",
     },
     "Set up": {
         "config": "Show settings and their origin; set client defaults of a cluster.",
@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 @click.option("--version", is_flag=True, help="Show the version.")
 @click.pass_context
 def heron(ctx: click.Context, version: bool) -> None:
-    """Run and look after stream-processing topologies.
+    """Run and manage stream-processing topologies.
 
     \b
     heron <verb> cluster[/role[/environ]] <topology> [flags]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-import heronpy
+from heronpy.common.version import VERSION
 
 
 def release() -> str:
@@ -12,4 +12,4 @@ def release() -> str:
     try:
         return metadata.version("heronpy")
     except metadata.PackageNotFoundError:
-        return str(getattr(heronpy, "__version__", "0+source"))
+        return VERSION

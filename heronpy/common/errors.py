@@ -24,7 +24,7 @@
       FatalError                   no later attempt can succeed
 
 Each error builds one clear sentence that names the thing and the fix, in lower case unless a name begins it and without
-a full stop, so that a caller can put it into a sentence of its own. Programs decide by the class, never by the
+a full stop, so that a caller can make it part of another sentence. Programs decide by the class, never by the
 sentence; between processes the class travels as a `Refusal`, see `heronpy.net.rpc`.
 """
 

@@ -22,7 +22,7 @@ WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE: Final = 0o700
 #: As in Linux.
 _LINKS_MAX: Final = 40
-#: The map of users of a process that is in no namespace of its own.
+#: The user map of a process outside any user namespace.
 _ALL_USERS: Final = ["0", "0", "4294967295"]
 
 

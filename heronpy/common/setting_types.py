@@ -125,7 +125,7 @@ class InstanceSettings:
     async_concurrency: int = _setting(
         64,
         "Tuples that an asynchronous bolt may have in progress at once; coroutines of ack and fail that run while an"
-        " asynchronous spout goes on emitting.",
+        " asynchronous spout continues to emit.",
         low=1,
     )
     route_memo_keys: int = _setting(200_000, "Keys whose destination the fields grouping caches; 0 disables the cache.")

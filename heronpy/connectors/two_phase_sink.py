@@ -83,7 +83,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
                 self.publish(int(checkpoint_id))
 
     def check_whole(self) -> None:
-        """A checkpoint that could not be prepared may be declined; its rows must not be skipped then."""
+        """Raise if a checkpoint could not be prepared: it is declined, but its rows must not be skipped."""
         if not self._is_whole:
             raise StateError(
                 f"{type(self).__name__} {self.who.component} could not prepare a checkpoint; "
@@ -92,7 +92,7 @@ class TwoPhaseSink(Bolt, TwoPhaseStatefulComponent):
 
     @contextlib.contextmanager
     def refusals_counted(self) -> Iterator[None]:
-        """A process that was replaced reports it in metrics and log."""
+        """Report in metrics and log that this process was replaced."""
         try:
             yield
         except FencedError:

@@ -13,7 +13,7 @@ STACKS_WAIT_S, STACKS_QUIET_S = 5.0, 0.1
 #: What faulthandler prints for each thread.
 STACKS_MARK = b"most recent call first"
 DETAIL_MAX = 1024
-#: What the interpreter and libraries print before they abort for lack of memory: other programs' words, not ours.
+#: What the interpreter and libraries print before they abort because memory ran out.
 MEMORY_WORDS = ("MemoryError", "OUT OF MEMORY", "std::bad_alloc", "Cannot allocate memory")
 
 
@@ -34,7 +34,7 @@ class ChildLogs:
         return child_log.open_pipe()
 
     def last_words(self, name: str, exception: control_pb2.ExceptionReport | None, killed: bool) -> tuple[str, bool]:
-        """Why a process ended, as far as it said so itself, and whether it lacked memory.
+        """Why a process ended, according to its own output, and whether it ran out of memory.
 
         `exception` is the last one that it reported; without one its last line counts, unless it was killed.
         """
@@ -47,7 +47,7 @@ class ChildLogs:
         return words[:DETAIL_MAX], exception.out_of_memory
 
     async def stacks(self, name: str, ask: Callable[[], None]) -> str | None:
-        """What a process prints when `ask` makes it dump its stacks, maybe nothing; None when it has no log."""
+        """The stacks that a process prints when `ask` requests them, possibly empty; None when it has no log."""
         child_log = self._logs.get(name)
         if child_log is None:
             return None

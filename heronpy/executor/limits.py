@@ -1,4 +1,4 @@
-"""Whether the processes of a container may open as many files as they need.
+"""Checks that the processes of a container may open as many files as they need.
 
 Checked before the first process starts, so that too low a limit gives one error instead of a partial start
 (F26). The numbers are upper estimates.

@@ -3,8 +3,8 @@
 Read-only, on loopback unless the settings name another address. Invariants: a request has at most
 `REQUEST_MAX_BYTES`, and `REQUEST_MAX_S` until its answer is read; at most `CONNECTIONS_MAX` connections are
 open, and one more closes the oldest that has sent no request, so slow clients block no one; a page is built at
-most every `KEEP_S`; a page on
-loopback answers only to loopback names, so that a web site cannot read it through a browser (DNS rebinding).
+most every `KEEP_S`; a page on loopback answers only to loopback names, so that a web site cannot read it through a
+browser (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECTIONS_MAX = 32
 #: A serious client has sent its request within this.
 ASK_S = 0.25
 
-#: A page is built at most this often, however many ask.
+#: A page is built at most this often, regardless of the number of requests.
 KEEP_S = 0.5
 
 #: Returns content type and body.
@@ -76,7 +76,7 @@ class MetricsPage:
         self._wanted_port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
-        #: Of each page, when it was built and what it says.
+        #: Per page: build time, and content type and body.
         self._kept: dict[Page, tuple[float, tuple[str, str]]] = {}
         #: The open connections, oldest first.
         self.visits: dict[_Visit, None] = {}
@@ -168,7 +168,7 @@ class MetricsPage:
             return 500, "text/plain", "the page failed; see the log of the executor\n"
 
     def _built(self, page: Page) -> tuple[str, str]:
-        """Content type and body; built at most every KEEP_S, because building costs far more than asking."""
+        """Content type and body; built at most every KEEP_S, because building costs far more than a request."""
         now = time.monotonic()
         kept = self._kept.get(page)
         if kept is None or now - kept[0] >= KEEP_S:

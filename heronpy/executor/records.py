@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from heronpy.common.ids import parse_instance_id
+from heronpy.common.states import process_state_name
 from heronpy.executor.desired import INSTANCE, STMGR
 from heronpy.procs.exit_reason import ExitReason
-from heronpy.procs.supervision import STATES, Ended, ProcessView
+from heronpy.procs.supervision import EXITS, STATES, Ended, ProcessView
 from heronpy.procs.usage import Usage
 from heronpy.proto import control_pb2
 
@@ -26,7 +27,8 @@ def process_record(
         pid=view.pid,
         state=STATES[view.state],
         restarts=view.restarts,
-        exit_reason=view.exit_reason,
+        exit_reason=view.exit_reason.value if view.exit_reason is not None else "",
+        exit=EXITS[view.exit_reason],
         exit_detail=view.exit_detail,
         task_id=view.spec.task_id,
         started_at=started_at,
@@ -113,7 +115,7 @@ def health(records: Iterable[control_pb2.ProcessRecord], registered: bool) -> di
     processes = {}
     healthy = True
     for record in records:
-        state = control_pb2.ProcessState.Name(record.state).removeprefix("PROC_").lower()
+        state = process_state_name(record.state).lower()
         processes[record.name] = {"state": state, "restarts": record.restarts}
         if record.exit_reason:
             processes[record.name]["last_exit"] = record.exit_reason

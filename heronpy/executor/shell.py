@@ -25,6 +25,7 @@ from heronpy.common.setting_types import (
     TmasterSettings,
 )
 from heronpy.common.settings import settings_for
+from heronpy.common.states import UP_STATES
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
 from heronpy.executor.limits import check_files
@@ -51,7 +52,6 @@ log = logging.getLogger("heronpy.executor")
 
 HEARTBEAT_S = 1.0
 #: A task in one of these states is initialised.
-READY = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
 EXCEPTION_DELAY_S = 0.05
 
 
@@ -208,9 +208,9 @@ class Executor:
         if spec.role == INSTANCE:
             argv += ["--task", str(spec.task_id)]
             view = self._supervisor.view(spec.name)
-            if view is not None and view.exit_reason:
+            if view is not None and view.exit_reason is not None:
                 # A task whose predecessor crashed looks for the tuple that caused it.
-                argv += ["--after", view.exit_reason]
+                argv += ["--after", view.exit_reason.value]
         argv += ["--epoch", str(child_epoch(place.epoch, number))]
         return Command(
             spec.name,
@@ -266,7 +266,7 @@ class Executor:
         if report.epoch in (0, child_epoch(self._place.epoch, number)):
             # Initialising may take long (loading a model); the master's start timeout limits it.
             starting = report.state == control_pb2.TASK_STARTING
-            ready = report.task_id > 0 and report.state in READY and not report.not_ready
+            ready = report.task_id > 0 and report.state in UP_STATES and not report.not_ready
             self._host.reported(report.process, number, 0.0 if starting else report.loop_age_s, ready)
 
     def _on_exception(self) -> None:

@@ -1,5 +1,5 @@
-"""What holds a topology back (pure): figures of a window, a diagnosis that names its evidence, and its sentence.
+"""What holds a topology back: figures of a time window, a diagnosis with its evidence, and its wording. Pure.
 
-`signals` turns the answers of a topology master into figures, `diagnose` decides, `texts` speaks. Nothing here asks
-anybody anything, so a recorded history gives the same diagnosis again.
+`signals` turns the answers of a topology master into figures, `diagnose` decides, `texts` words the result. No I/O
+here, so a recorded history gives the same diagnosis again.
 """

@@ -1,8 +1,8 @@
-"""What holds a topology back: every diagnosis that fits the figures, the one to act on first (pure).
+"""What holds a topology back: every diagnosis that fits the figures, the one to act on first comes first. Pure.
 
-The order of the rules is the order of precedence: what does not run explains what is slow, and the cause of a wait is
-named before the wait. Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler tells what more
-tasks cure from what they do not: skew, a slow task, a dependency.
+The order of the rules is the order of precedence: tasks that are down explain slow ones, and the cause of a wait comes
+before the wait. Thresholds follow the practice of Turbine (Mei et al., ICDE 2020), whose scaler distinguishes problems
+that more tasks solve from those that they do not: skew, a slow task, a dependency.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from enum import Enum
 from math import ceil
 from statistics import fmean, median
 
+from heronpy.common.states import lifecycle_name
 from heronpy.health.signals import Signals, TaskSignals
 from heronpy.proto import control_pb2
 
-#: A bolt this busy sets the pace; one this idle does not.
+#: Busy shares: above the first two a bolt sets the pace, below the third it does not.
 SATURATED, BUSY, IDLE = 0.9, 0.8, 0.6
-#: Share of the window in which spouts are held that counts as held back.
+#: Spouts that are held for this share of the window count as held back.
 HELD = 0.2
-#: A queue that lasts this long is a backlog.
+#: A queue that takes this long to process is a backlog.
 BEHIND_S = 2.0
 SKEWED = 1.5
 SLOW = 0.5
-#: CPU per busy second below which a component waits for something else.
+#: Below this much CPU per busy second, a component is waiting for something else.
 WAITS = 0.3
 HUNG_S = 10.0
-#: Utilisation that sizing aims at.
+#: Target utilisation.
 AIM = 0.7
 SPARK_WAITING = 3
 
@@ -54,27 +55,27 @@ class Verdict(Enum):
     UNTRIAGED = "untriaged"
 
 
-#: These are no trouble.
+#: Verdicts that need no action.
 CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A diagnosis: whom it concerns, and the figures that it rests on."""
+    """A diagnosis: the component or task concerned, and the evidence."""
 
     verdict: Verdict
     component: str = ""
     task: str = ""
     figures: dict[str, float] = field(default_factory=dict)
-    #: What was quoted: a cause, the last line of an exit.
+    #: Quoted text: a cause, or the last line of a process's exit.
     quote: str = ""
     names: tuple[str, ...] = ()
 
 
 def diagnose(signals: Signals) -> list[Finding]:
-    """Everything that fits, the most pressing first; one HEALTHY finding when nothing does.
+    """All findings, most urgent first; one HEALTHY finding if there are none.
 
-    Until a window has passed since a change, rates and shares belong to two different topologies: they are not judged.
+    Until a full window has passed since a change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
@@ -105,7 +106,7 @@ def _failed(signals: Signals) -> Iterator[Finding]:
 
 
 def _down(signals: Signals) -> Iterator[Finding]:
-    if signals.lifecycle in (control_pb2.LIFE_STARTING, control_pb2.LIFE_FAILED):
+    if signals.lifecycle in (control_pb2.LIFE_STARTING, control_pb2.LIFE_UPDATING, control_pb2.LIFE_FAILED):
         return
     for component in signals.components:
         tasks = signals.of(component)
@@ -137,7 +138,7 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
 
 
 def _slow(signals: Signals) -> Iterator[Finding]:
-    """Of each component that sets the pace, the first cause that fits."""
+    """For each component that sets the pace, the first cause that fits."""
     behind = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= BEHIND_S]
     if signals.held < HELD and not signals.culprits and not behind:
         return
@@ -198,7 +199,7 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
     if not rates or min(map(_busy, tasks)) < BUSY:
         return None
     now = sum(task.executed for task in tasks)
-    # What came while the spouts were free, had they been free all the time.
+    # Extrapolates the rate while the spouts were not held to the whole window.
     arrival = now / max(1 - signals.held, 0.1)
     needed = max(len(tasks) + 1, ceil(arrival / (fmean(rates) * AIM)))
     return Finding(
@@ -251,13 +252,9 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 def _changing(signals: Signals) -> Iterator[Finding]:
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
-        yield Finding(Verdict.CHANGING, quote=signals.cause, names=(_name(signals.lifecycle),))
+        yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))
     elif signals.changed_s is not None and signals.changed_s < signals.window_s:
         yield Finding(Verdict.CHANGING, figures={"left_s": signals.window_s - signals.changed_s}, quote=signals.change)
-
-
-def _name(lifecycle: control_pb2.Lifecycle) -> str:
-    return control_pb2.Lifecycle.Name(lifecycle).removeprefix("LIFE_").lower()
 
 
 def _no_input(signals: Signals) -> Iterator[Finding]:
@@ -270,6 +267,6 @@ def _no_input(signals: Signals) -> Iterator[Finding]:
 
 
 _Rule = Callable[[Signals], Iterator[Finding]]
-#: What is true at once, and what needs figures of one and the same topology.
+#: Rules that always apply, and rules that need a full window without a change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, _memory, _crashing, _losses)
 _SETTLED: tuple[_Rule, ...] = (_slow, _limit, _checkpoints, _spark, _no_input)

@@ -1,6 +1,6 @@
-"""The figures of a topology over a window of time, from what its topology master answers (pure).
+"""The figures of a topology over a time window, from the answers of its topology master (pure).
 
-Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that nobody reported is None,
+Shares are between 0 and 1, rates per second, times in seconds, sizes in bytes. A figure that was not reported is None,
 never 0.
 """
 
@@ -10,20 +10,18 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from heronpy.common.states import UP_STATES, culprit_name
+from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
 from heronpy.plan.component_config import config_of, reliability_mode
 from heronpy.proto import control_pb2
 
-#: What to ask a topology master for; counters over the window, gauges now.
+#: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
     "__execute-time-ns", "__execute-count", "__emit-count", "__dead-letters", "__gateway-lost-tuples",
     "__gateway-received-packets-size",
     "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
-UP_STATES = frozenset(
-    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
-)
-_MAX_PENDING = "topology.max.spout.pending"
 
 
 @dataclass(slots=True)
@@ -34,44 +32,45 @@ class TaskSignals:
     component: str
     is_spout: bool
     up: bool
-    #: Tuples per second that it has executed and emitted.
+    #: Tuples per second executed and emitted.
     executed: float = 0.0
     emitted: float = 0.0
-    #: Share of the window that it spent in `process`, and CPU seconds per second; None where not reported.
+    #: Share of the window spent in `process`, and CPU seconds per second; None if not reported.
     busy: float | None = None
     cpu: float | None = None
     queue_bytes: int = 0
-    #: How long the queue lasts at the present rate; None when nothing comes.
+    #: How long the queue takes at the current rate; None when nothing arrives.
     lag_s: float | None = None
     pending: int = 0
-    #: Since its loop last made a turn.
+    #: Time since its loop last made a turn.
     silent_s: float = 0.0
 
     @property
     def per_busy_s(self) -> float | None:
-        """Tuples that it executes per second of work: the stable rate of one thread; None below a tenth busy."""
+        """Tuples executed per busy second: the rate that one thread can sustain; None below 10 % busy."""
         return self.executed / self.busy if self.busy is not None and self.busy >= 0.1 and self.executed else None
 
 
 @dataclass(slots=True)
 class Signals:
-    """One topology. `window_s` is the time that rates and shares cover."""
+    """One topology. `window_s` is the time covered by rates and shares."""
 
     topology: str
     lifecycle: control_pb2.Lifecycle
     cause: str
     window_s: float
     tasks: list[TaskSignals] = field(default_factory=list)
-    #: Share of the window in which spouts were held, and by whom now: names of tasks, or links.
+    #: Share of the window in which spouts were held, and the tasks or links that hold them now.
     held: float = 0.0
     culprits: list[str] = field(default_factory=list)
-    #: Since the last change by people or restore; None when none is remembered.
+    #: Time since the last change by a user, or restore; None if none is known.
     changed_s: float | None = None
     change: str = ""
-    #: Processes that ended within the last minutes: name to (times, text), for lack of memory and otherwise.
+    events_known: bool = True
+    #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
     restarted: dict[str, tuple[int, str]] = field(default_factory=dict)
-    #: Tuples given up within the window, by component.
+    #: Tuples given up in the window, by component.
     given_up: dict[str, float] = field(default_factory=dict)
     lost: float = 0.0
     max_pending: int | None = None
@@ -81,7 +80,7 @@ class Signals:
     checkpoint_every_s: float | None = None
     checkpoint_failure: str = ""
     checkpoint_waits: list[str] = field(default_factory=list)
-    #: Spark: batches that wait, seconds per committed batch, age of the oldest.
+    #: Spark: waiting batches, seconds per committed batch, age of the oldest waiting batch.
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
@@ -104,14 +103,17 @@ class Signals:
 def signals_of(
     status: control_pb2.StatusReply,
     metrics: control_pb2.MetricsReply,
-    events: Iterable[control_pb2.TopologyEvent] = (),
+    events: Iterable[control_pb2.TopologyEvent] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
     *,
     now: float,
     recent_s: float = 300.0,
     checkpoint_every_s: float | None = None,
 ) -> Signals:
-    """The figures of one look. `now` is wall time, as in the answers; events older than `recent_s` do not count."""
+    """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
+
+    Without events (None) it is unknown what ended or changed.
+    """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
     found = Signals(
@@ -126,11 +128,12 @@ def signals_of(
     _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
-    found.culprits = [c.instance_id or f"the link from {c.stmgr_id} to {c.peer}" for c in status.culprits]
+    found.culprits = [culprit_name(culprit) for culprit in status.culprits]
     found.acking = reliability_mode(topology) == "ATLEAST_ONCE"
-    pending = config_of(topology).get(_MAX_PENDING)
+    pending = config_of(topology).get(TOPOLOGY_MAX_SPOUT_PENDING)
     found.max_pending = int(pending) if pending is not None and str(pending).isdigit() else None
-    _add_events(found, events, now, recent_s)
+    found.events_known = events is not None
+    _add_events(found, events or (), now, recent_s)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
     gateway = sums.get("spark-gateway", {})
@@ -142,7 +145,7 @@ def signals_of(
 
 
 def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
-    """Per process, the value of each metric over all labels."""
+    """Per process, the sum of each metric over all labels."""
     found: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for report in metrics.reports:
         for sample in report.samples:
@@ -189,9 +192,15 @@ def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now
         elif age_s > recent_s:
             continue
         elif event.kind == control_pb2.EVENT_OOM:
-            found.out_of_memory[event.subject] = (event.times, event.detail or event.text)
+            _add_end(found.out_of_memory, event)
         elif event.kind == control_pb2.EVENT_RESTART and event.warning:
-            found.restarted[event.subject] = (event.times, event.detail or event.reason.replace("_", " ") or event.text)
+            _add_end(found.restarted, event)
+
+
+def _add_end(ends: dict[str, tuple[int, str]], event: control_pb2.TopologyEvent) -> None:
+    """Count the exits of a process, whatever their reason; the newest is quoted."""
+    times, _ = ends.get(event.subject, (0, ""))
+    ends[event.subject] = (times + event.times, event.detail or event.reason.replace("_", " ") or event.text)
 
 
 def _add_checkpoints(found: Signals, reply: control_pb2.CheckpointsReply, now: float, every_s: float | None) -> None:

@@ -1,4 +1,4 @@
-"""The sentence of a diagnosis, and what to do next (pure)."""
+"""A finding as a sentence, and what to do next (pure)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from heronpy.health.diagnose import Finding, Verdict
 
 
 def sentence(finding: Finding, topology: str) -> str:
-    """What is found, with its figures; without a full stop."""
+    """The finding with its figures, without a full stop."""
     return _SENTENCES[finding.verdict](finding, topology)
 
 
 def advice(finding: Finding, cluster: str, topology: str) -> str:
-    """What to do next; "" where nothing is to be done."""
+    """What to do next; "" if no action is needed."""
     give = _ADVICE.get(finding.verdict)
     return give(finding, f"{cluster} {topology}") if give is not None else ""
 
@@ -28,69 +28,68 @@ def _rate(per_s: float) -> str:
 
 
 def _healthy(f: Finding, topology: str) -> str:
-    busiest = f", busiest {f.task} {_percent(f.figures['busy'])}" if f.task else ""
+    busiest = f", busiest task {f.task} at {_percent(f.figures['busy'])}" if f.task else ""
     held = f.figures["held"]
-    return f"{topology} is healthy: {_rate(f.figures['arrival'])}, spouts held {_percent(held)}{busiest}"
+    return f"{topology} is healthy: {_rate(f.figures['arrival'])}, spouts held {_percent(held)} of the time{busiest}"
 
 
 def _changing(f: Finding, topology: str) -> str:
     if f.names:
         return f"{topology} is {f.names[0]}" + (f": {f.quote}" if f.quote else "")
     left = format_duration(round(f.figures["left_s"]))
-    return f"{topology} has changed ({f.quote}); its figures count in {left}"
+    return f"{topology} has changed ({f.quote}); its rates can be judged in {left}"
 
 
 def _down(f: Finding, topology: str) -> str:
     why = f": {f.quote}" if f.quote else ""
-    return (
-        f"{f.figures['down']:.0f} of {counted(int(f.figures['tasks']), 'task')} of {f.component} do not run"
-        f" ({listed(f.names)}){why}"
-    )
+    down, tasks = int(f.figures["down"]), counted(int(f.figures["tasks"]), "task")
+    return f"{down} of {tasks} of {f.component} {'is' if down == 1 else 'are'} down ({listed(f.names)}){why}"
 
 
 def _dependency(f: Finding, topology: str) -> str:
     wall, cpu = format_duration(f.figures["tuple_s"]), format_duration(f.figures["cpu_s"])
-    return f"{f.component} waits, it does not compute: {wall} a tuple, of it {cpu} CPU"
+    return f"{f.component} is waiting, not computing: {wall} per tuple, {cpu} of it CPU"
 
 
 def _skew(f: Finding, topology: str) -> str:
     n = f.figures
     return (
-        f"data skew: {f.task} gets {_percent(n['share'])} of the tuples of {n['tasks']:.0f} tasks"
-        f" (even: {_percent(n['even'])}) and is busy {_percent(n['busy'])}, the others {_percent(n['median'])}"
+        f"data skew: {f.task}, one of {n['tasks']:.0f} tasks, gets {_percent(n['share'])} of the tuples"
+        f" (an even share is {_percent(n['even'])}) and is {_percent(n['busy'])} busy,"
+        f" the others {_percent(n['median'])}"
     )
 
 
 def _slow_task(f: Finding, topology: str) -> str:
-    return f"{f.task} does {_rate(f.figures['rate'])} when it works, its siblings {_rate(f.figures['usual'])}"
+    rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
+    return f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual}"
 
 
 def _too_few(f: Finding, topology: str) -> str:
     n = f.figures
-    return (
-        f"{f.component} needs more tasks: about {_rate(n['arrival'])} want in,"
-        f" {counted(int(n['tasks']), 'task')} of it do {_rate(n['rate'])} and are busy {_percent(n['busy'])}"
-    )
+    tasks, rate, busy = int(n["tasks"]), _rate(n["rate"]), _percent(n["busy"])
+    handled = f"its only task handles {rate}, {busy}" if tasks == 1 else f"its {tasks} tasks handle {rate}, each {busy}"
+    return f"{f.component} needs more tasks: about {_rate(n['arrival'])} arrive; {handled} busy or more"
 
 
 def _checkpoints(f: Finding, topology: str) -> str:
     age = f.figures["age_s"]
     since = f"no checkpoint for {format_duration(round(age))}" if age >= 0 else "no checkpoint yet"
-    waits = f"; one waits for {listed(f.names)}" if f.names else ""
+    waits = f"; one is waiting for {listed(f.names)}" if f.names else ""
     last = f"; the last one did not complete: {f.quote}" if f.quote else ""
-    return f"{since} (one is due each {format_duration(f.figures['every_s'])}){waits}{last}"
+    return f"{since} (one is due every {format_duration(f.figures['every_s'])}){waits}{last}"
 
 
 def _losses(f: Finding, topology: str) -> str:
     n, window = f.figures, format_duration(round(f.figures["window_s"]))
     if "lost" in n:
-        return f"{counted(int(n['lost']), 'tuple')} lost within {window}"
-    return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters within {window}"
+        return f"{counted(int(n['lost']), 'tuple')} lost in the last {window}"
+    return f"{f.component} gave up {counted(int(n['dead_letters']), 'tuple')} as dead letters in the last {window}"
 
 
 def _untriaged(f: Finding, topology: str) -> str:
     by = f" by {listed(f.names)}" if f.names else ""
-    return f"spouts are held {_percent(f.figures['held'])} of the time{by}, cause unknown"
+    return f"spouts are held {_percent(f.figures['held'])} of the time{by}; cause unknown"
 
 
 _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
@@ -98,9 +97,9 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.FAILED: lambda f, topology: f"{topology} has failed: {f.quote}",
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
-    Verdict.HUNG: lambda f, _: f"{f.task} has worked {format_duration(round(f.figures['silent_s']))} on one tuple",
-    Verdict.MEMORY: lambda f, _: f"{f.task} ended for lack of memory {_times(f)}: {f.quote}",
-    Verdict.CRASHING: lambda f, _: f"{f.task} ended {_times(f)}: {f.quote}",
+    Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
+    Verdict.MEMORY: lambda f, _: f"{f.task} ran out of memory {_times(f)}: {f.quote}",
+    Verdict.CRASHING: lambda f, _: f"{f.task} was restarted {_times(f)}: {f.quote}",
     Verdict.DEPENDENCY: _dependency,
     Verdict.SKEW: _skew,
     Verdict.SLOW_TASK: _slow_task,
@@ -116,7 +115,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.LOSSES: _losses,
     Verdict.NO_INPUT: lambda f, _: (
-        f"nothing to read: {listed(sorted(set(f.names)))} emitted nothing for"
+        f"nothing to read: {listed(sorted(set(f.names)))} emitted nothing in the last"
         f" {format_duration(round(f.figures['window_s']))}"
     ),
     Verdict.UNTRIAGED: _untriaged,
@@ -127,16 +126,17 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
         f"heron exceptions {where}; then heron restart {where}, or submit a corrected program"
     ),
     Verdict.DOWN: lambda f, where: f"heron exceptions {where}; heron logs {where} {f.names[0]}",
-    Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task}, to see the line that it is in",
+    Verdict.HUNG: lambda f, where: f"heron profile {where} {f.task} shows the line that it is in",
     Verdict.MEMORY: lambda f, where: (
-        "let it keep less, or give its tasks more memory (heron.instance.memory_soft_limit_bytes)"
+        "keep less in memory, or raise the limit of its tasks (heron.instance.memory_soft_limit_bytes)"
     ),
     Verdict.CRASHING: lambda f, where: f"heron logs {where} {f.task}",
     Verdict.DEPENDENCY: lambda f, where: (
-        f"look at what {f.component} calls (heron profile {where} {f.task}); an AsyncBolt waits for many at once"
+        f"look at what {f.component} calls (heron profile {where} {f.task});"
+        " an AsyncBolt can wait for many calls at once"
     ),
     Verdict.SKEW: lambda f, where: (
-        "more tasks will not help: count partially before the fields grouping, or add a field to it"
+        "more tasks will not help: aggregate before the fields grouping, or group by one more field"
     ),
     Verdict.SLOW_TASK: lambda f, where: f"heron profile {where} {f.task}; heron restart {where} {f.task}",
     Verdict.UNDER_PROVISIONED: lambda f, where: (
@@ -144,9 +144,11 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     ),
     Verdict.LIMIT: lambda f, where: "raise topology.max.spout.pending, or let the sinks acknowledge sooner",
     Verdict.CHECKPOINTS: lambda f, where: (
-        f"heron checkpoints list {where}; with heron.checkpoint.unaligned none waits in a queue"
+        f"heron checkpoints list {where}; with heron.checkpoint.unaligned, barriers do not wait in queues"
     ),
-    Verdict.SPARK: lambda f, where: "give Spark more cores (heron.spark.master), or let batches run side by side",
+    Verdict.SPARK: lambda f, where: (
+        "give Spark more cores (heron.spark.master), or run batches in parallel (heron.spark.parallel_batches)"
+    ),
     Verdict.LOSSES: lambda f, where: (
         f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
     ),

@@ -28,7 +28,7 @@ from heronpy.loadtest.checks import Check
 from heronpy.loadtest.results import SCHEMA, summary_of
 from heronpy.loadtest.run import Say, facts
 from heronpy.proto.checkpoint_pb2 import CHECKPOINT, SAVEPOINT, Kind, Metadata, TaskSnapshot
-from heronpy.storage.checkpoints import CheckpointStore
+from heronpy.storage.checkpoints import CheckpointStore, location_of
 from heronpy.storage.stores import OneStore
 
 #: Limits: blocking of a task with a million keys, and upload after a change of 1 %.
@@ -100,7 +100,7 @@ def _once(keys: int, value_bytes: int, folder: Path) -> tuple[dict[str, float], 
         deltas.append(checkpoint(task, number, kind))
     began = time.perf_counter()
     again = TaskState(_COMPONENT, 0, 1, settings, OneStore(store), task_id=1)
-    again.restore(f"{store.folder}/chk-4", 2)
+    again.restore(location_of(store.folder, 4), 2)
     restore_s = time.perf_counter() - began
     whole = again.keyed("values") == state
     values = {

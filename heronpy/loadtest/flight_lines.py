@@ -20,7 +20,7 @@ CARRIER, ORIGIN, DELAY = 3, 4, 6
 
 
 class Flight(NamedTuple):
-    """What a line says."""
+    """The counted columns of a line."""
 
     carrier: str
     origin: str
@@ -28,7 +28,7 @@ class Flight(NamedTuple):
 
 
 def flight_lines(count: int, carriers: int, origins: int, delays: int) -> list[str]:
-    """`count` lines with so many different carriers, origins and delays; some are far more frequent than others."""
+    """`count` lines with this many different carriers, origins and delays; some are far more frequent than others."""
     chooser = random.Random(SEED)
     lines = []
     for number in range(count):
@@ -48,7 +48,7 @@ def parse(line: str) -> Flight:
 
 
 def expected_totals(lines: list[str], emitted: Iterable[int]) -> Counter[tuple[str, str, int]]:
-    """Lines by kind, key and delay if each spout goes through the lines from their start and emits so many."""
+    """Lines by kind, key and delay if each spout emits this many lines, from the start."""
     totals: Counter[tuple[str, str, int]] = Counter()
     for line, times in expected_counts(lines, emitted).items():
         flight = parse(line)

@@ -1,7 +1,7 @@
 """What a tuple costs at every rate: `passthrough` at given rates in given modes, each for some seconds.
 
-Each step is a topology of its own, so its counts are final and exact. Rates are asked of one spout; 0 is as fast as
-it can.
+Each step is a separate topology, so its counts are final and exact. One spout emits at the given rate; 0 is as fast
+as it can.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ FIGURES = (
     Figure("latency_max_ms", "latency, longest", "ms", "less"),
     Figure("acked_p50_ms", "until acked, median", "ms", "less"),
     Figure("acked_p99_ms", "until acked, 99 %", "ms", "less"),
-    Figure("uss_bytes", "memory of their own, all processes", "bytes", "less"),
-    Figure("pss_bytes", "memory with their share of what is shared", "bytes", "less"),
+    Figure("uss_bytes", "private memory, all processes", "bytes", "less"),
+    Figure("pss_bytes", "memory including their share of shared pages", "bytes", "less"),
     Figure("memory_growth_per_s", "growth of memory in the steady run, per second", "bytes", "less"),
     Figure("clamped_s", "spouts held back by backpressure", "s", ""),
     Figure("submit_s", "submit until every task is ready", "s", "less"),
@@ -53,10 +53,10 @@ FIGURES = (
     Figure("kill_s", "heron kill", "s", "less"),
     Figure("idle_submit_s", "submit of the idle topology", "s", "less"),
     Figure("idle_cpu_percent", "idle CPU of all processes, of one core", "%", "less"),
-    Figure("uss_per_task_bytes", "memory of its own per idle task", "bytes", "less"),
-    Figure("pss_per_task_bytes", "memory with its share of what is shared, per idle task", "bytes", "less"),
-    Figure("total_uss_bytes", "memory of their own, all processes of the idle topology", "bytes", "less"),
-    Figure("stmgr_uss_bytes", "memory of its own per stream manager", "bytes", "less"),
+    Figure("uss_per_task_bytes", "private memory per idle task", "bytes", "less"),
+    Figure("pss_per_task_bytes", "memory including its share of shared pages, per idle task", "bytes", "less"),
+    Figure("total_uss_bytes", "private memory, all processes of the idle topology", "bytes", "less"),
+    Figure("stmgr_uss_bytes", "private memory per stream manager", "bytes", "less"),
     Figure("stmgr_descriptors", "open file descriptors, the stream manager with most", "", "less"),
     Figure("total_descriptors", "open file descriptors, all processes of the idle topology", "", "less"),
     Figure("idle_kill_s", "heron kill of the idle topology", "s", "less"),
@@ -126,7 +126,7 @@ def _known(name: str) -> Figure:
 
 
 def label_of(name: str) -> str:
-    """What a figure of a summary is called."""
+    """The label of a figure of a summary."""
     return _known(name).label
 
 

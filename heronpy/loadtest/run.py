@@ -71,7 +71,7 @@ def facts() -> dict[str, Any]:
 def run_once(where: Cluster, load: Load, number: int, count_calls: bool = False) -> dict[str, Any]:
     """One run: submit, release the spouts, watch until it has finished, measure, check.
 
-    With `count_calls` the system calls of a second near the end are counted; no other figure is of the last TAIL_S.
+    With `count_calls` the system calls of a second near the end are counted; other figures exclude the last TAIL_S.
     """
     out = where.scratch / f"{load.name}-{number}"
     name = f"load-{load.name}-{number}"

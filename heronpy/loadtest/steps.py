@@ -1,4 +1,4 @@
-"""The steps of `rates`: which rates are asked, what a step shows, the one table of all (pure)."""
+"""The steps of `rates`: the requested rates, the row of each step, and the table of all steps (pure)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def checks_of(mode: str, rate: float, run: dict[str, Any]) -> list[dict[str, Any
 
 
 def values_of_steps(steps: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The figures of all steps, under names that tell them apart."""
+    """The figures of all steps, under distinct names."""
     return {
         step_name(step["mode"], step["asked"], name): step[name]
         for step in steps
@@ -108,7 +108,7 @@ def table_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def notes_of(result: dict[str, Any]) -> list[str]:
-    """What the table does not explain by itself: what was not measured, and why."""
+    """Notes below the table: what was not measured, and why."""
     reasons = {step["calls_reason"] for run in result["runs"] for step in run["steps"] if step["calls_reason"]}
     return [f"calls/tuple: {NOT_MEASURED}: {reason}" for reason in sorted(reasons)]
 

@@ -68,7 +68,7 @@ class Counter:
         )
 
     def result(self) -> Counted:
-        """Wait for perf to end; a reason when it may not count, or is not done in time."""
+        """Wait for perf to end; returns a reason if it may not count, or is not done in time."""
         try:
             code = self._perf.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from heronpy.common.states import culprit_name
 from heronpy.loadtest.cluster import LoadTestError, Topology
 from heronpy.loadtest.frames import NAMES, Frames, frames_of
 from heronpy.loadtest.processes import Memory, Tree, machine_busy_s
@@ -90,7 +91,7 @@ class Watch:
                 queues,
                 sum(stmgr.queued_bytes for stmgr in status.stmgrs),
                 sum(task.pending for task in status.tasks),
-                tuple(sorted({_name(culprit) for culprit in status.culprits})),
+                tuple(sorted({culprit_name(culprit) for culprit in status.culprits})),
                 any(stmgr.clamped for stmgr in status.stmgrs),
             )
         )
@@ -164,10 +165,6 @@ class Watch:
         values = [sample.value for report in reply.reports for sample in report.samples if sample.name == CLAMPED]
         self.clamped_s = max(values, default=0.0) / 1000
         self.frames = frames_of(reply)
-
-
-def _name(culprit: control_pb2.Culprit) -> str:
-    return culprit.instance_id or culprit.component or f"link {culprit.stmgr_id} -> {culprit.peer}"
 
 
 def watch(topology: Topology) -> Watch:

@@ -1,4 +1,4 @@
-"""The connection of a stream manager or executor to the topology master, wherever that is now.
+"""The connection of a stream manager or executor to the current topology master.
 
 The state manager knows its location; one with a higher epoch means a new registration. Invariants: a master gets
 nothing but the registration until it has accepted it; losing the master or the state manager does not disturb the

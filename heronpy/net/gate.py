@@ -1,4 +1,4 @@
-"""Who may connect to the TCP sockets of this process: the answers to ZeroMQ's ZAP requests (RFC 27).
+"""Decides who may connect to the TCP sockets of this process: answers ZeroMQ's ZAP requests (RFC 27).
 
 ZeroMQ asks once per connection, never per message, and obeys the answer. A `Gate` admits only the client key
 of its topology and counts all others. There is one per process and context, because ZeroMQ asks at one fixed

@@ -30,7 +30,7 @@ _COUNTS: Final = struct.Struct("=120xQQ")
 
 
 class Verdict(enum.Enum):
-    """What becomes of a connection."""
+    """The verdict on a connection."""
 
     WAIT = enum.auto()
     ADMITTED = enum.auto()
@@ -57,7 +57,7 @@ class Porch:
         return len(self._waiting)
 
     def accepted(self, descriptor: int) -> None:
-        """ZeroMQ has accepted a connection; only TCP connections are watched."""
+        """Watch a connection that ZeroMQ has accepted; only TCP connections are watched."""
         try:
             known = socket.socket(fileno=os.dup(descriptor))
         except OSError:

@@ -1,6 +1,6 @@
 """Control messages: one protobuf Envelope per ZeroMQ message, one-way or request and reply.
 
-Control has sockets of its own, so it never waits behind data (decision D4). Every wait
+Control has separate sockets, so it never waits behind data (decision D4). Every wait
 has a deadline; a request to a dead peer ends with a DeadlineError that names the peer. Garbage from
 a peer is counted and dropped: it never ends a process.
 """

@@ -108,7 +108,7 @@ def _settle(bins: Bins, demand: Demand, homeless: list[Item], added: list[list[I
 
 
 def _targets(bins: Bins, demand: Demand) -> list[Target]:
-    """What each bin gets of each component, with the fewest moves."""
+    """The number of instances of each component per bin, with the fewest moves."""
     count = len(bins)
     # Large instances choose first: limits leave them the least freedom.
     parts = sorted(demand.components, key=lambda part: (-part.size[1], -part.size[0]))

@@ -58,9 +58,9 @@ class Demand:
     instances_max: int | None
     padding_percent: float
     ram_padding_bytes: int
-    #: Dimensions whose requested amount is divided among instances without a size of their own.
+    #: Dimensions whose requested amount is divided among instances without a configured size.
     shared: tuple[bool, bool, bool]
-    #: Components with a size of their own, by dimension.
+    #: Components with a configured size, by dimension.
     explicit: tuple[frozenset[str], frozenset[str], frozenset[str]]
     cpu_first: bool
 

@@ -1,7 +1,7 @@
-"""The many tuples of one emit, as columns: what user code may give, and what is wrong with it. Pure.
+"""The tuples of one `emit_batch`, as columns: what user code may pass, and the errors for what it may not. Pure.
 
-Whatever library the columns come from, they become lists of Python values here, all of one length. The libraries are
-not imported: what a column is, is told by its methods.
+Columns of any library become lists of Python values here, all of the same length. The libraries are not imported: a
+column is recognised by its methods.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from heronpy.common.errors import TopologyError
 from heronpy.plan.arrow_columns import ArrowColumns, conform, declared, is_arrow
 
-#: They have a length and items, but are hardly ever meant as the values of a field.
-_NOT_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
+#: They have a length and items, but passing one as a list of values is almost certainly a mistake.
+_NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
 #: NumPy's times and durations have no exact Python value, so they stay as they are.
 _TIMES = ("m", "M")
 _LISTS = {list, tuple}
@@ -27,7 +27,7 @@ class Columns(NamedTuple):
     size: int
 
     def part(self, low: int, high: int) -> Columns:
-        """The tuples low .. high-1, as far as there are any."""
+        """The tuples low .. high-1, clipped to the size."""
         if low == 0 and high >= self.size:
             return self
         high = min(high, self.size)
@@ -41,7 +41,7 @@ class Columns(NamedTuple):
 
 
 class ColumnRules:
-    """What a component may give to one emit of many tuples; all errors are TopologyErrors."""
+    """Checks and converts the arguments of `emit_batch`; all errors are TopologyErrors."""
 
     __slots__ = ("_component", "_fields", "_schema", "_stream")
 
@@ -55,7 +55,7 @@ class ColumnRules:
         """The columns that were given, by field or by tuple; as they are if the stream has their Arrow schema."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
-            raise TopologyError(f"component {self._component} called emit_batch with {given}; give one of both")
+            raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
         if rows is not None:
             return self._of_rows(rows)
         if self._schema:
@@ -68,13 +68,13 @@ class ColumnRules:
             told = ", ".join(f"{field} has {size}" for field, size in sizes.items())
             raise self._wrong(f"columns of different lengths: {told}")
         if not values:
-            raise self._wrong("columns, and the stream declares no fields; give rows=[[], ...], one for each tuple")
+            raise self._wrong("columns, but the stream declares no fields; give rows=[[], ...], one per tuple")
         return Columns(values, len(values[0]))
 
     def check_count(self, what: str, given: int, size: int) -> None:
-        """Raise unless there is one of `what` for each tuple."""
+        """Raise unless there is one `what` per tuple."""
         if given != size:
-            raise self._wrong(f"{size} tuples with {given} {what}; give one for each tuple, in their order")
+            raise self._wrong(f"{size} tuples with {given} {what}; give one per tuple, in the same order")
 
     def _of_arrow(self, columns: Any) -> ArrowColumns:
         found = conform(columns, declared(self._schema))
@@ -83,12 +83,15 @@ class ColumnRules:
         return found
 
     def _of_rows(self, rows: Any) -> Columns:
-        if isinstance(rows, _NOT_COLUMNS) or not _is_list(rows):
+        rows = _listed(rows)
+        if not is_list(rows):
             raise self._wrong(f"rows={rows!r:.80}; give a list with a list of values for each tuple")
         width = len(self._fields)
+        if not set(map(type, rows)) <= _LISTS:
+            rows = list(map(_listed, rows))
         if not set(map(type, rows)) <= _LISTS or not set(map(len, rows)) <= {width}:
             for row in rows:
-                if isinstance(row, _NOT_COLUMNS) or not _is_list(row):
+                if not is_list(row):
                     raise self._wrong(f"the row {row!r:.80}; give a list of values for each tuple")
                 if len(row) != width:
                     raise self._wrong(f"a row of {len(row)} values; the stream declares {self._declared()}")
@@ -120,7 +123,7 @@ class ColumnRules:
         return [columns[names[place]] for place in self._places(names)]
 
     def _places(self, names: Sequence[Any]) -> list[int]:
-        """Where the columns of the fields are among those with these names."""
+        """The index of each field's column among these names."""
         if sorted(map(repr, names)) != sorted(map(repr, self._fields)):
             raise self._wrong(
                 f"the columns {', '.join(map(repr, names)) or '(none)'}; the stream declares {self._declared()}"
@@ -128,7 +131,7 @@ class ColumnRules:
         return [list(names).index(field) for field in self._fields]
 
     def _values(self, field: str, column: Any) -> list[Any]:
-        """The values of one column; a list itself, which is only read."""
+        """The values of one column; a list is returned as it is and only read."""
         if type(column) is list:
             return column
         for method in ("to_pylist", "tolist"):
@@ -140,7 +143,7 @@ class ColumnRules:
                     return list(column)
                 values: list[Any] = convert()
                 return values
-        if isinstance(column, _NOT_COLUMNS) or not _is_list(column):
+        if not is_list(column) or hasattr(column, "columns"):
             raise self._wrong(f"column {field!r} of type {type(column).__name__}; give a list or an array of values")
         return list(column)
 
@@ -151,5 +154,14 @@ class ColumnRules:
         return TopologyError(f"component {self._component} emitted {what} (emit_batch on stream {self._stream!r})")
 
 
-def _is_list(value: Any) -> bool:
-    return hasattr(value, "__len__") and hasattr(value, "__getitem__")
+def _listed(values: Any) -> Any:
+    """An array as lists of Python values; anything else, NumPy's times included, unchanged."""
+    convert = getattr(values, "tolist", None)
+    if not callable(convert) or getattr(getattr(values, "dtype", None), "kind", "") in _TIMES:
+        return values
+    return convert()
+
+
+def is_list(value: Any) -> bool:
+    """Whether something that user code gave can be meant as a list of values."""
+    return hasattr(value, "__len__") and hasattr(value, "__getitem__") and not isinstance(value, _NOT_LISTS)

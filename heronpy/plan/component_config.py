@@ -204,7 +204,7 @@ def key_problem(key: str, value: Any) -> str | None:
         return None
     if kind is None:
         hint = did_you_mean(key, KINDS)
-        return f"has the unknown key '{key}'{hint}; keys of your own must not start with 'topology.'"
+        return f"has the unknown key '{key}'{hint}; your own keys must not start with 'topology.'"
     if _fits(kind, value):
         return None
     shown = "a serialized object" if isinstance(value, SerializedValue) else repr(value)

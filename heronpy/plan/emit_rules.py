@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.columns import is_list
 from heronpy.plan.grouping import Chooser, Direct
 from heronpy.wire import codec
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10
-#: They have a length and items, but are hardly ever meant as a list of values.
-_NOT_LISTS = (str, bytes, bytearray, dict, set, frozenset)
 
 
 class EmitRules:
@@ -113,8 +112,7 @@ class EmitRules:
         )
 
     def _check_kind(self, stream: str, values: Any) -> None:
-        is_list = hasattr(values, "__len__") and hasattr(values, "__getitem__")
-        if not is_list or isinstance(values, _NOT_LISTS):
+        if not is_list(values):
             raise TopologyError(
                 f"component {self._component} emitted a {type(values).__name__} on stream {stream!r}; "
                 "emit a list of values, such as [value]"

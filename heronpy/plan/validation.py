@@ -110,7 +110,7 @@ def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
     if output.component != component.name:
         yield (
             f"stream '{output.name}' {where} says that it belongs to '{output.component}'; "
-            "a component can only declare streams of its own"
+            "a component can only declare its own streams"
         )
     for field, count in Counter(output.fields).items():
         if count > 1:

@@ -51,6 +51,24 @@ STATES = {
     ProcessState.FAILED: control_pb2.PROC_FAILED,
     ProcessState.STOPPED: control_pb2.PROC_STOPPED,
 }
+#: The reasons as records tell them.
+EXITS: dict[ExitReason | None, control_pb2.ExitReason] = {
+    None: control_pb2.EXIT_NONE,
+    ExitReason.OK: control_pb2.EXIT_OK,
+    ExitReason.FINISHED: control_pb2.EXIT_FINISHED,
+    ExitReason.STARTUP_FAILURE: control_pb2.EXIT_STARTUP_FAILURE,
+    ExitReason.USER_EXCEPTION: control_pb2.EXIT_USER_EXCEPTION,
+    ExitReason.OOM: control_pb2.EXIT_OOM,
+    ExitReason.KILLED: control_pb2.EXIT_KILLED,
+    ExitReason.CRASHED: control_pb2.EXIT_CRASHED,
+    ExitReason.HUNG: control_pb2.EXIT_HUNG,
+    ExitReason.PREEMPTED: control_pb2.EXIT_PREEMPTED,
+    ExitReason.REWOUND: control_pb2.EXIT_REWOUND,
+    ExitReason.LOST_HOST: control_pb2.EXIT_LOST_HOST,
+    ExitReason.FENCED: control_pb2.EXIT_FENCED,
+    ExitReason.OWN_BUG: control_pb2.EXIT_OWN_BUG,
+    ExitReason.SPAWN_FAILED: control_pb2.EXIT_SPAWN_FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +81,8 @@ class ProcessView:
     #: The number of this start; 1 is the first.
     number: int
     restarts: int
-    exit_reason: str
+    #: None before its first exit.
+    exit_reason: ExitReason | None
     exit_detail: str
     #: Peak resident memory of the incarnation that ended last; 0 if unknown.
     peak_bytes: int = 0

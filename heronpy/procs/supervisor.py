@@ -44,7 +44,7 @@ from heronpy.procs.supervision import (
 
 #: Time between the request for stack traces and the kill of a hung process.
 DUMP_GRACE_S = 0.3
-#: No event for this long means that we ourselves were paused: silence then proves nothing.
+#: No event for this long means that this process was paused: silence then proves nothing.
 OWN_STALL_S = 5.0
 #: A process that SIGKILL ends above this share of its memory limit ran out of memory, whoever sent the signal.
 AT_LIMIT = 0.95
@@ -77,7 +77,7 @@ class _Process:
     last_report: float | None = None
     #: The stopping process has been sent SIGKILL.
     killed: bool = False
-    exit_reason: str = ""
+    exit_reason: ExitReason | None = None
     exit_detail: str = ""
     #: Why its restart was asked for.
     exit_wish: str = ""
@@ -338,7 +338,7 @@ class Supervisor:
         if reason is not ExitReason.HUNG and process.intent is not _Intent.MEMORY:
             asked = process.intent is _Intent.RESTART and reason is ExitReason.PREEMPTED
             process.exit_detail = f"restarted {process.exit_wish}" if asked else detail
-        process.exit_reason = reason.value
+        process.exit_reason = reason
         process.pid, process.deadline = 0, None
         if self._stopping or process.intent > _Intent.MEMORY:
             return [*self._down(process), Changed()]
@@ -368,7 +368,7 @@ class Supervisor:
 
     def _fail(self, process: _Process, reason: ExitReason, cause: str) -> list[Effect]:
         process.state, process.intent, process.pid = ProcessState.FAILED, _Intent.NONE, 0
-        process.deadline, process.exit_reason = None, reason.value
+        process.deadline, process.exit_reason = None, reason
         if cause and cause != reason.value:
             process.exit_detail = f"{cause}: {process.exit_detail}" if process.exit_detail else cause
         effects: list[Effect] = [Changed()]

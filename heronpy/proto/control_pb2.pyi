@@ -17,6 +17,21 @@ EVENT_RESTART: EventKind
 EVENT_RESTORE: EventKind
 EVENT_SILENT: EventKind
 EVENT_UPDATE: EventKind
+EXIT_CRASHED: ExitReason
+EXIT_FENCED: ExitReason
+EXIT_FINISHED: ExitReason
+EXIT_HUNG: ExitReason
+EXIT_KILLED: ExitReason
+EXIT_LOST_HOST: ExitReason
+EXIT_NONE: ExitReason
+EXIT_OK: ExitReason
+EXIT_OOM: ExitReason
+EXIT_OWN_BUG: ExitReason
+EXIT_PREEMPTED: ExitReason
+EXIT_REWOUND: ExitReason
+EXIT_SPAWN_FAILED: ExitReason
+EXIT_STARTUP_FAILURE: ExitReason
+EXIT_USER_EXCEPTION: ExitReason
 LIFE_DEGRADED: Lifecycle
 LIFE_FAILED: Lifecycle
 LIFE_FINISHED: Lifecycle
@@ -483,10 +498,11 @@ class Ok(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ProcessRecord(_message.Message):
-    __slots__ = ["cpu_s", "epoch", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "kind", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
+    __slots__ = ["cpu_s", "epoch", "exit", "exit_detail", "exit_reason", "failing_max_s", "failing_s", "kind", "name", "next_restart_s", "peak_rss_bytes", "pid", "restart_budget", "restarts", "restarts_charged", "rss_bytes", "started_at", "state", "task_id", "uss_bytes"]
     CPU_S_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EXIT_DETAIL_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
     EXIT_REASON_FIELD_NUMBER: _ClassVar[int]
     FAILING_MAX_S_FIELD_NUMBER: _ClassVar[int]
     FAILING_S_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +521,7 @@ class ProcessRecord(_message.Message):
     USS_BYTES_FIELD_NUMBER: _ClassVar[int]
     cpu_s: float
     epoch: int
+    exit: ExitReason
     exit_detail: str
     exit_reason: str
     failing_max_s: float
@@ -522,7 +539,7 @@ class ProcessRecord(_message.Message):
     state: ProcessState
     task_id: int
     uss_bytes: int
-    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ...) -> None: ...
 
 class RegisterAgain(_message.Message):
     __slots__ = []
@@ -972,6 +989,9 @@ class ProcessState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class ProcessKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class ExitReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

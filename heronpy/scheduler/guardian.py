@@ -2,8 +2,8 @@
 
 Without it, the death of the one process that replaces all others would end the topology.
 Invariants: the scheduler never outlives its guardian (the kernel kills it, and its fork server then
-ends all processes of the topology); signals that ask the guardian to end are passed on; a scheduler that ends
-by itself is not restarted, except to start over.
+ends all processes of the topology); signals that ask the guardian to end are forwarded to the scheduler; a scheduler
+that exits on its own is not restarted, unless its exit code is START_OVER.
 """
 
 from __future__ import annotations

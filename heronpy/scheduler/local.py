@@ -32,6 +32,7 @@ from heronpy.procs.host import ProcessHost
 from heronpy.procs.plan_watch import PlanWatch
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
+    EXITS,
     STATES,
     DesiredChanged,
     Ended,
@@ -235,7 +236,8 @@ class LocalScheduler:
             pid=view.pid,
             state=STATES[view.state],
             restarts=view.restarts,
-            exit_reason=view.exit_reason,
+            exit_reason=view.exit_reason.value if view.exit_reason is not None else "",
+            exit=EXITS[view.exit_reason],
             exit_detail=view.exit_detail,
             started_at=self._host.started_at.get(view.spec.name, 0.0),
             epoch=self._epochs.get(view.spec.name, 0),

@@ -91,7 +91,7 @@ class AsyncSpoutTask(SpoutTask):
         if self.emit_calls != emitted:
             self.count_call(True)
         elif timer is not None and timer <= self.world.clock.now:
-            # A coroutine that wakes up again and again for nothing polls its source.
+            # A coroutine that wakes up repeatedly without an effect is polling its source.
             self.count_call(False)
 
     def _lets_emit(self) -> bool:

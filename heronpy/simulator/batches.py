@@ -1,4 +1,4 @@
-"""A simulated task of a bolt that takes batches: what queued up from one task on one stream is one call."""
+"""A simulated task of a bolt with `process_batch`: tuples queued from one task on one stream are one call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SimulatedBatch(Batch):
 
 
 class BatchBoltTask(BoltTask):
-    """Takes the tuples at the head of its queue that are of one task and stream, up to a full frame of them."""
+    """Takes the tuples of one task and stream at the head of its queue, up to a full frame."""
 
     def step(self) -> None:
         if self.is_tick_due(self.world.clock.now):

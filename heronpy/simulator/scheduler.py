@@ -41,7 +41,7 @@ class StepScheduler:
         self._world = world
         self._step_s = step_s
         self._unfinished: list[str] | None = None
-        # Spouts for which the run has waited in vain: events outside may never come.
+        # Spouts whose external event did not come in time: it may never come.
         self._in_vain: set[int] = set()
         self.steps = 0
         self.is_finished = False

@@ -39,7 +39,7 @@ from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_o
 from heronpy.wire.codec import ARROW
 
 _NS = 1_000_000_000
-# A spout that emitted nothing is asked again after a pause, which grows while it stays silent.
+# A spout that emitted nothing is called again after a pause, which grows while it emits nothing.
 _IDLE_MIN_S = 50e-6
 _IDLE_MAX_S = 0.05
 # After this number of silent calls a spout counts as idle.
@@ -199,7 +199,7 @@ class SpoutTask(SimTask):
         self.is_active = True
         self.outcomes: deque[tuple[Any, Outcome, float]] = deque()
         self._idle_calls = 0
-        # What the last next_tuple said about the next one; of a descriptor, until something else happens here.
+        # When the last next_tuple asked to be called again; a descriptor only until something else happens here.
         self._call_at: float | None = None
         self._call_on: int | None = None
         self._is_busy = False
@@ -235,7 +235,7 @@ class SpoutTask(SimTask):
         return when if when > now else None
 
     def is_silent(self) -> bool:
-        """Whether it can do nothing until something else happens."""
+        """Whether it is waiting for something else to happen."""
         is_idle = self.idles() or (self._call_at is None and self._waits_for_fd())
         return not self.outcomes and (not self._may_emit() or is_idle)
 
@@ -252,7 +252,7 @@ class SpoutTask(SimTask):
         return bool(self.outcomes)
 
     def waits_for_outside(self) -> bool:
-        """Whether only an event outside the simulation lets it go on."""
+        """Whether it is waiting for an event outside the simulation."""
         return not self.outcomes and self._may_emit() and self._waits_for_fd()
 
     def poll(self) -> None:

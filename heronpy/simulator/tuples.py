@@ -82,7 +82,7 @@ class Injection:
 
 
 def is_tuple(value: Any) -> bool:
-    """Whether user code may have got it as a tuple."""
+    """Whether it is a tuple that user code may have received."""
     return isinstance(value, SimulatedTuple | Tuple)
 
 

@@ -1,7 +1,7 @@
 """`python -m heronpy.spark.archive`: prepare the class archive that halves the time and CPU of a start of Spark.
 
 Owns `<HERON_HOME>/cache/spark/<key>.jsa`, written once per user, Spark and Java: about 180 MB each, the newest three
-are kept. The JVM checks that an archive fits its version and jars, and goes on without it otherwise. The classes are
+are kept. The JVM checks that an archive fits its version and jars, and ignores it otherwise. The classes are
 recorded in a real start of the driver, with its first batch, and written when that JVM ends.
 """
 
@@ -54,7 +54,7 @@ def find_archive() -> str | None:
         status = path.lstat()
     except OSError:
         return None
-    # Whoever writes an archive runs code in the driver.
+    # An archive can run code in the driver, so others must not be able to write it.
     is_ours = status.st_uid in (os.geteuid(), 0) and not status.st_mode & WRITABLE_BY_OTHERS
     return str(path) if stat.S_ISREG(status.st_mode) and is_ours else None
 
@@ -94,7 +94,7 @@ def make_archive() -> Path:
 def main(argv: list[str] | None = None) -> int:
     """Make the archive; returns the exit code of the process."""
     argparse.ArgumentParser(prog="python -m heronpy.spark.archive", description=__doc__).parse_args(argv)
-    # What Spark says at each start is not for the reader of this line; an error quotes its last lines.
+    # Spark's startup messages are not shown; an error quotes their last lines.
     logging.getLogger("heronpy").addHandler(logging.NullHandler())
     started = time.monotonic()
     try:

@@ -136,7 +136,7 @@ def _absolute(folder: str | os.PathLike[str]) -> Path:
 
 
 def _make_staged(staged: Path) -> None:
-    """Make a staging folder; whoever publishes another batch at the same time removes its parent when that is empty."""
+    """Make a staging folder; publishing another batch at the same time may remove its empty parent."""
     for _ in range(_STAGING_TRIES):
         make_output(staged.parent)
         with contextlib.suppress(FileNotFoundError):

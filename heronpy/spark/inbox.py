@@ -2,10 +2,10 @@
 
 Order of a batch, each step durable before the next: claimed -> attempt started -> prepared (the
 decision: from here on the batch is published, whatever dies) -> published -> outcome -> cleaned up. A
-gateway that restarts continues from the step it finds. A batch that a replaced process wrote is refused
+gateway that restarts continues from the step it finds. A batch written by a replaced process is refused
 when it is claimed and, for a batch of a checkpoint, again when it is published: a restore
 may have voided it meanwhile. Outcomes are kept for the newest batches of a task: for more than a
-sink may have without outcome.
+sink may have in progress.
 """
 
 from __future__ import annotations

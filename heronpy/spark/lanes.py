@@ -1,8 +1,8 @@
 """Chooses the next batch: one lane per sink task, batches of a lane in order, lanes in turn. Pure.
 
-Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for its retry gives
-no other; every lane with work gets its turn. A batch in which the driver may have died runs alone, so that
-its deaths are charged to no other.
+Invariants: a batch is in its lane once; a lane whose first batch is taken or waits for a retry yields
+no other; every lane with work gets its turn. A batch during which the driver may have died runs alone, so that
+no other batch is charged with a death.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Lanes:
 
     @property
     def taken(self) -> frozenset[Ticket]:
-        """The batches that are worked on."""
+        """The batches in progress."""
         return frozenset(self._taken)
 
     def add(self, ticket: Ticket, alone: bool = False) -> bool:
@@ -73,7 +73,7 @@ class Lanes:
         return True
 
     def take(self, now: float) -> Ticket | None:
-        """The next batch to work on beside those that are taken, or None when every lane waits."""
+        """The next batch to process in parallel with those that are taken, or None when every lane waits."""
         ready = [key for key, lane in self._lanes.items() if not lane.taken and lane.not_before <= now]
         alone = [key for key in ready if self._first(key) in self._alone]
         if self._taken and (alone or self._taken & self._alone):

@@ -65,7 +65,7 @@ class SparkDriver:
     def start(self) -> None:
         """Start the JVM and run a first small batch, which costs Spark several seconds once.
 
-        What it raises quotes the JVM's output.
+        Its errors quote the JVM's output.
         """
         started = self._started = time.monotonic()
         self._end_predecessor()
@@ -77,7 +77,7 @@ class SparkDriver:
 
         try:
             session = SparkSession.builder.getOrCreate()
-            # As batches are: it loads and compiles what the first of them would wait for.
+            # Processed like a real batch: it loads and compiles what the first one would have to wait for.
             rows = pa.table({"key": ["a", "b"], "value": [1, 2]})
             sums = session.createDataFrame(rows).groupBy("key").sum("value")
             sums.coalesce(1).write.mode("overwrite").format("noop" if self._is_remote else "parquet").save(

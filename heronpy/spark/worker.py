@@ -60,8 +60,8 @@ class Lost:
 class Worker:
     """Works on `parallel` tickets at once, each in its own thread; each ticket submitted gives a result.
 
-    With several threads each sink task has a session of its own: what one batch names, such as a temporary view, is
-    not seen by another that runs beside it.
+    With several threads each sink task has a separate session, so names that one batch defines, such as a temporary
+    view, are invisible to others that run in parallel.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Worker:
         self._functions: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {}
         self._sessions: dict[tuple[str, int], Any] = {}
         self._lock = threading.Lock()
-        #: The driver is about to be killed: what fails from here on is no fault of a batch.
+        #: The driver is about to be killed: from here on, no failure is the fault of a batch.
         self._ending = False
         self._threads = [
             threading.Thread(target=self._serve if number else self._run, name=f"spark-worker-{number}", daemon=True)

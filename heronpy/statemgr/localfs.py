@@ -108,7 +108,7 @@ class LocalStateManager:
         with self._writing():
             node = self._read(file)
             if node is None:
-                file.unlink(missing_ok=True)  # of an owner that is dead: a name that nobody takes again must not stay
+                file.unlink(missing_ok=True)  # its owner is dead: a name that may never be used again must not stay
                 raise NoNodeError(f"state node {path!r} does not exist")
             check_version(path, node.version, version)
             file.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Stores for what outlives a process: packages of user code."""
+"""Stores for what outlives a process: packages of user code, checkpoints, dead letters."""

@@ -20,12 +20,11 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from heronpy.common.errors import ConfigError
 from heronpy.common.folders import make_folders
@@ -40,6 +39,15 @@ from heronpy.storage.checkpoint_files import (
     read_metadata,
     write_all,
 )
+from heronpy.storage.checkpoint_layout import (
+    ABANDONED,
+    METADATA,
+    folder_name,
+    is_file_name,
+    is_path,
+    number_of,
+    path_in,
+)
 from heronpy.storage.store_limits import StoreLimits
 
 __all__ = [
@@ -51,11 +59,6 @@ __all__ = [
     "location_of",
     "open_location",
 ]
-
-_ABANDONED: Final = "abandoned"
-_PATH: Final = re.compile(r"shared/[0-9a-f]{64}|(?:chk-[0-9]{1,19}|taskowned)/(?!\.)[A-Za-z0-9_.-]{1,200}")
-_FOLDER: Final = re.compile(r"chk-([0-9]{1,19})")
-_NAME: Final = re.compile(r"(?!\.|pin-|(?:metadata|abandoned)$)[A-Za-z0-9_.-]{1,200}")
 
 
 class CheckpointStore:
@@ -83,7 +86,7 @@ class CheckpointStore:
         return ref
 
     def _holds(self, ref: FileRef) -> bool:
-        """Whether the content is right, not only the name: a damaged file is replaced when written again."""
+        """Whether the content matches, not only the name: a damaged file is replaced when written again."""
         try:
             for _ in chunks_of(self.path_of(ref), ref):
                 pass
@@ -109,9 +112,9 @@ class CheckpointStore:
 
     def put_exclusive(self, checkpoint: int, name: str, data: bytes | bytearray | memoryview) -> FileRef:
         """Store a file of a single checkpoint."""
-        if not _NAME.fullmatch(name):
+        if not is_file_name(name):
             raise ValueError(f"{name!r} cannot be the name of a checkpoint's file")
-        ref = FileRef(path=f"chk-{checkpoint}/{name}", bytes=len(data), sha256=hashlib.sha256(data).digest())
+        ref = FileRef(path=path_in(checkpoint, name), bytes=len(data), sha256=hashlib.sha256(data).digest())
         path = self.folder / ref.path
         with self._trouble(path):
             self._write_limited(checkpoint, path, (data,))
@@ -126,7 +129,7 @@ class CheckpointStore:
             if size != ref.bytes:
                 raise StoreError(f"checkpoint file {path} has {size} bytes instead of {ref.bytes}")
         folder = self._chk(metadata.checkpoint)
-        path = folder / "metadata"
+        path = folder / METADATA
         with self._trouble(path):
             # The folders too: their creator may have died before they were on disk.
             for parent in (self.folder / "shared", self.folder, self.folder.parent):
@@ -140,15 +143,15 @@ class CheckpointStore:
                     path.unlink(missing_ok=True)
                 raise
         # From here on the metadata protects its files; pins and files of lost attempts are no longer needed.
-        named = {Path(ref.path).name for ref in files_of(metadata)} | {"metadata"}
+        named = {Path(ref.path).name for ref in files_of(metadata)} | {METADATA}
         with contextlib.suppress(OSError):  # a sweep finds what stays
             for name in set(os.listdir(folder)) - named:
                 (folder / name).unlink()
         return location_of(self.folder, metadata.checkpoint)
 
     def mark_abandoned(self, checkpoint: int, abandoned: bool) -> None:
-        """Keep on disk whether the topology has gone back behind a complete checkpoint."""
-        path = self._chk(checkpoint) / _ABANDONED
+        """Record on disk whether the topology has abandoned a complete checkpoint for an older one."""
+        path = self._chk(checkpoint) / ABANDONED
         if abandoned == path.exists():
             return
         with self._trouble(path):
@@ -159,8 +162,8 @@ class CheckpointStore:
             self._sync_folder(path.parent)
 
     def is_abandoned(self, checkpoint: int) -> bool:
-        """Whether the topology has gone back behind the checkpoint since it was taken."""
-        return (self._chk(checkpoint) / _ABANDONED).exists()
+        """Whether the topology has abandoned the checkpoint for an older one."""
+        return (self._chk(checkpoint) / ABANDONED).exists()
 
     def has(self, ref: FileRef) -> bool:
         """Whether a file exists; its content is not checked."""
@@ -179,7 +182,7 @@ class CheckpointStore:
             return path.stat().st_size
 
     def _chk(self, checkpoint: int) -> Path:
-        return self.folder / f"chk-{checkpoint}"
+        return self.folder / folder_name(checkpoint)
 
     def _make_folder(self, path: Path) -> None:
         if path.is_dir():
@@ -257,9 +260,9 @@ class CheckpointStore:
 
     def path_of(self, ref: FileRef) -> Path:
         """The path of a file; one that leaves the topology's folder is refused."""
-        if not _PATH.fullmatch(ref.path):
+        if not is_path(ref.path):
             raise DamagedFileError(
-                self.folder / "metadata", f"names the file {ref.path!r}, which is not a file of a checkpoint"
+                self.folder / METADATA, f"names the file {ref.path!r}, which is not a file of a checkpoint"
             )
         return self.folder / ref.path
 
@@ -269,15 +272,15 @@ class CheckpointStore:
 
     def load_metadata(self, checkpoint: int) -> Metadata:
         """The metadata of a complete checkpoint."""
-        return read_metadata(self._chk(checkpoint) / "metadata", checkpoint)
+        return read_metadata(self._chk(checkpoint) / METADATA, checkpoint)
 
     def checkpoints(self) -> list[int]:
         """Ids of the complete checkpoints, ascending."""
-        return [number for number in self._folders() if (self._chk(number) / "metadata").is_file()]
+        return [number for number in self._folders() if (self._chk(number) / METADATA).is_file()]
 
     def _folders(self) -> list[int]:
         names = os.listdir(self.folder) if self.folder.is_dir() else []
-        return sorted(int(match[1]) for name in names if (match := _FOLDER.fullmatch(name)))
+        return sorted(number for name in names if (number := number_of(name)) is not None)
 
     # ---- removing ---------------------------------------------------------------------------
 
@@ -286,7 +289,7 @@ class CheckpointStore:
         folder = self._chk(checkpoint)
         with self._trouble(folder, "removed"):
             with contextlib.suppress(FileNotFoundError):
-                (folder / "metadata").unlink()
+                (folder / METADATA).unlink()
                 self._sync_folder(folder)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder)
@@ -313,7 +316,7 @@ class CheckpointStore:
         if before is None:
             before = max((item.checkpoint for item in keep), default=0) + 1
         needed = {ref.path for item in keep for ref in files_of(item)}
-        needed |= {f"chk-{item.checkpoint}/{name}" for item in keep for name in ("metadata", _ABANDONED)}
+        needed |= {path_in(item.checkpoint, name) for item in keep for name in (METADATA, ABANDONED)}
         removed: list[str] = []
         trouble: StoreError | None = None
         for number in (number for number in self._folders() if number < before):
@@ -335,7 +338,7 @@ class CheckpointStore:
         removed = []
         with self._trouble(folder, "removed"):
             doomed = [name for name in os.listdir(folder) if f"{folder.name}/{name}" not in needed]
-            for name in sorted(doomed, key=lambda name: name != "metadata"):
+            for name in sorted(doomed, key=lambda name: name != METADATA):
                 (folder / name).unlink(missing_ok=True)
                 removed.append(f"{folder.name}/{name}")
             if not os.listdir(folder):
@@ -375,7 +378,7 @@ class CheckpointStore:
                 pins = (name[4:] for name in os.listdir(folder) if name.startswith("pin-"))
                 wanted |= {f"shared/{digest}" for digest in pins}
             # After the pins, because the metadata is written before they go.
-            if (folder / "metadata").exists():
+            if (folder / METADATA).exists():
                 try:
                     wanted |= {ref.path for ref in files_of(self.load_metadata(number))}
                 except DamagedFileError:
@@ -394,23 +397,23 @@ class CheckpointStore:
 
 def location_of(folder: str | os.PathLike[str], checkpoint: int) -> str:
     """The location of a checkpoint, as in plans and commands."""
-    return os.path.join(os.path.abspath(folder), f"chk-{checkpoint}")
+    return os.path.join(os.path.abspath(folder), folder_name(checkpoint))
 
 
 def open_location(location: str, fsync: bool = True) -> tuple[CheckpointStore, Metadata]:
     """The store of a complete checkpoint, and its metadata."""
     path = Path(location).expanduser().absolute()
-    if path.name == "metadata":
+    if path.name == METADATA:
         path = path.parent
-    match = _FOLDER.fullmatch(path.name)
-    if not match:
+    number = number_of(path.name)
+    if number is None:
         raise ConfigError(f"{location!r} is not the location of a checkpoint; give the path of a folder chk-<id>")
     store = CheckpointStore(path.parent, fsync)
-    return store, store.load_metadata(int(match[1]))
+    return store, store.load_metadata(number)
 
 
 def check_trusted(location: str) -> None:
     """DamagedFileError if another user may have written a checkpoint: call it before a restore."""
     path = Path(location).expanduser().absolute()
-    with open_metadata(path if path.name == "metadata" else path / "metadata"):
+    with open_metadata(path if path.name == METADATA else path / METADATA):
         return

@@ -22,8 +22,8 @@ class Generator(ABC, Generic[_T_co]):
         """The next element, or None if none is available yet.
 
         Raise StopIteration when the input has ended. It is called again at once after an element. After None it is
-        polled, about a thousand times a second at first and then ever more rarely, unless it said when to call it:
-        `wait(seconds)`, `wait_readable(fd)` or `busy()` of the context that `setup` was given.
+        polled, about a thousand times a second at first and then less and less often, unless it has said when to
+        call it, with `wait(seconds)`, `wait_readable(fd)` or `busy()` of the context passed to `setup`.
         """
 
     def pre_save(self, checkpoint_id: str) -> None:

@@ -1,6 +1,6 @@
 """What runs in the tasks of one-element operators, and the groupings in front of them.
 
-Each operator has one output stream with one field. What it emits is anchored to the element that it was made
+Each operator has one output stream with one field. Outputs are anchored to the element that they were made
 from. The runtime handles an exception of the user's function: it ends the task, and an unacked element is
 failed and replayed under ATLEAST_ONCE.
 """

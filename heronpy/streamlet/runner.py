@@ -30,7 +30,7 @@ class Runner:
         builder.build(topology_builder)
         topology_builder.set_config(dict(config._api_config))
         if config._api_config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE:
-            # Elements are pending until their windows end; what the user has set comes first.
+            # Elements are pending until their windows end; limits set by the user take precedence.
             limits = windows.limits_for(LogicalPlan.from_topology(topology_builder.build()))
             topology_builder.set_config({**limits, **config._api_config})
         return topology_builder

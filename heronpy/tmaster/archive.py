@@ -26,7 +26,7 @@ CACHED_MAX = 64
 
 
 def _ignore(failure: Failed | None) -> None:
-    """For a deletion that no one waits for."""
+    """The callback of a deletion that no one waits for."""
 
 
 class Archive:
@@ -87,7 +87,7 @@ class Archive:
         done(failure)
 
     def _mark(self, wanted: Prune) -> None:
-        """For submits that look at the folders only: from what the topology has gone back behind nobody starts."""
+        """Mark abandoned checkpoints on disk, for submits: they read only folders, and must not start from these."""
         for store in self._stores().homes():
             for number in set(store.checkpoints()) & set(wanted.keep):
                 store.mark_abandoned(number, number in wanted.abandoned)

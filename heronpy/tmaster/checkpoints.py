@@ -13,12 +13,13 @@ from heronpy.common.errors import HeronError, RetryableRpcError, RpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.units import format_bytes
 from heronpy.proto import checkpoint_pb2, control_pb2, plan_pb2
+from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster import coordinator as words
 from heronpy.tmaster import events
 from heronpy.tmaster.coordinator import Coordinator
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.finish import Finisher
-from heronpy.tmaster.restorer import Restorer, number_of
+from heronpy.tmaster.restorer import Restorer
 
 #: Token of the checkpoint that ends a topology; requests of clients have positive ones.
 _SEAL = 0
@@ -60,7 +61,7 @@ class Checkpoints:
     def begin(self, now: float) -> None:
         """Read what the predecessor left; the first plan follows."""
         log = self.coordinator.log
-        source = number_of(log.restore_from)
+        source = number_in(log.restore_from)
         log.next_checkpoint = max(1, log.next_checkpoint, source + 1)
         last = max((record.checkpoint for record in log.complete), default=source)
         self._orphan = log.next_checkpoint - 1 if log.next_checkpoint - 1 > last else 0

@@ -40,7 +40,7 @@ class UnknownCheckpointError(InvalidRpcError):
 
 
 class WithdrawnCheckpointError(InvalidRpcError):
-    """The topology has gone back behind the checkpoint, and its sinks have taken back what belongs to it."""
+    """The topology has gone back to an older checkpoint, and its sinks have withdrawn the output of this one."""
 
     def __init__(self, checkpoint: int) -> None:
         super().__init__(checkpoint)
@@ -300,7 +300,7 @@ class Coordinator:
             duration_s=now - pending.began,
             publishes=any(task.publishes for task in metadata.tasks),
         )
-        # From now on this topology has files of its own.
+        # From now on this topology does not depend on the checkpoint that it was restored from.
         self.log.restore_from = ""
         delete = self._retire()
         self._save()

@@ -73,7 +73,7 @@ class Prune:
 
     delete: tuple[int, ...]
     keep: tuple[int, ...]
-    #: Of the kept ones, those that the topology has gone back behind: they are marked on disk, the others are not.
+    #: Kept checkpoints that the topology has abandoned: they are marked on disk, the others are not.
     abandoned: tuple[int, ...] = ()
     #: The request that waits for its end; 0: none.
     token: int = 0

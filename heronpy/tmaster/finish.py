@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from heronpy.common.ids import stmgr_id
+from heronpy.common.states import UP_STATES
 from heronpy.plan.logical import LogicalPlan
 from heronpy.proto import control_pb2
 from heronpy.tmaster.desk import Desk
-from heronpy.tmaster.registry import UP_STATES
 
 RESEND_S = 10.0
 #: A tuple makes a bolt resume its ticks; this many seconds later it is told again to hold them.

@@ -1,11 +1,11 @@
-"""What happened to the topology, for people who come later: restarts, episodes of backpressure, checkpoints, updates.
+"""The history of the topology, for people: restarts, episodes of backpressure, checkpoints, updates.
 
-Pure. The parts of the topology master note what they decide; `Watcher` finds in the reports of executors and stream
-managers what nobody decides. Invariants: at most `limit` events are kept, the oldest go first and are counted; numbers
-grow over all topology masters, so a reader asks for what came after the last one it knows; an event that repeats within
-`MERGE_S` (the same kind, subject and reason) is one event with a count and the newest text, under a new number, so a
-crash loop does not push everything else out. States of the life cycle tell a story by their order: they are joined
-only where they flap.
+Pure. The parts of the topology master add events for what they decide; `Watcher` derives from reports the events that
+no component emits. Invariants: at most `limit` events are kept, the oldest are dropped first and counted; numbers
+increase across topology masters, so a reader can ask for the events after the last one it knows; an event that repeats
+within `MERGE_S` (same kind, subject and reason) becomes one event with a count and the newest text, under a new number,
+so a crash loop does not evict everything else. Lifecycle states matter in sequence, so they are merged only when they
+flap.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ from heronpy.common.units import format_bytes, format_duration
 from heronpy.proto import control_pb2
 from heronpy.proto.control_pb2 import EventKind, TopologyEvent
 
-#: Events kept in memory, and how many of them a successor gets.
+#: Number of events kept in memory, and of those handed to a successor.
 KEPT_MAX, HANDED_OVER_MAX = 1_000, 200
-#: A repetition within this time of the last one is counted with it.
-MERGE_S, FLAP_S = 60.0, 5.0
+#: A repetition within this time is merged with the last event; of a lifecycle state only within the second time.
+#: Longer than the longest pause before a restart (heron.executor.restart_backoff_max_s), so a crash loop is one event.
+MERGE_S, FLAP_S = 150.0, 5.0
 TEXT_MAX_CHARS = 500
-#: Ends that a restore, an update or an order explains; each of those is an event of its own.
-_EXPLAINED = frozenset({"", "rewound", "finished", "ok"})
-#: Ends that are nobody's fault.
-_ORDERLY = frozenset({"preempted"})
+#: Exits caused by a restore, an update or a command; each of those is a separate event.
+_EXPLAINED = frozenset(
+    {control_pb2.EXIT_NONE, control_pb2.EXIT_REWOUND, control_pb2.EXIT_FINISHED, control_pb2.EXIT_OK}
+)
+#: Exits that are not failures.
+_ORDERLY = frozenset({control_pb2.EXIT_PREEMPTED})
 
 _Key = tuple[EventKind, str, str]
 
@@ -98,7 +101,7 @@ class Journal:
                 del self._newest[known]
 
     def after(self, number: int, limit: int = 0) -> control_pb2.EventsReply:
-        """The events with a higher number, oldest first; of these the newest `limit`, 0 for all."""
+        """The events with a higher number, oldest first; only the newest `limit`, or all if it is 0."""
         found = [event for event in self._events.values() if event.number > number]
         return control_pb2.EventsReply(
             events=found[-limit:] if limit else found, last=self.last, forgotten=self.forgotten
@@ -110,12 +113,13 @@ class Journal:
         return control_pb2.EventLedger(topology_id=topology_id, last=self.last, events=newest)
 
     def take_over(self, kept: control_pb2.EventLedger | None, topology_id: str) -> None:
-        """Continue after a predecessor; nothing, if it left none or those of another topology."""
+        """Continue a predecessor's journal; does nothing if there is none, or if it is of another topology."""
         if kept is None or kept.topology_id != topology_id:
             return
-        self.last = max(self.last, kept.last)
+        # A reader may know later events of the predecessor, so their numbers are skipped.
+        self.last = max(self.last, kept.last) + self._limit
         for event in sorted(kept.events, key=lambda one: one.number)[-self._limit :]:
-            if 0 < event.number <= self.last and isfinite(event.at):
+            if 0 < event.number <= kept.last and isfinite(event.at):
                 self._events[event.number] = event
                 self._newest[(event.kind, event.subject, event.reason)] = event.number
 
@@ -129,7 +133,7 @@ class Journal:
 
 @dataclass(slots=True)
 class _Episode:
-    """A time in which one stream manager held the spouts because of one receiver."""
+    """A period in which one stream manager held the spouts because of one receiver."""
 
     name: str
     since: float
@@ -138,7 +142,7 @@ class _Episode:
 
 @dataclass(slots=True)
 class Watcher:
-    """Finds events in reports: processes that were started again, and episodes of backpressure that have ended."""
+    """Derives events from reports: restarted processes, and backpressure episodes that have ended."""
 
     journal: Journal
     #: Per container: the incarnation of its executor.
@@ -149,7 +153,7 @@ class Watcher:
     _episodes: dict[str, dict[tuple[int, str], _Episode]] = field(default_factory=dict)
 
     def processes(self, container: int, epoch: int, records: Iterable[control_pb2.ProcessRecord]) -> None:
-        """An executor reports its processes. The first report of each is where the count begins."""
+        """An executor reports its processes. Restarts count from the first report of each process."""
         known = self._executors.get(container)
         if known is not None and known != epoch:
             name = f"container {container}"
@@ -162,7 +166,7 @@ class Watcher:
         for process in records:
             seen[process.name] = process.restarts
             new = process.restarts - before.get(process.name, process.restarts)
-            if new > 0 and process.exit_reason not in _EXPLAINED:
+            if new > 0 and process.exit not in _EXPLAINED:
                 self._restarted(process, new)
         self._restarts[container] = seen
 
@@ -171,17 +175,17 @@ class Watcher:
         detail = next(iter(process.exit_detail.strip().splitlines()), "")
         what = reason.replace("_", " ") + (f": {detail}" if detail else "")
         self.journal.add(
-            control_pb2.EVENT_OOM if reason == "oom" else control_pb2.EVENT_RESTART,
+            control_pb2.EVENT_OOM if process.exit == control_pb2.EXIT_OOM else control_pb2.EVENT_RESTART,
             f"{process.name} was started again: {what}",
             subject=process.name,
             reason=reason,
             detail=detail,
             times=times,
-            warning=reason not in _ORDERLY,
+            warning=process.exit not in _ORDERLY,
         )
 
     def culprits(self, stmgr: str, found: Iterable[control_pb2.Culprit]) -> None:
-        """A stream manager reports for whom it holds the spouts; with none, its episodes are over."""
+        """A stream manager reports the culprits for which it holds the spouts; without any, its episodes are over."""
         now, open_ones = self.journal.now, self._episodes.setdefault(stmgr, {})
         there = set()
         for culprit in found:
@@ -209,7 +213,7 @@ class Watcher:
         )
 
     def place(self, containers: Iterable[int]) -> None:
-        """The plan has these containers; what is known of others is over."""
+        """The plan has these containers; forget the others."""
         wanted = {0, *containers}
         for number in self._executors.keys() - wanted:
             del self._executors[number]

@@ -1,62 +1,77 @@
-"""Writes what a new topology master wants to know of the past, in the background: nothing waits for it."""
+"""Persists totals and events for the next topology master, in the background: nothing waits for it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
-from heronpy.common.errors import FencedError, StateError
+from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Shortest time between two writes of the totals and of the events, and after a failed one.
+#: Minimum pause between writes of the totals, between writes of the events, and after a failed write.
 TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
+#: How long the end of the process may wait for the last write.
+LAST_WRITE_S = 1.0
 
 
 class Keeper:
-    """Keeps the totals and the events of the desk in the state manager."""
+    """Keeps a copy of the desk's totals and events in the state manager."""
 
     def __init__(self, store: Store, desk: Desk) -> None:
         self._store = store
         self._desk = desk
         self._task: asyncio.Task[None] | None = None
         self._changes = self._event = 0
+        self._written = False
 
     def look(self) -> None:
-        """Something may have changed."""
+        """Start writing if something has changed."""
         if self._task is None and self._unkept() is not None:
             self._task = asyncio.create_task(self._keep())
 
-    def close(self) -> None:
-        """Stop; a write in progress ends by itself."""
+    async def close(self) -> None:
+        """Write unsaved changes, once; a write in progress is left to complete."""
         if self._task is not None:
             self._task.cancel()
+        # Where nothing was written before, the topology may be gone by now.
+        if self._written and self._unkept() is not None:
+            with contextlib.suppress(HeronError, OSError, TimeoutError):
+                async with asyncio.timeout(LAST_WRITE_S):
+                    await self._write(Node.EVENTS)
 
     def _unkept(self) -> Node | None:
         if self._desk.registry.totals.changes != self._changes:
             return Node.TOTALS
         return Node.EVENTS if self._desk.journal.last != self._event else None
 
-    async def _keep(self) -> None:
+    async def _write(self, node: Node) -> None:
         totals, journal, topology = self._desk.registry.totals, self._desk.journal, self._desk.book.topology.id
+        changes, event = totals.changes, journal.last
+        # Copied here, because both keep changing during the write.
+        ledger = totals.ledger(topology) if node is Node.TOTALS else journal.ledger(topology)
+        await asyncio.to_thread(self._store.write, node, ledger)
+        if node is Node.TOTALS:
+            self._changes = changes
+        else:
+            self._event, self._written = event, True
+
+    async def _keep(self) -> None:
         while (node := self._unkept()) is not None:
-            changes, event = totals.changes, journal.last
-            of_totals = node is Node.TOTALS
-            pause_s = TOTALS_PAUSE_S if of_totals else EVENTS_PAUSE_S
-            ledger = totals.ledger(topology) if of_totals else journal.ledger(topology)
+            pause_s = TOTALS_PAUSE_S if node is Node.TOTALS else EVENTS_PAUSE_S
             try:
-                await asyncio.to_thread(self._store.write, node, ledger)
-                if of_totals:
-                    self._changes = changes
-                else:
-                    self._event = event
+                await self._write(node)
             except (TopologyRemovedError, FencedError):
-                return  # the next write of a plan fails as well, and that failure is handled
+                return  # the next plan write fails as well, and is handled
             except (StateError, OSError) as error:
                 log.warning("cannot write the %s, trying again: %s", node.value, error)
+                pause_s = RETRY_S
+            except Exception:
+                log.exception("cannot write the %s, trying again", node.value)
                 pause_s = RETRY_S
             await asyncio.sleep(pause_s)
         self._task = None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError
 from heronpy.common.ids import stmgr_id
+from heronpy.common.states import UP_STATES
 from heronpy.common.units import counted, listed
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
-from heronpy.tmaster.registry import UP_STATES
 
 _ALL = -1
 

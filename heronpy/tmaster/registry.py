@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 
 from heronpy.common.errors import ReplacedError, TopologyError
 from heronpy.common.ids import executor_id, instance_id, stmgr_id
+from heronpy.common.states import UP_STATES
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.tmaster.totals import Totals
 
-UP_STATES = frozenset(
-    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
-)
 _DONE_STATES = frozenset({control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED})
 _FINAL_STATES = frozenset({control_pb2.TASK_FINISHED, control_pb2.TASK_FAILED})
 

@@ -10,13 +10,13 @@ region that has ever had a checkpoint starts empty (F23).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 from heronpy.common.errors import RpcError
 from heronpy.common.ids import stmgr_id
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.storage.checkpoint_layout import number_in
 from heronpy.tmaster.coordinator import Coordinator, Incarnation
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.finish import Finisher
@@ -25,7 +25,6 @@ from heronpy.tmaster.regions import Cause, Region, Regions, Source, regions_of
 
 #: Number of damaged files named in the error when nothing can be restored.
 DAMAGE_MAX = 3
-_LOCATION = re.compile(r"/chk-(\d+)(?:/metadata)?/?$")
 
 
 class NothingSoundError(RpcError):
@@ -141,7 +140,7 @@ class Restorer:
         record = self._coordinator.newest()
         if record is not None:
             return Source(record.checkpoint, record.location)
-        source = Source(number_of(log.restore_from), log.restore_from)
+        source = Source(number_in(log.restore_from), log.restore_from)
         if log.restore_from and self._source_damage is None:
             return source
         if not self._has_past or self._settings.allow_empty:
@@ -358,12 +357,6 @@ class Restorer:
         what = f"restoring from checkpoint {number}" if number else "restoring from the beginning"
         more = f" (and {len(waiting) - 1} more regions)" if len(waiting) > 1 else ""
         return f"{what}: {region.why}{more}"
-
-
-def number_of(location: str) -> int:
-    """The checkpoint of a location given at submit; 0 if it has no number."""
-    found = _LOCATION.search(location)
-    return int(found[1]) if found else 0
 
 
 def _origin(region: Region) -> str:

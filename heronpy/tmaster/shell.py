@@ -220,7 +220,7 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         if self._keeper is not None:
-            self._keeper.close()
+            await self._keeper.close()
         if self._writer is not None:
             # A write in progress ends by itself; one that keeps failing does not.
             _, pending = await asyncio.wait([self._writer], timeout=STOP_TIMEOUT_S)

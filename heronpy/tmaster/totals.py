@@ -34,7 +34,17 @@ RETIRED_MAX = 10_000
 #: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
 _MOST = (1 << 64) - 1
 #: Ends in which a process hands over, or reports, what it held.
-ORDERLY_ENDS = frozenset({"", "preempted", "user_exception", "startup_failure", "finished", "rewound", "spawn_failed"})
+ORDERLY_ENDS = frozenset(
+    {
+        control_pb2.EXIT_NONE,
+        control_pb2.EXIT_PREEMPTED,
+        control_pb2.EXIT_USER_EXCEPTION,
+        control_pb2.EXIT_STARTUP_FAILURE,
+        control_pb2.EXIT_FINISHED,
+        control_pb2.EXIT_REWOUND,
+        control_pb2.EXIT_SPAWN_FAILED,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -160,7 +170,7 @@ class Totals:
     def take_process(self, process: control_pb2.ProcessRecord) -> None:
         """Take how the previous process ended."""
         carries_tuples = process.kind != control_pb2.PROCESS_OTHER
-        if not self.uncounted and carries_tuples and process.restarts and process.exit_reason not in ORDERLY_ENDS:
+        if not self.uncounted and carries_tuples and process.restarts and process.exit not in ORDERLY_ENDS:
             self.uncounted = True
             self.changes += 1
 
@@ -263,5 +273,5 @@ def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> No
         if task.forgets_failed:
             totals.not_resent = _sum(totals.not_resent, failed)
             failed = 0
-        # A spout that starts anew may begin again, whether or not it sends failed tuples again.
+        # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import psutil
 
+from heronpy.common.ids import stmgr_id
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.world import BACK_S, EXACT, POLL_S, Target, World
 
@@ -79,7 +80,7 @@ def kill_busy(world: World, runs: int) -> None:
 
 
 def kill_stmgr(world: World, runs: int) -> None:
-    repeat(world, runs, lambda n: _kill(world, f"stmgr-{world.random.choice(world.containers())}"))
+    repeat(world, runs, lambda n: _kill(world, stmgr_id(world.random.choice(world.containers()))))
 
 
 def kill_tmaster(world: World, runs: int) -> None:

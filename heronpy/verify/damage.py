@@ -10,6 +10,7 @@ from pathlib import Path
 from heronpy.proto.checkpoint_pb2 import CheckpointLog, CheckpointRecord
 from heronpy.statemgr import paths
 from heronpy.storage.checkpoint_files import read_metadata
+from heronpy.storage.checkpoint_layout import METADATA, number_of
 from heronpy.storage.checkpoints import files_of, open_location
 from heronpy.verify.acts import BETWEEN, repeat
 from heronpy.verify.disk import SmallDisk
@@ -147,7 +148,7 @@ def _empty(path: Path) -> None:
 
 
 def _metadata_before(mine: Path) -> Path:
-    others = sorted(mine.parent.parent.glob("chk-*/metadata"), key=lambda path: int(path.parent.name[4:]))
+    others = sorted(mine.parent.parent.glob(f"*/{METADATA}"), key=lambda path: number_of(path.parent.name) or 0)
     place = others.index(mine)
     if not place:
         raise VerifyError(f"there is no checkpoint before {mine.parent.name}")
@@ -170,7 +171,7 @@ DAMAGES: tuple[tuple[str, str, Callable[[Path], None]], ...] = (
     ("emptied:", "state", _empty),
     ("a bit flipped in", "metadata", _flip),
     ("emptied:", "metadata", _empty),
-    ("swapped with the one before:", "metadata", _swap),
+    ("swapped with the previous one:", "metadata", _swap),
 )
 
 

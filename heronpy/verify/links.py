@@ -6,6 +6,7 @@ the heartbeats of the stream managers have to detect them.
 
 from __future__ import annotations
 
+from heronpy.common.ids import stmgr_id
 from heronpy.verify.acts import BETWEEN, Act, repeat
 from heronpy.verify.errors import VerifyError
 from heronpy.verify.proxy import FaultProxy, Rule
@@ -26,7 +27,7 @@ def _two(world: World) -> tuple[str, str]:
     if len(containers) < 2:
         raise VerifyError("a fault of the links needs two containers; give --containers 2")
     one, other = world.random.sample(containers, 2)
-    return f"stmgr-{one}", f"stmgr-{other}"
+    return stmgr_id(one), stmgr_id(other)
 
 
 def _while(world: World, what: str, seconds: float, *rules: tuple[str, str, Rule]) -> None:
@@ -73,7 +74,7 @@ def partition_flapping(world: World, runs: int) -> None:
 
 def partition_tmaster(world: World, runs: int) -> None:
     def once(number: int) -> None:
-        name = f"stmgr-{world.random.choice(world.containers())}"
+        name = stmgr_id(world.random.choice(world.containers()))
         hole = Rule(blackhole=True)
         seconds = 2.0 if world.short else 20.0
         _while(world, f"partition {name} | tmaster", seconds, (name, "tmaster", hole), ("tmaster", name, hole))

@@ -1,7 +1,7 @@
-"""Runs of consecutive roots: how many roots are named by few bytes, in an ACK or a COMPLETE.
+"""Runs of consecutive roots: a compact encoding of the roots in an ACK or a COMPLETE.
 
-A set of roots is cut into runs (first root, number of roots), packed as two arrays. Acks in the order of the
-frames are one run; acks in any order are as many runs as they leave gaps, 12 bytes each.
+A set of roots is split into runs (first root, number of roots), packed as two arrays. Acks in the order of the
+frames are one run; other acks need a run per gap, at 12 bytes each.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ def part_of(runs: Runs, low: int, high: int) -> Runs:
 
 
 def starts_of(roots: NDArray[np.uint64] | NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where the runs of some ascending, distinct numbers begin; there is at least one number."""
+    """The start indices of the runs in a non-empty array of ascending, distinct numbers."""
     breaks = np.flatnonzero(np.diff(roots) != 1)
     breaks += 1
     return np.concatenate((np.zeros(1, dtype=np.int64), breaks))
 
 
 def lengths_of(starts: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The lengths of runs that begin at these places of `count` numbers."""
+    """The lengths of the runs that begin at these indices of `count` numbers."""
     return np.diff(starts, append=count)
 
 
@@ -78,7 +78,7 @@ def spread(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
 
 def expand(first: NDArray[np.uint64], length: NDArray[np.int64]) -> NDArray[np.uint64]:
     """All roots of some runs, one after the other."""
-    # Numbers of 64 bits wrap around, and so come back.
+    # 64-bit sums wrap around, so the result is right.
     return spread(first.view(np.int64), length).view(np.uint64)
 
 
@@ -86,7 +86,7 @@ def distinct(roots: NDArray[np.uint64], values: NDArray[np.uint64]) -> tuple[NDA
     """Ascending, distinct roots, each with the XOR of all its values."""
     if (roots[1:] > roots[:-1]).all():
         return roots, values
-    # A stable sort is the quick one here: acks are mostly a few ascending sequences.
+    # A stable sort is faster here: acks are mostly a few ascending sequences.
     order = np.argsort(roots, kind="stable")
     roots, values = roots[order], values[order]
     firsts = np.concatenate((np.zeros(1, dtype=np.int64), np.flatnonzero(roots[1:] != roots[:-1]) + 1))

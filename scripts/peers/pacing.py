@@ -1,6 +1,6 @@
 """What every program of `compare_peers.py --rates` shares: a source that paces itself by the clock, a sink that measures.
 
-A program takes four arguments: tuples per second, seconds, the prefix of its result files, and one of its own. Tuple n
+A program takes four arguments: tuples per second, seconds, the prefix of its result files, and a program-specific one. Tuple n
 is due n / rate seconds after the start; a late one is sent at once, so nothing hides a stall. The source waits with
 time.sleep, which is what one writes without a framework. All processes of a host share the monotonic clock.
 """

@@ -205,14 +205,14 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
     wordy.answers["get_events"] = reply = control_pb2.EventsReply()
     calm = heron("doctor", "local", "wordy")
-    assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing for 1m00s")
+    assert calm.code == 0 and calm.out.startswith("NO INPUT   nothing to read: word emitted nothing in the last 1m00s")
     reply.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
                      detail="limit 64MB\x1b[2J", text="x", warning=True)  # fmt: skip
     ill = heron("doctor", "local", "wordy")
-    assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ended for lack of memory 3 times")
+    assert ill.code == 1 and ill.out.startswith("MEMORY     container_1_count_2 ran out of memory 3 times")
     assert (
         "limit 64MB\\x1b[2J" in ill.out
-        and "\nnext       let it keep less" in ill.out
+        and "\nnext       keep less in memory" in ill.out
         and "\nseen       1m00s" in ill.out
     )
     shown = heron("doctor", "local", "wordy", "--json")

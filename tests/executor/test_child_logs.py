@@ -92,5 +92,5 @@ def test_stacks_are_what_comes_after_asking(tmp_path: Path) -> None:
     ],
 )
 def test_the_record_of_a_process_tells_its_kind(role: str, kind: Any) -> None:
-    view = ProcessView(ProcessSpec("stmgr-like-name", role), ProcessState.RUNNING, 1, 1, 0, "", "")
+    view = ProcessView(ProcessSpec("stmgr-like-name", role), ProcessState.RUNNING, 1, 1, 0, None, "")
     assert process_record(view, Usage(), 0.0, 1, 0.0).kind == kind

@@ -12,6 +12,7 @@ from heronpy.health.diagnose import CALM, Verdict, diagnose
 from heronpy.health.signals import Signals, TaskSignals, signals_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.tmaster.journal import Journal, Watcher
 
 RUNNING = control_pb2.LIFE_RUNNING
 
@@ -36,7 +37,9 @@ SKEWED = [bolt(2, 0.98, 6100), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))]
 HELD = {"held": 0.83, "culprits": ["count-2"]}
 
 CASES: dict[str, tuple[Signals, Verdict, str]] = {
-    "healthy": (signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 %, busiest count-2 30 %"),
+    "healthy": (
+        signals(*EVEN), Verdict.HEALTHY, "wc is healthy: 4,000/s, spouts held 0 % of the time, busiest task count-2 at 30 %"
+    ),
     "failed": (
         signals(lifecycle=control_pb2.LIFE_FAILED, cause="parse raises"), Verdict.FAILED, "wc has failed: parse raises"
     ),
@@ -45,38 +48,39 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
     ),
     "just updated": (
         signals(*SKEWED, **HELD, changed_s=20.0, change="update done"), Verdict.CHANGING,
-        "wc has changed (update done); its figures count in 40s",
+        "wc has changed (update done); its rates can be judged in 40s",
     ),
     "down": (
         signals(bolt(2), TaskSignals("count-3", "count", False, False), restarted={"count-3": (4, "ValueError: x")}),
-        Verdict.DOWN, "1 of 2 tasks of count do not run (count-3): ValueError: x",
+        Verdict.DOWN, "1 of 2 tasks of count is down (count-3): ValueError: x",
     ),
-    "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has worked 31s on one tuple"),
+    "hung": (signals(bolt(2, silent_s=31.0)), Verdict.HUNG, "count-2 has been in one call for 31s"),
     "memory": (
         signals(*EVEN, out_of_memory={"count-2": (3, "limit 64MB, peak 70MB")}), Verdict.MEMORY,
-        "count-2 ended for lack of memory 3 times: limit 64MB, peak 70MB",
+        "count-2 ran out of memory 3 times: limit 64MB, peak 70MB",
     ),
     "crashing": (
-        signals(*EVEN, restarted={"count-2": (2, "killed")}), Verdict.CRASHING, "count-2 ended 2 times: killed"
+        signals(*EVEN, restarted={"count-2": (2, "killed")}), Verdict.CRASHING, "count-2 was restarted 2 times: killed"
     ),
     "skew": (
         signals(*SKEWED, **HELD), Verdict.SKEW,
-        "data skew: count-2 gets 61 % of the tuples of 4 tasks (even: 25 %) and is busy 98 %, the others 31 %",
+        "data skew: count-2, one of 4 tasks, gets 61 % of the tuples (an even share is 25 %) and is 98 % busy,"
+        " the others 31 %",
     ),
     "a backlog is enough": (
         signals(bolt(2, 0.98, 6100, lag_s=9.0), *(bolt(n, 0.31, 1300) for n in (3, 4, 5))), Verdict.SKEW, "data skew"
     ),
     "slow task": (
         signals(bolt(2, 0.99, 50), *(bolt(n, 0.2, 800) for n in (3, 4, 5)), **HELD), Verdict.SLOW_TASK,
-        "count-2 does 51/s when it works, its siblings 4,000/s",
+        "count-2 is slow: while busy it handles 51/s, the other tasks of count 4,000/s",
     ),
     "dependency": (
         signals(bolt(2, 0.97, 19, cpu=0.01), **HELD), Verdict.DEPENDENCY,
-        "count waits, it does not compute: 51ms a tuple, of it 526us CPU",
+        "count is waiting, not computing: 51ms per tuple, 526us of it CPU",
     ),
     "too few": (
         signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, culprits=["count-2"]), Verdict.UNDER_PROVISIONED,
-        "count needs more tasks: about 4,000/s want in, 2 tasks of it do 2,000/s and are busy 95 %",
+        "count needs more tasks: about 4,000/s arrive; its 2 tasks handle 2,000/s, each 95 % busy or more",
     ),
     "limit": (
         signals(*EVEN, max_pending=1000, acking=True, pending=990), Verdict.LIMIT,
@@ -86,19 +90,20 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, checkpoint_every_s=10.0, checkpoint_age_s=300.0, checkpoint_failure="no answer from task 3",
                 checkpoint_waits=["count-3"]),
         Verdict.CHECKPOINTS,
-        "no checkpoint for 5m00s (one is due each 10s); one waits for count-3; the last one did not complete: no answer",
+        "no checkpoint for 5m00s (one is due every 10s); one is waiting for count-3; the last one did not complete:"
+        " no answer",
     ),
     "spark": (
         signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=21.0), Verdict.SPARK,
         "Spark is behind: 7 batches wait, the oldest for 21s; a batch takes 3.2s",
     ),
     "losses": (
-        signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters within 1m00s"
+        signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters in the last 1m00s"
     ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
-        "spouts are held 50 % of the time by the link from stmgr-1 to stmgr-2, cause unknown",
+        "spouts are held 50 % of the time by the link from stmgr-1 to stmgr-2; cause unknown",
     ),
 }  # fmt: skip
 
@@ -115,6 +120,29 @@ def test_what_does_not_run_comes_before_what_is_slow() -> None:
     down = TaskSignals("store-9", "store", False, False)
     verdicts = [finding.verdict for finding in diagnose(signals(*SKEWED, down, **HELD, given_up={"count": 1.0}))]
     assert verdicts == [Verdict.DOWN, Verdict.LOSSES, Verdict.SKEW]
+
+
+def test_tasks_that_an_update_adds_are_not_down() -> None:
+    joining = TaskSignals("count-3", "count", False, False)
+    assert first(signals(bolt(2), joining, lifecycle=control_pb2.LIFE_UPDATING))[0] is Verdict.CHANGING
+
+
+def test_a_crash_loop_with_long_pauses_is_seen() -> None:
+    """Restarts a minute apart, for different reasons: each is an event of its own or counts with the last one."""
+    watcher = Watcher(Journal())
+    watcher.processes(1, 1, [control_pb2.ProcessRecord(name="count-2")])
+    for restart in range(1, 7):
+        watcher.journal.now += 61.5
+        reason = "killed" if restart % 2 else "crashed"
+        ended = control_pb2.ProcessRecord(name="count-2", restarts=restart, exit_reason=reason, exit_detail="signal")
+        ended.exit = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
+        watcher.processes(1, 1, [ended])
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    told = watcher.journal.after(0).events
+    found = signals_of(status, control_pb2.MetricsReply(interval_s=60.0), told, now=watcher.journal.now)
+    assert found.restarted == {"count-2": (6, "signal")}
+    assert first(found) == (Verdict.CRASHING, "count-2 was restarted 6 times: signal")
+    assert not signals_of(status, control_pb2.MetricsReply(), None, now=0.0).events_known
 
 
 def test_advice_names_the_command() -> None:

@@ -180,7 +180,7 @@ def test_ids_of_tuples_differ() -> None:
 
 @pytest.mark.parametrize("seed", range(80))
 def test_words_on_batches_are_words_on_their_tuples(seed: int) -> None:
-    """Batches, parts of them and single tuples, at once or much later, with flushes in between: first words count."""
+    """Batches, parts of them and single tuples, at once or much later, with flushes in between: the first one wins."""
     rng = random.Random(seed)
     h = Harness()
     said: dict[tuple[int, int], str] = {}

@@ -242,7 +242,7 @@ class Together(Answering):
                     emit_rows(self, form, stream, rows, anchors=batch.take(parents), direct_task=to)
         if len(failed) % 2:
             self.fail(batch.take(failed))
-            self.ack(batch)  # the first word on a tuple counts
+            self.ack(batch)  # the first ack or fail of a tuple wins
         else:
             self.ack(batch.take(n for n in range(len(batch)) if n not in failed))
             self.fail(batch)

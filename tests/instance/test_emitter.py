@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -457,6 +458,56 @@ def test_a_tuple_with_too_many_roots_is_refused() -> None:
     h.emit([1], anchors=frame_of(20_000))
     with pytest.raises(TopologyError, match="anchor it to fewer"):
         h.emitter.flush()
+
+
+# ---- several consumers ------------------------------------------------------------------------
+
+VALUE = st.one_of(st.integers(-3, 3), st.sampled_from(["a", "b", "x" * 2000]), st.none(), st.booleans(),
+                  st.floats(allow_nan=False), st.tuples(st.integers(0, 2)))  # fmt: skip
+
+
+@given(rows=st.lists(st.tuples(VALUE, VALUE, VALUE), max_size=60), tracked=st.sampled_from([None, "bolt"]),
+       mixed=st.booleans(), memo=st.sampled_from([1, 1000]), batch=st.integers(1, 20))  # fmt: skip
+def test_each_of_several_consumers_gets_what_the_general_path_gives_it(
+    rows: list[tuple[Any, ...]], tracked: str | None, mixed: bool, memo: int, batch: int
+) -> None:
+    """Compiled, by `push` and tuple by tuple the long way: the same tuples in the same order, with the same roots."""
+    fields = ["a", "b", "c"]
+    found = []
+    for way in ("emit", "push", "general"):
+        streams = {"default": (fields, [Fields([0], [3, 4]), Fields([2], [5, 6, 8])])}
+        if mixed:
+            streams["other"] = (fields, [Fields([1], [3, 4])])
+        h = Harness(streams, tracked, route_memo_keys=memo, batch_tuples=batch)
+        anchors = frame_of(max(1, len(rows)))
+        for row, anchor in zip(rows, anchors):
+            for name in streams:
+                stream = h.emitter.streams[name]
+                mark = anchor if tracked else None
+                if way == "emit":
+                    h.emit(list(row), name, [anchor])
+                elif way == "push":
+                    h.emitter.push(stream, list(row), mark)
+                else:
+                    h.emitter.emit_to(stream, list(row), mark, None)
+        assert h.emitter.emitted() == len(rows) * (3 if mixed else 2)
+        got = h.got()
+        roots: dict[int, list[Any]] = {}
+        for frame in h.data():
+            if frame.tracked:
+                counts = unpack16(frame.root_counts) if frame.root_counts else None
+                roots.setdefault(frame.dest_task, []).append((frame.count, counts is None or list(counts)))
+        found.append((got, sum(count for frames in roots.values() for count, _ in frames)))
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_wrong_width_reaches_no_consumer() -> None:
+    h = Harness({"default": (["a", "b", "c"], [Fields([0], [3]), Fields([1], [4])])})
+    with pytest.raises(TopologyError, match="2 values"):
+        h.emit(["x", "y"])
+    with pytest.raises(LocalWireError):
+        h.emit(["x", "y", threading.Lock()])
+    assert not h.emitter.dirty()
 
 
 # ---- many tuples at once ----------------------------------------------------------------------

@@ -21,16 +21,16 @@ TRIES = 3
      ExitReason.FINISHED, ExitReason.STARTUP_FAILURE, ExitReason.SPAWN_FAILED],
 )  # fmt: skip
 def test_what_comes_from_outside_blames_nobody(reason: ExitReason) -> None:
-    assert not may_blame(reason.value, told=False)
-    assert not may_blame("", told=False), "there was no process before"
+    assert not may_blame(reason, told=False)
+    assert not may_blame(None, told=False), "there was no process before"
 
 
 @pytest.mark.parametrize("reason", [ExitReason.CRASHED, ExitReason.HUNG, ExitReason.OOM, ExitReason.OWN_BUG,
                                     ExitReason.OK, ExitReason.USER_EXCEPTION])  # fmt: skip
 def test_what_user_code_can_do_blames_the_tuple_in_hand_unless_it_was_told(reason: ExitReason) -> None:
-    assert may_blame(reason.value, told=False)
+    assert may_blame(reason, told=False)
     told = reason in (ExitReason.OOM, ExitReason.USER_EXCEPTION)
-    assert may_blame(reason.value, told=True) is not told
+    assert may_blame(reason, told=True) is not told
 
 
 def guilty(charges: Charges, key: str = "k", now: float = 100.0) -> None:

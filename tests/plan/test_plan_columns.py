@@ -47,6 +47,22 @@ def test_rows(rows: Any) -> None:
     assert given.part(1, 9).rows() == [["b", 2]] and given.part(1, 9).size == 1
 
 
+@pytest.mark.parametrize(
+    "rows", [np.array([[1, 2], [3, 4]]), [np.array([1, 2]), [3, 4]], (np.array([1, 2]), np.array([3, 4]))]
+)
+def test_rows_of_arrays_become_python_values(rows: Any) -> None:
+    given = RULES.columns(None, rows)
+    assert given.rows() == [[1, 2], [3, 4]]
+    assert {type(value) for column in given.values for value in column} == {int}
+
+
+def test_a_frame_as_a_column_is_refused() -> None:
+    """`df[["word"]]` is a frame, `df["word"]` its column; a frame's items are the names of its columns."""
+    frame = pd.DataFrame({"word": WORDS, "count": COUNTS})
+    with pytest.raises(TopologyError, match="column 'word' of type DataFrame"):
+        RULES.columns({"word": frame[["word"]], "count": COUNTS[:1]}, None)
+
+
 def test_rows_of_a_stream_without_fields_are_counted() -> None:
     rules = ColumnRules("work", "signs", [])
     assert rules.columns(None, [[], [], []]).rows() == [[], [], []]
@@ -67,8 +83,8 @@ def test_times_of_numpy_keep_their_type() -> None:
 @pytest.mark.parametrize(
     ("columns", "rows", "why"),
     [
-        (None, None, "called emit_batch with neither columns nor rows; give one of both"),
-        ([WORDS, COUNTS], [["a", 1]], "called emit_batch with both columns and rows; give one of both"),
+        (None, None, "called emit_batch with neither columns nor rows; give exactly one"),
+        ([WORDS, COUNTS], [["a", 1]], "called emit_batch with both columns and rows; give exactly one"),
         ([WORDS], None, "emitted 1 columns; the stream declares 2: word, count"),
         ({"word": WORDS}, None, "emitted the columns 'word'; the stream declares 2: word, count"),
         ({"word": WORDS, "count": COUNTS, "x": COUNTS}, None, "the columns 'word', 'count', 'x'; the stream declares 2"),
@@ -93,5 +109,5 @@ def test_what_is_wrong_is_one_sentence(columns: Any, rows: Any, why: str) -> Non
 
 def test_there_is_one_anchor_for_each_tuple() -> None:
     RULES.check_count("anchors", 3, 3)
-    with pytest.raises(TopologyError, match="emitted 3 tuples with 2 anchors; give one for each tuple, in their order"):
+    with pytest.raises(TopologyError, match="emitted 3 tuples with 2 anchors; give one per tuple, in the same order"):
         RULES.check_count("anchors", 2, 3)

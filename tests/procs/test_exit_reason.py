@@ -8,6 +8,8 @@ import pytest
 
 from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
 from heronpy.procs.oom import OomCounter, counter_files
+from heronpy.procs.supervision import EXITS
+from heronpy.proto import control_pb2
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,9 @@ def test_oom_counter_of_both_versions(tmp_path: Path) -> None:
 def test_no_cgroup_never_moves() -> None:
     assert not OomCounter([]).moved()
     assert counter_files("/nonexistent") == []
+
+
+def test_every_reason_has_its_value_on_the_wire() -> None:
+    assert sorted(EXITS.values()) == sorted(control_pb2.ExitReason.values())
+    names = {control_pb2.ExitReason.Name(value) for reason, value in EXITS.items() if reason is not None}
+    assert names == {f"EXIT_{reason.value.upper()}" for reason in ExitReason}

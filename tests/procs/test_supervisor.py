@@ -111,7 +111,7 @@ def test_budgets_are_separate_per_reason() -> None:
     view = story.machine.view("task")
     assert view is not None
     assert view.state is ProcessState.FAILED
-    assert view.exit_reason == "user_exception"
+    assert view.exit_reason is ExitReason.USER_EXCEPTION
     assert "3 times" in view.exit_detail
 
 
@@ -159,7 +159,7 @@ def test_hung_process_dumps_its_stacks_then_is_killed() -> None:
     story.exit("task", KILLED)
     view = story.machine.view("task")
     assert view is not None
-    assert view.exit_reason == "hung"
+    assert view.exit_reason is ExitReason.HUNG
     assert view.state is ProcessState.BACKOFF
 
 
@@ -424,5 +424,5 @@ def test_above_its_soft_limit_a_process_is_told_with_its_peak_and_the_limit_once
     story.do(Exited("task", number, 0, ExitHints(), "exit code 0", 210 * MB))
     [view] = story.machine.views()
     assert (view.exit_reason, view.exit_detail) == (
-        "oom", "its resident memory peaked at 210MB, above the limit of 200MB",
+        ExitReason.OOM, "its resident memory peaked at 210MB, above the limit of 200MB",
     )  # fmt: skip

@@ -31,6 +31,7 @@ from heronpy.common.settings import resolve, settings_for
 from heronpy.executor.desired import STANDBY, TMASTER, desired_processes
 from heronpy.packing import pack
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs.exit_reason import ExitReason
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     DesiredChanged,
@@ -229,7 +230,9 @@ class Cluster:
 
     # ---- mains --------------------------------------------------------------------------------
 
-    def main_of(self, spec: ProcessSpec, container: int, epoch: int, after: str) -> Callable[[Process], None]:
+    def main_of(
+        self, spec: ProcessSpec, container: int, epoch: int, after: ExitReason | None
+    ) -> Callable[[Process], None]:
         """What a process runs."""
         if spec.role == "instance":
             return lambda process: self._run_instance(process, spec.task_id, container, epoch, after)
@@ -237,7 +240,7 @@ class Cluster:
             return lambda process: self._run_stmgr(process, container, epoch)
         return lambda process: self._run_tmaster(process, epoch)
 
-    def _run_instance(self, process: Process, task: int, container: int, epoch: int, after: str) -> None:
+    def _run_instance(self, process: Process, task: int, container: int, epoch: int, after: ExitReason | None) -> None:
         def main() -> None:
             try:
                 code = instance.lifecycle.run(self.launch, container, task, epoch, after)
@@ -303,7 +306,7 @@ class Container:
         self.host = f"host-{number}"
         self.epoch = 0
         self.children: dict[str, Process] = {}
-        self._after: dict[str, str] = {}
+        self._after: dict[str, ExitReason | None] = {}
         self.supervisor: Supervisor | None = None
 
     def start(self) -> None:
@@ -364,7 +367,7 @@ class Container:
 
     def _spawn(self, spec: ProcessSpec, number: int) -> None:
         epoch = (self.epoch << 16) | number
-        main = self.cluster.main_of(spec, self.number, epoch, self._after.get(spec.name, ""))
+        main = self.cluster.main_of(spec, self.number, epoch, self._after.get(spec.name))
         process = self.world.spawn(spec.name, self.host, main)
         process.role, process.epoch = spec.role, epoch  # type: ignore[attr-defined]
         self.children[spec.name] = process
@@ -377,4 +380,4 @@ class Container:
             return
         self._handle(Exited(spec.name, number, status))
         view = supervisor.view(spec.name)
-        self._after[spec.name] = view.exit_reason if view is not None else ""
+        self._after[spec.name] = view.exit_reason if view is not None else None

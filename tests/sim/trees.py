@@ -189,7 +189,7 @@ class TreeBolt(_Tree, Bolt):
         self.mark(tup, how)
 
     def mark(self, tup: Any, how: str) -> None:
-        """The first word on a copy counts."""
+        """The first ack or fail of a copy wins."""
         if tup.id in self.finished:
             return
         self.finished.add(tup.id)

@@ -95,7 +95,7 @@ def test_a_batch_is_columns_rows_and_tuples() -> None:
         assert arrow.column_names == ["number", "name"] and arrow.num_rows == COUNT
         assert batch.to_pandas()["number"].sum() == sum(range(COUNT))
         assert repr(batch) == f"<Batch of {COUNT} tuples of numbers/default from task 1>"
-        with pytest.raises(IndexError, match="outside of the 40 of the batch"):
+        with pytest.raises(IndexError, match="out of range for a batch of 40 tuples"):
             batch.take([COUNT])
         for mask in ([True, False], np.array([True, False])):
             with pytest.raises(TypeError, match="not a mask"):

@@ -19,7 +19,8 @@ def texts(journal: Journal, *kinds: control_pb2.EventKind) -> list[str]:
 
 
 def process(name: str, restarts: int, reason: str = "killed", detail: str = "") -> control_pb2.ProcessRecord:
-    return control_pb2.ProcessRecord(name=name, restarts=restarts, exit_reason=reason, exit_detail=detail)
+    ended = control_pb2.ExitReason.Value(f"EXIT_{reason.upper()}")
+    return control_pb2.ProcessRecord(name=name, restarts=restarts, exit_reason=reason, exit=ended, exit_detail=detail)
 
 
 STEPS = st.lists(
@@ -71,11 +72,14 @@ def test_a_successor_goes_on_with_the_numbers() -> None:
     for number in range(HANDED_OVER_MAX + 50):
         journal.add(LIFE, str(number), reason=str(number))
     successor, stranger = Journal(), Journal()
-    successor.take_over(journal.ledger("wc-1"), "wc-1")
+    kept = journal.ledger("wc-1")
+    successor.take_over(kept, "wc-1")
     stranger.take_over(journal.ledger("wc-1"), "other-1")
     assert len(successor) == HANDED_OVER_MAX and len(stranger) == 0
+    for number in range(5):
+        journal.add(LIFE, "lost with the predecessor", reason=f"late {number}")
     successor.add(LIFE, "new", reason="new")
-    assert [e.text for e in successor.after(journal.last).events] == ["new"]
+    assert [e.text for e in successor.after(journal.last).events] == ["new"], "a reader knew numbers not handed over"
     damaged = control_pb2.EventLedger(topology_id="wc-1", last=2)
     damaged.events.add(number=7, at=1.0)
     damaged.events.add(number=1, at=float("nan"))

@@ -191,6 +191,7 @@ def test_startup_failure_fails_the_topology_with_the_last_line() -> None:
         task_id=3,
         state=control_pb2.PROC_FAILED,
         exit_reason="startup_failure",
+        exit=control_pb2.EXIT_STARTUP_FAILURE,
     )
     world.feed(events.ExceptionsReported((startup_exception(3),)))
     world.round()
@@ -220,6 +221,7 @@ def test_spent_budget_after_start_fails_but_the_rest_runs() -> None:
         task_id=1,
         state=control_pb2.PROC_FAILED,
         exit_reason="oom",
+        exit=control_pb2.EXIT_OOM,
         restarts=10,
     )
     world.round()

@@ -96,13 +96,19 @@ def test_what_a_spout_without_fail_has_lost_is_not_replayed() -> None:
 
 
 def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
-    for reason in ("killed", "oom", "crashed", "hung"):
+    for reason in (
+        control_pb2.EXIT_KILLED,
+        control_pb2.EXIT_OOM,
+        control_pb2.EXIT_CRASHED,
+        control_pb2.EXIT_HUNG,
+        99,  # of a later release
+    ):
         totals = Totals()
-        totals.take_process(control_pb2.ProcessRecord(name="tmaster", restarts=1, exit_reason=reason))
+        totals.take_process(control_pb2.ProcessRecord(name="tmaster", restarts=1, exit=reason))
         assert not totals.uncounted, "no tuple passes through it"
         totals.take_process(
             control_pb2.ProcessRecord(
-                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit_reason=reason
+                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit=reason
             )
         )
         assert totals.uncounted
@@ -110,7 +116,7 @@ def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     for reason in ORDERLY_ENDS:
         totals.take_process(
             control_pb2.ProcessRecord(
-                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit_reason=reason
+                name="container_1_x_3", kind=control_pb2.PROCESS_TASK, task_id=3, restarts=1, exit=reason
             )
         )
     totals.take_stmgr("stmgr-1", 1)
@@ -171,6 +177,7 @@ def down(world: World, task: int, **how: float) -> None:
         task_id=task,
         state=control_pb2.PROC_BACKOFF,
         exit_reason="user_exception",
+        exit=control_pb2.EXIT_USER_EXCEPTION,
         exit_detail="OSError: away",
         **how,
     )
@@ -234,6 +241,7 @@ def test_a_task_that_cannot_start_again_is_no_failure_until_it_is_given_up() -> 
         task_id=3,
         state=control_pb2.PROC_FAILED,
         exit_reason="user_exception",
+        exit=control_pb2.EXIT_USER_EXCEPTION,
         restarts=9,
     )
     world.round()

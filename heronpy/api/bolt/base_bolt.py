@@ -1,4 +1,4 @@
-"""The methods that every bolt has from the runtime.
+"""The methods that the runtime provides to every bolt.
 
 They stay thin: the runtime may shadow `emit`, `ack` and `fail` by attributes of the object that
 hold faster closures with the same signatures.
@@ -78,13 +78,13 @@ class BaseBolt(BaseComponent):
         `columns` are the values by field: a dict from each field to its values, a Batch, a pandas DataFrame, a
         pyarrow RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of
         a field may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are
-        Python values. `rows` are the values by tuple; give one of both.
+        Python values. `rows` are the values by tuple; give exactly one of `columns` and `rows`.
 
-        `anchors` is one tuple that all of them derive from, or has an entry for each of them, in their order: a tuple,
-        a list of tuples or None. A batch has a tuple for each of its rows, and `batch.take(places)` one for each place:
-        `anchors=batch` for as many outputs as inputs, `anchors=batch.take(kept)` after a filter,
-        `anchors=[batch]` for one output that derives from all. Values travel fastest as None, bool, int, float, str and
-        bytes. Raises TopologyError as `emit` does; then the tuples before the one that is wrong may be emitted.
+        `anchors` is one tuple that all outputs derive from, or has one entry per output, in the same order: a tuple,
+        a list of tuples or None. A batch counts as one entry per tuple, and so does `batch.take(places)`:
+        `anchors=batch` for one output per input, `anchors=batch.take(kept)` after a filter,
+        `anchors=[batch]` for one output of the whole batch. Values of type None, bool, int, float, str and bytes are
+        the fastest. Raises TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, stream=stream, anchors=anchors, direct_task=direct_task)
 
@@ -94,7 +94,7 @@ class BaseBolt(BaseComponent):
         return TupleHelper.is_tick(tup)
 
     def ack(self, tup: Tuple | Iterable[Tuple]) -> None:
-        """Says that `tup` was processed, or that several tuples were: a list of any tuples in any order."""
+        """Says that `tup` was processed, or all of a list of tuples, in any order."""
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple | Iterable[Tuple]) -> None:
@@ -110,8 +110,8 @@ class BaseBolt(BaseComponent):
 
         Called several times a second after `initialize`, before the topology's first tuple. Until every task
         of such a bolt has returned True, no spout emits and the topology is WAITING. Return at once, never
-        wait in here. Instead of returning False, raise `NotReadyError("the index is loading")`: `heron status`
-        and `heron submit` show the text and for how long it has been true. A task that is not ready after
+        block here. Instead of returning False you can raise `NotReadyError("the index is loading")`: `heron status`
+        and `heron submit` show the text, and how long the task has been waiting. A task that is not ready after
         `heron.instance.ready_timeout_s` fails; any other exception ends the task as one in `process` does.
         Not called for a task that restarts while tuples flow: backpressure slows the spouts down meanwhile.
         """

@@ -1,4 +1,4 @@
-"""A bolt that anchors and acks by itself."""
+"""A bolt that anchors and acks automatically."""
 
 from __future__ import annotations
 

@@ -48,10 +48,10 @@ class Bolt(BaseBolt):
     def process_batch(self, batch: Batch) -> None:
         """Processes tuples that arrived together; call `self.emit_batch`, then `self.ack(batch)` or `self.fail(batch)`.
 
-        Defined instead of `process`: a bolt that defines both is given single tuples. A batch holds the tuples of one
-        frame that are of one stream: one of them when tuples come one by one, up to `heron.instance.batch_tuples`
-        under load. What it raises fails the whole batch and restarts the task, whose tuples then come in batches of
-        one for a while, so that the one that raises is found.
+        Define it instead of `process`: a bolt that defines both gets single tuples. A batch holds the tuples of one
+        stream in one frame: a single one when tuples arrive one by one, up to `heron.instance.batch_tuples` under load.
+        An exception fails the whole batch and restarts the task, which then gets batches of one for a while, to find
+        the tuple that causes it.
         """
         raise NotImplementedError(
             f"bolt {type(self).__name__} does not define process_batch(batch); define it to handle batches"

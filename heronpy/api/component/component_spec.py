@@ -30,7 +30,7 @@ LOCAL_CLASSES: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDiction
 
 
 #: The inputs of a bolt: groupings by component spec or `spec["stream"]`, or a list of these for SHUFFLE.
-#: The keys are not checked by type, because a Mapping of one of both is not a Mapping of either.
+#: The keys are Any: Mapping is invariant in its key type, so a Mapping with either type of key would not match a union.
 Inputs: TypeAlias = "Mapping[Any, AnyGrouping] | Sequence[HeronComponentSpec | GlobalStreamId]"
 
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 class AsyncSpout(BaseSpout):
     """A source of tuples that is one coroutine, `run`; nothing polls it.
 
-    `run` lasts as long as the task. It waits for its source in whatever way the source's library has (`async for`,
+    `run` runs as long as the task. It waits for its source in whatever way the source's library offers (`async for`,
     a queue, several subscriptions in a TaskGroup) and awaits `emit` for each tuple; `ack` and `fail` may emit, too.
-    An emit is a call and not a `yield`, so that a tuple has an id and a stream as in any spout, and what is wrong
-    with it is raised where it was emitted. All coroutines of a task share one thread.
+    An emit is a call and not a `yield`, so that a tuple has an id and a stream as in any spout, and errors are raised
+    where it was emitted. All coroutines of a task share one thread.
     """
 
     # Read by the runtime: `run` is a coroutine function.
@@ -49,7 +49,7 @@ class AsyncSpout(BaseSpout):
         """Reads the source and awaits `self.emit` for each tuple.
 
         When it has returned and every tuple that it emitted with an id has been acked or failed, the input of this
-        task has ended (see `end_of_input`). What it raises is logged and restarts the task. It is cancelled when
+        task has ended (see `end_of_input`). An exception is logged and restarts the task. It is cancelled when
         the task ends: release what it holds in `finally`, or with `async with`.
         """
         raise NotImplementedError(

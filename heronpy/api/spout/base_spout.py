@@ -1,4 +1,4 @@
-"""The methods that every spout has from the runtime.
+"""The methods that the runtime provides to every spout.
 
 They stay thin: the runtime may shadow `emit` by an attribute of the object that holds a faster
 closure with the same signature.
@@ -64,9 +64,9 @@ class BaseSpout(BaseComponent):
         `columns` are the values by field: a dict from each field to its values, a pandas DataFrame, a pyarrow
         RecordBatch or Table with these columns, or a list with the values of each field in turn. The values of a field
         may be a list, a one-dimensional NumPy array, a pandas Series or a pyarrow Array; what is emitted are Python
-        values. `rows` are the values by tuple; give one of both. `ids` has the id of each tuple, or None for one that
-        is not tracked. All of them are emitted, also beyond `topology.max.spout.pending`. Raises TopologyError as
-        `emit` does; then the tuples before the one that is wrong may be emitted.
+        values. `rows` are the values by tuple; give exactly one of `columns` and `rows`. `ids` has the id of each
+        tuple, or None for an untracked one. All of them are emitted, even beyond `topology.max.spout.pending`. Raises
+        TopologyError as `emit` does; tuples before the invalid one may have been emitted by then.
         """
         self.delegate.emit_batch(columns, rows=rows, ids=ids, stream=stream, direct_task=direct_task)
 
@@ -74,6 +74,6 @@ class BaseSpout(BaseComponent):
         """Says that this task emits no more.
 
         When every task of every spout has said so and all tuples are processed, the topology
-        finishes. Call it only when no emitted tuple can still have to be replayed.
+        finishes. Call it only when no emitted tuple may still need a replay.
         """
         self.delegate.end_of_input()

@@ -32,9 +32,9 @@ class Spout(BaseSpout):
     def next_tuple(self) -> None:
         """Emits zero or more tuples and returns soon.
 
-        It may say when it wants to be called again: `wait`, `wait_readable` or `busy`. A spout that says nothing
-        is polled: about a thousand times a second while tuples keep coming, and ever more rarely when it has
-        emitted nothing for a while, up to a pause of `heron.instance.spout_idle_max_ms`.
+        It may say when to call it again, with `wait`, `wait_readable` or `busy`. Otherwise it is polled: about a
+        thousand times a second while tuples keep coming, and less and less often when it has emitted nothing for a
+        while, up to a pause of `heron.instance.spout_idle_max_ms`.
         """
         raise NotImplementedError(f"spout {type(self).__name__} does not define next_tuple(); define it to emit tuples")
 
@@ -55,8 +55,8 @@ class Spout(BaseSpout):
         `fd` is the number of an open descriptor, or an object with `fileno()`, such as a socket or a pipe; its
         other end being closed counts as readable. To be called from `next_tuple`, for the next call only. The
         call may come earlier, for example after an emit, an ack or a fail, so read without blocking. Data that a
-        library has already read into a buffer of its own makes no descriptor readable: empty that first. Raises
-        ValueError if it is not an open descriptor, or is that of a regular file, which can always be read.
+        library has already read into its own buffer does not make the descriptor readable: empty that buffer first.
+        Raises ValueError if it is not an open descriptor, or is that of a regular file, which can always be read.
         """
         self.delegate.wait_readable(_descriptor(fd))
 

@@ -1,6 +1,6 @@
 """Keyed state: a mapping whose changes are saved, and whose keys move with their tuples when tasks are added.
 
-`context.keyed_state(name)` gives one. Each task holds the keys of its own key groups. A key counts as
+`context.keyed_state(name)` returns one. Each task holds the keys of its own key groups. A key counts as
 changed when it is written or deleted, and also when a value that could be changed in place (a list, an
 object) is read: so `state[word].append(x)` is saved, but a list that is kept elsewhere and changed later,
 without being read from the state again, is not.

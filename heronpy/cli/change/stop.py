@@ -1,4 +1,4 @@
-"""`heron stop`: the orderly end of a topology, drained or with a savepoint; nothing is killed before that is complete.
+"""`heron stop`: ends a topology in order, drained or with a savepoint; nothing is killed before that is complete.
 
 The spouts are deactivated first, so no new input arrives. A drain then waits until everything they emitted is
 processed and makes the bolts finish; a savepoint is taken and committed by the sinks. Only then is the
@@ -19,8 +19,8 @@ from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, say, warning
 from heronpy.cli.render import summary
 from heronpy.cli.render.progress import Progress
-from heronpy.cli.render.summary import lifecycle_name
 from heronpy.common.errors import HeronError
+from heronpy.common.states import lifecycle_name
 from heronpy.common.units import counted, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import checkpoint_pb2, control_pb2
@@ -101,7 +101,7 @@ class Stop:
                 f"topology '{self.topology}' is {mode} and has no savepoints; stop it with --drain", exits.USAGE
             )
         status = self.session.status(self.topology)
-        life = lifecycle_name(status)
+        life = lifecycle_name(status.lifecycle)
         if life not in ("RUNNING", "PAUSED", "FINISHING", "FINISHED"):
             raise exits.Failure(
                 f"topology '{self.topology}' is {life}{': ' + status.cause if status.cause else ''};"
@@ -161,7 +161,7 @@ class Stop:
         """Wait until no tuple is in flight, then until every bolt has finished."""
         before = self.before
         assert before is not None  # checked before
-        if lifecycle_name(before) in ("RUNNING", "PAUSED"):
+        if lifecycle_name(before.lifecycle) in ("RUNNING", "PAUSED"):
             drained = self._until(lambda status: status.drained, _under_way)
             failed = _failed_since(before, drained)
             if failed > 0:
@@ -179,7 +179,7 @@ class Stop:
 
     def _finished(self, status: control_pb2.StatusReply) -> bool:
         """Whether the bolts have finished; a topology master that has just taken over is told once more."""
-        life = lifecycle_name(status)
+        life = lifecycle_name(status.lifecycle)
         if life == "PAUSED" and status.drained:
             self.session.ask(self.topology, control_pb2.SetState(active=False, end_input=True), self._left_s())
         return life == "FINISHED"
@@ -225,7 +225,7 @@ def _failed_since(before: control_pb2.StatusReply, status: control_pb2.StatusRep
 
 
 def _under_way(status: control_pb2.StatusReply) -> str:
-    """Who still has something to do, as part of a sentence."""
+    """What is still in progress, as part of a sentence."""
     queued = {
         summary.task_name(task): task.in_queue_tuples + task.out_queue_tuples + task.pending for task in status.tasks
     }

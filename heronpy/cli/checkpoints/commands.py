@@ -42,7 +42,7 @@ def show_list(target: Target, topology: str, store: Path | None, as_json: bool, 
 
 
 def show(target: Target, topology: str, checkpoint: str, files: bool, as_json: bool, common: Common) -> None:
-    """What one checkpoint consists of."""
+    """Show the content of one checkpoint."""
     [found] = _select(View(Session(target, common), topology), checkpoint)
     if found.metadata is None:
         raise exits.Failure(f"{found.name} cannot be read: {found.damage[0]}")

@@ -118,7 +118,7 @@ def newest_location(session: Session, topology: str) -> str:
 def used_locations(session: Session) -> set[str]:
     """Checkpoints that running topologies of the cluster, of whatever name, start from or would start from.
 
-    A topology that was restored from another one's checkpoint needs its files until it has one of its own.
+    A topology that was restored from another one's checkpoint needs its files until it has its own.
     """
     folder = paths.execution_state("x").rsplit("/", 1)[0]
     used: set[str] = set()

@@ -74,7 +74,7 @@ class Records:
         return self.client.properties() + self._command_line()
 
     def _command_line(self) -> list[str]:
-        """The settings of the command line; a lenient session leaves out what is none."""
+        """The settings of the command line; a lenient session ignores invalid ones."""
         given = list(self.common.config_property)
         if not self._lenient:
             return given
@@ -122,8 +122,8 @@ class Records:
 
     def state_place(self, resolved: Resolved) -> tuple[str, str]:
         """Type and root of the state manager."""
-        room = resolved.settings["statemgr"]
-        kind, root = str(room.get("type") or "local"), str(room.get("root") or "")
+        room = settings.settings_for(resolved, StatemgrSettings)
+        kind, root = room.type or "local", room.root
         if kind == "local":
             root = _absolute(root or str(heron_home() / "state" / self.target.cluster))
         return kind, root
@@ -147,7 +147,7 @@ class Records:
         check_root(heron_home(), "HERON_HOME")
         resolved = self.resolve()
         kind, root = self.state_place(resolved)
-        return open_state(kind, root, StatemgrSettings(**resolved.settings["statemgr"]))
+        return open_state(kind, root, settings.settings_for(resolved, StatemgrSettings))
 
     def names(self) -> list[str]:
         """Names of the topologies of the cluster (of the role and environ, when given)."""

@@ -1,4 +1,4 @@
-"""`heron doctor`: one look at a topology, its diagnosis, and what to do next."""
+"""`heron doctor`: the diagnosis of a topology, and what to do next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import stateful
 from heronpy.cli.output import clean, console, print_json, say
-from heronpy.common.errors import HeronError
+from heronpy.common.errors import InvalidRpcError
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.health.diagnose import CALM, Finding, diagnose
 from heronpy.health.signals import METRICS, Signals, signals_of
@@ -27,14 +29,15 @@ _SHOWN = 5
 
 
 def examine(target: Target, topology: str, window_s: float, watch: bool, as_json: bool, common: Common) -> None:
-    """Print the diagnosis; with `watch` again and again. A Failure with exit code 1 unless it is calm."""
+    """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
     session = Session(target, common)
     try:
         while watch:
             _print(*look(session, topology, window_s), session, as_json, lines=True)
             time.sleep(LOOK_S)
     except KeyboardInterrupt:
-        say()
+        if not as_json:
+            say()
         return
     signals, findings = look(session, topology, window_s)
     _print(signals, findings, session, as_json)
@@ -43,13 +46,13 @@ def examine(target: Target, topology: str, window_s: float, watch: bool, as_json
 
 
 def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
-    """Ask the topology master, and diagnose its answers."""
+    """Query the topology master, and diagnose its answers."""
     status = session.status(topology)
     metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=min(window_s, _age(status))))
     try:
         events = session.ask(topology, control_pb2.GetEvents()).events[:]
-    except HeronError:
-        events = []  # a topology master of an earlier release
+    except InvalidRpcError:
+        events = None  # a topology master of an earlier release
     launch = session.launch_of(session.find(topology))
     signals = signals_of(
         status,
@@ -57,13 +60,13 @@ def look(session: Session, topology: str, window_s: float) -> tuple[Signals, lis
         events,
         stateful.ask(session, status),
         now=time.time(),
-        checkpoint_every_s=float(launch.settings["checkpoint"]["interval_s"]),
+        checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
     )
     return signals, diagnose(signals)
 
 
 def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds for which the topology has run, as far as its processes know: no figure is older."""
+    """Seconds since the first process of the topology started: no figure is older."""
     started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
     return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)
 
@@ -88,7 +91,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
 
 
 def _seen(signals: Signals) -> list[str]:
-    """The figures behind it: the topology, then its busiest tasks."""
+    """The evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
     found = [f"{window}: spouts emit {signals.arrival:,.0f}/s, held {signals.held * 100:.0f} %"]
     bolts = [task for task in signals.tasks if task.busy is not None]
@@ -98,6 +101,8 @@ def _seen(signals: Signals) -> list[str]:
             f"{task.name}: {task.executed:,.0f}/s, busy {(task.busy or 0.0) * 100:.0f} %{cpu},"
             f" queue {format_bytes(task.queue_bytes)}"
         )
+    if not signals.events_known:
+        found.append("past restarts and changes are unknown: the topology master is of an earlier release")
     return found
 
 
@@ -118,6 +123,7 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
             }
             for finding in findings
         ],
+        "events_known": signals.events_known,
         "arrival": signals.arrival,
         "held": signals.held,
         "tasks": [dataclasses.asdict(task) for task in signals.tasks],

@@ -17,14 +17,14 @@ from heronpy.common.errors import DeadlineError, RpcError
 from heronpy.common.units import counted
 from heronpy.proto import control_pb2
 
-#: Between two questions of `--follow`, and how long the topology master may be silent meanwhile.
+#: Poll interval of `--follow`, and how long the topology master may not answer meanwhile.
 LOOK_S, SILENCE_MAX_S = 1.0, 30.0
 
 
 def show_events(
     target: Target, topology: str, kinds: Sequence[str], limit: int, follow: bool, as_json: bool, common: Common
 ) -> None:
-    """Print the newest events; with `follow` also those to come, until Ctrl-C or the topology is gone."""
+    """Print the newest events; with `follow` also new ones, until Ctrl-C or the end of the topology."""
     session = Session(target, common)
     reply = session.ask(topology, control_pb2.GetEvents())
     shown = _chosen(reply, kinds)[-limit:]
@@ -40,7 +40,8 @@ def show_events(
         try:
             _follow(session, topology, kinds, as_json, reply.last)
         except KeyboardInterrupt:
-            say()
+            if not as_json:
+                say()
 
 
 def _follow(session: Session, topology: str, kinds: Sequence[str], as_json: bool, last: int) -> None:

@@ -61,7 +61,7 @@ def profile(
     files = {name: out / f"{topology}-{process.name}{FORMATS[name]}" for name in FORMATS if form in (name, "both")}
     about = f"Sampling {clean(process.name)} (pid {process.pid}) for {counted(duration_s, 'second')}"
     if program is None:
-        say(f"{about}, from inside (with py-spy it would be from outside: pip install py-spy)")
+        say(f"{about}, from inside (py-spy samples from outside: pip install py-spy)")
         folder = session.launch_of(session.find(topology)).sockets_dir
         _write(f"{topology} {process.name}", sample_inside(process, folder, duration_s, rate, idle), files)
     else:

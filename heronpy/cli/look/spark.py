@@ -8,6 +8,8 @@ from typing import Any
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import SparkSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.units import format_duration
 from heronpy.connectors.spark import needs_spark
 from heronpy.proto import control_pb2
@@ -34,10 +36,10 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
         reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
-    settings = session.launch_of(session.find(status.topology)).settings["spark"]
+    settings = settings_for(session.launch_of(session.find(status.topology)), SparkSettings)
     hosts = {executor.container: executor.host for executor in status.executors}
     # The pages of a local master are on loopback.
-    host = "127.0.0.1" if str(settings["master"]).startswith("local") else hosts.get(0, "")
+    host = "127.0.0.1" if settings.master.startswith("local") else hosts.get(0, "")
     return figures(reply, host)
 
 

@@ -10,6 +10,8 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.render.checkpoints import master_json, record_json, waiting_names
 from heronpy.common.errors import HeronError
+from heronpy.common.setting_types import CheckpointSettings
+from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
@@ -72,8 +74,12 @@ def current_lines(session: Session, status: control_pb2.StatusReply) -> list[str
     if reply is None:
         return []
     waits_for = barrier_text(reply, status)
-    unaligned = waits_for and session.launch_of(session.find(status.topology)).settings["checkpoint"]["unaligned"]
+    unaligned = waits_for and _settings(session, status.topology).unaligned
     return lines(reply, time.time()) + ([waits_for] if waits_for and not unaligned else [])
+
+
+def _settings(session: Session, topology: str) -> CheckpointSettings:
+    return settings_for(session.launch_of(session.find(topology)), CheckpointSettings)
 
 
 def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.StatusReply) -> str:
@@ -89,7 +95,7 @@ def barrier_text(reply: control_pb2.CheckpointsReply, status: control_pb2.Status
         return ""
     return (
         f"checkpoints wait until {component} has processed the {counted(tuples, 'tuple')} before their barrier;"
-        " with heron.checkpoint.unaligned they would not"
+        " heron.checkpoint.unaligned avoids that"
     )
 
 

@@ -11,6 +11,7 @@ from heronpy.cli.look import spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
+from heronpy.common.states import UP_STATES, lifecycle_name, process_state_name, task_state_name
 from heronpy.common.units import format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2
@@ -30,7 +31,7 @@ def show_status(target: Target, topology: str | None, as_json: bool, common: Com
         print_json(status_json(session, record, status))
     else:
         _show_status(session, record, status)
-    if summary.lifecycle_name(status) == "FAILED":
+    if lifecycle_name(status.lifecycle) == "FAILED":
         raise exits.Failure(f"topology '{topology}' has failed: {status.cause or 'see its logs'}")
 
 
@@ -81,7 +82,7 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
         "tasks": [
             {
                 **picked(task, "task_id", "instance_id", "component", "pid", "epoch", "error"),
-                "state": summary.task_state_name(task.state),
+                "state": task_state_name(task.state),
             }
             for task in status.tasks
         ],
@@ -93,7 +94,7 @@ def status_json(session: Session, record: plan_pb2.ExecutionState, status: contr
                         **picked(
                             process, "name", "pid", "restarts", "exit_reason", "exit_detail", "rss_bytes", "cpu_s"
                         ),
-                        "state": summary.process_state_name(process.state),
+                        "state": process_state_name(process.state),
                     }
                     for process in executor.processes
                 ],
@@ -127,11 +128,10 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
     for culprit in status.culprits:
         say(f"  {clean(summary.culprit_text(culprit))}")
     _show_containers(status)
-    silent = [task for task in down if task.state not in summary.UP]  # the others' processes are listed below
+    silent = [task for task in down if task.state not in UP_STATES]  # the others' processes are listed below
     if silent:
         rows = [
-            (task.instance_id or task.component, summary.task_state_name(task.state), task.error or None)
-            for task in silent
+            (task.instance_id or task.component, task_state_name(task.state), task.error or None) for task in silent
         ]
         print_table(("task not up", "state", "error"), rows)
     troubled = summary.troubled_processes(status.executors)
@@ -139,7 +139,7 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
         processes = [
             (
                 process.name,
-                summary.process_state_name(process.state),
+                process_state_name(process.state),
                 str(process.restarts),
                 ": ".join(filter(None, (process.exit_reason.replace("_", " "), process.exit_detail))) or None,
             )

@@ -9,6 +9,7 @@ from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
+from heronpy.common.states import lifecycle_name
 from heronpy.proto import plan_pb2
 
 ASK_S = 1.0
@@ -47,7 +48,7 @@ def list_topologies(target: Target, as_json: bool, common: Common) -> None:
 def _row(session: Session, record: plan_pb2.ExecutionState) -> dict[str, Any]:
     status, cause = session.poll(record.topology, ASK_S), ""
     if status is not None:
-        state, cause = summary.lifecycle_name(status), status.cause
+        state, cause = lifecycle_name(status.lifecycle), status.cause
     elif cause := session.starting(record):
         state = STARTING
     elif session.tmaster_location(record.topology) is not None:

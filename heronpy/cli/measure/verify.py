@@ -85,7 +85,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _end(found: list[tuple[str, list[str]]]) -> int:
-    """Print what was wrong; returns 1 when something was."""
+    """Print what was wrong. A Failure when a run broke a promise of its mode."""
     wrong = [(name, lines) for name, lines in found if lines]
     for name, lines in wrong:
         for line in lines:

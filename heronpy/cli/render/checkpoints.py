@@ -11,6 +11,7 @@ from heronpy.ckpt.compatibility import component_states
 from heronpy.cli.output import clean, moment, picked, print_table, say
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.proto import checkpoint_pb2, control_pb2
+from heronpy.storage.checkpoint_layout import path_in
 from heronpy.storage.checkpoints import files_of
 
 #: Tasks that a sentence names of those that a checkpoint waits for.
@@ -171,7 +172,7 @@ def show_json(found: Found, metadata: checkpoint_pb2.Metadata) -> dict[str, Any]
 def file_set(found: Found, metadata: checkpoint_pb2.Metadata) -> list[tuple[str, int, str]]:
     """Every file of a checkpoint with its size and hash, the metadata last: a copy of exactly these can be restored."""
     files = [(ref.path, int(ref.bytes), bytes(ref.sha256).hex()) for ref in files_of(metadata)]
-    path = f"chk-{metadata.checkpoint}/metadata"
+    path = path_in(metadata.checkpoint)
     return [*files, (path, (found.folder / path).stat().st_size, "")]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from heronpy.cli.output import clean, console, table
 from heronpy.cli.render.logical import config_as_json
+from heronpy.common.ids import stmgr_id
 from heronpy.proto import components_of, plan_pb2
 
 
@@ -29,7 +30,7 @@ def as_json(plan: plan_pb2.PhysicalPlan) -> dict[str, Any]:
                 "task_id": instance.task_id,
                 "component_index": instance.component_index,
                 "container": instance.container,
-                "stmgrId": f"stmgr-{instance.container}",
+                "stmgrId": stmgr_id(instance.container),
             }
             for instance in plan.instances
         },

@@ -12,22 +12,17 @@ from typing import Any
 
 from heronpy.cli.output import clean, picked
 from heronpy.cli.render.exceptions import body_of
+from heronpy.common.states import UP_STATES, culprit_name, lifecycle_name
 from heronpy.common.units import counted, format_bytes, format_duration, listed
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2
 
 DOWN_SHOWN = 5
-UP = (control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED)
-
-
-def lifecycle_name(status: control_pb2.StatusReply) -> str:
-    """RUNNING, PAUSED, ..."""
-    return control_pb2.Lifecycle.Name(status.lifecycle).removeprefix("LIFE_")
 
 
 def state_text(status: control_pb2.StatusReply) -> str:
     """`RUNNING`, `FINISHED WITH LOSSES: 12`, or `DEGRADED: ` and the cause; may contain text from user code."""
-    name = lifecycle_name(status)
+    name = lifecycle_name(status.lifecycle)
     lost = losses_text(status.totals)
     if status.lifecycle == control_pb2.LIFE_FINISHED and lost:
         name = f"{name} WITH LOSSES: {lost}"
@@ -76,14 +71,6 @@ def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     totals = status.totals
     worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
     return [totals_text(status)] if worries else []
-
-
-def task_state_name(state: int) -> str:
-    return control_pb2.TaskState.Name(control_pb2.TaskState.ValueType(state)).removeprefix("TASK_")
-
-
-def process_state_name(state: int) -> str:
-    return control_pb2.ProcessState.Name(control_pb2.ProcessState.ValueType(state)).removeprefix("PROC_")
 
 
 @dataclass(slots=True)
@@ -171,12 +158,9 @@ def _add_frames(row: ComponentRow, task: control_pb2.TaskStatus, old: control_pb
 
 def culprit_text(culprit: control_pb2.Culprit) -> str:
     """Who holds the topology back, as one sentence."""
-    if culprit.task_id:
-        who = f"{culprit.instance_id or culprit.component} is too slow"
-    else:
-        who = f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'} is too slow"
     return (
-        f"backpressure: {who} ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
+        f"backpressure: {culprit_name(culprit)} is too slow"
+        f" ({format_bytes(culprit.queued_bytes)} queued for {format_duration(culprit.since_s)},"
         f" announced by {culprit.stmgr_id})"
     )
 
@@ -189,7 +173,7 @@ def down_tasks(status: control_pb2.StatusReply) -> list[control_pb2.TaskStatus]:
         for process in executor.processes
         if process.task_id and process.state in (control_pb2.PROC_BACKOFF, control_pb2.PROC_FAILED)
     }
-    return [task for task in status.tasks if task.state not in UP or task.instance_id in ended]
+    return [task for task in status.tasks if task.state not in UP_STATES or task.instance_id in ended]
 
 
 def down_texts(status: control_pb2.StatusReply) -> list[str]:
@@ -219,7 +203,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[s
     """The documented shape of `heron top --json` and the core of `heron status --json`."""
     return {
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
-        "lifecycle": lifecycle_name(status),
+        "lifecycle": lifecycle_name(status.lifecycle),
         "uptime_s": round(status.uptime_s, 3),
         "totals": picked(
             status.totals,
@@ -256,7 +240,7 @@ def missing(status: control_pb2.StatusReply | None, tasks: int) -> str:
     """What is still missing, as part of a sentence."""
     if status is None:
         return "the topology master has not answered yet"
-    waiting = [task_name(task) for task in status.tasks if task.state not in UP]
+    waiting = [task_name(task) for task in status.tasks if task.state not in UP_STATES]
     unknown = tasks - len(status.tasks)
     parts = []
     if waiting:

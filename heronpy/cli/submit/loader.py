@@ -19,7 +19,6 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-import heronpy
 from heronpy.api.api_constants import TOPOLOGY_NAME
 from heronpy.cli import exits
 from heronpy.cli.cluster.target import Target, unix_user
@@ -27,6 +26,7 @@ from heronpy.cli.output import warning
 from heronpy.cli.submit import package_files
 from heronpy.cli.submit.model import Loaded
 from heronpy.cli.submit.program import Program
+from heronpy.common import version
 from heronpy.common.absolute import absolute
 from heronpy.common.ids import topology_name_problem
 from heronpy.proto import topology_pb2
@@ -36,7 +36,7 @@ SENTENCE = 3  # exit code of load_topology when its report says what is wrong
 
 def child_environment(extra: dict[str, str]) -> dict[str, str]:
     """This process's environment, with heronpy importable from any folder."""
-    home = str(Path(heronpy.__file__).absolute().parent.parent)
+    home = str(Path(version.FILE).absolute().parents[2])
     inherited = [str(absolute(path)) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = "site-packages" in home or "dist-packages" in home
     path = [*inherited] if installed or home in inherited else [home, *inherited]

@@ -1,4 +1,4 @@
-"""What the steps of a submit hand to each other."""
+"""The data passed between the steps of a submit."""
 
 from __future__ import annotations
 

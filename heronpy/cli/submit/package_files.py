@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-import heronpy
+from heronpy.common import version
 from heronpy.common.folders import make_folders
 
 _SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".venv", ".mypy_cache", ".pytest_cache")
@@ -41,7 +41,7 @@ def copy_needed(root: Path, loaded: Iterable[Path], destination: Path) -> None:
 
 def is_installed(root: Path, path: Path) -> bool:
     """Whether a file belongs to the interpreter, a virtual environment or heronpy itself: those stay where they are."""
-    ours = Path(heronpy.__file__).parent.parent
+    ours = Path(version.FILE).parents[2]
     return (
         bool({"site-packages", "dist-packages"} & set(path.parts))
         or (Path(sys.prefix) != root and path.is_relative_to(sys.prefix) and Path(sys.prefix).is_relative_to(root))

@@ -1,4 +1,4 @@
-"""Whether this host can hold a topology, decided before anything is started.
+"""Checks whether this host can hold a topology, before anything is started.
 
 The sums are upper estimates of what the runtime opens and starts; a refusal prints them, so
 the user sees which part is too large. All processes of a local topology share one host.
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heronpy.cli import exits
+from heronpy.common.ids import stmgr_id
 from heronpy.common.units import counted, format_bytes
 from heronpy.procs.cgroups import pids_left
 from heronpy.proto import plan_pb2
@@ -62,7 +63,7 @@ def need_of(plan: plan_pb2.PackingPlan) -> Need:
     tasks = sum(sizes.values())
     largest = max(sizes, key=lambda number: sizes[number], default=0)
     candidates = {
-        f"stmgr-{largest}": FDS_PER_PROCESS + FDS_PER_LINK * (sizes.get(largest, 0) + containers),
+        stmgr_id(largest): FDS_PER_PROCESS + FDS_PER_LINK * (sizes.get(largest, 0) + containers),
         "tmaster": FDS_PER_PROCESS + FDS_PER_LINK * 2 * containers,
     }
     biggest = max(candidates, key=lambda name: candidates[name])

@@ -28,7 +28,7 @@ from heronpy.cli.submit.loader import child_environment
 from heronpy.cli.submit.model import Loaded, Planned, Started
 from heronpy.common.errors import ConfigError, NodeExistsError, NoNodeError, TopologyError
 from heronpy.common.folders import check_root, make_folders, open_private
-from heronpy.common.setting_types import CheckpointSettings, PackingSettings, SecuritySettings
+from heronpy.common.setting_types import CheckpointSettings, ExecutorSettings, PackingSettings, SecuritySettings
 from heronpy.common.settings import settings_for
 from heronpy.connectors.spark import check_spark, needs_spark
 from heronpy.executor.limits import lift_files
@@ -70,14 +70,14 @@ def plan(session: Session, topology: topology_pb2.Topology) -> Planned:
         output.warning(text)
     session.pin_stores(resolved)
     if reliability_mode(topology) == "EFFECTIVELY_ONCE":
-        found = key_group_problems(logical, resolved.settings["checkpoint"]["key_groups"])
+        found = key_group_problems(logical, settings_for(resolved, CheckpointSettings).key_groups)
         if found:
             raise TopologyError("\n".join(found))
-        check_stores(CheckpointSettings(**resolved.settings["checkpoint"]))
+        check_stores(settings_for(resolved, CheckpointSettings))
     else:
         resolved.settings["checkpoint"]["replica"] = ""  # nothing to copy, so no process for it
-    transport.check(SecuritySettings(**resolved.settings["security"]))
-    settings = PackingSettings(**resolved.settings["packing"])
+    transport.check(settings_for(resolved, SecuritySettings))
+    settings = settings_for(resolved, PackingSettings)
     return Planned(topology, logical, pack(topology, settings, None), resolved, bool(needs_spark(topology)))
 
 
@@ -98,8 +98,8 @@ def check_host(planned: Planned) -> None:
     """Refuse what this host cannot hold."""
     limits = resources.limits_of_host()
     resources.check(planned.packing_plan, limits)
-    executor = planned.resolved.settings["executor"]
-    resources.check_ports(planned.packing_plan, executor["metrics_host"], executor["metrics_port"])
+    executor = settings_for(planned.resolved, ExecutorSettings)
+    resources.check_ports(planned.packing_plan, executor.metrics_host, executor.metrics_port)
     lift_files()  # the processes of the topology inherit it
     if planned.needs_spark:
         check_spark()

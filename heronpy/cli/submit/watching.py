@@ -12,6 +12,7 @@ from heronpy.cli.output import clean, say
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
 from heronpy.cli.submit.waiting import exceptions_report
+from heronpy.common.states import lifecycle_name
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 
@@ -24,7 +25,7 @@ def watch_until_finished(session: Session, topology: str) -> control_pb2.StatusR
     last: list[control_pb2.StatusReply] = []
 
     def over(status: control_pb2.StatusReply) -> bool:
-        return summary.failed(status) or summary.lifecycle_name(status) == "FINISHED"
+        return summary.failed(status) or lifecycle_name(status.lifecycle) == "FINISHED"
 
     def until_end() -> Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]:
         interval_s = LIVE_INTERVAL_S if terminal else LINE_INTERVAL_S

@@ -50,7 +50,7 @@ _timeout = timeout_flag(None, "Seconds to wait; by default as long as the checkp
 def checkpoints_command() -> None:
     """List, take, restore, check and delete checkpoints of EFFECTIVELY_ONCE topologies.
 
-    They are found for running topologies and for topologies that were killed.
+    This works for running topologies and for topologies that were killed.
     """
 
 
@@ -75,11 +75,11 @@ def list_command(**flags: Any) -> None:
 @reading_target
 @topology_argument
 @click.argument("checkpoint", metavar="ID|PATH", shell_complete=complete.checkpoints)
-@click.option("--files", is_flag=True, help="List every file that the checkpoint needs; they are all it needs.")
+@click.option("--files", is_flag=True, help="List every file that makes up the checkpoint.")
 @json_flag
 @common_flags
 def show_command(**flags: Any) -> None:
-    """Show what a checkpoint consists of: state by component and task, figures and files."""
+    """Show the content of a checkpoint: state by component and task, figures and files."""
     from heronpy.cli.checkpoints.commands import show
 
     show(**flags)

@@ -15,7 +15,7 @@ from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_f
 @timeout_flag(90.0, "Seconds to wait until it is done.")
 @common_flags
 def deactivate_command(**flags: Any) -> None:
-    """Pause the spouts of a topology; what they have emitted is still processed."""
+    """Pause the spouts of a topology; tuples already emitted are still processed."""
     from heronpy.cli.change.lifecycle import set_state
 
     set_state(active=False, **flags)

@@ -14,14 +14,14 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @reading_target
 @topology_argument
 @click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=60.0, show_default=True,
-              metavar="SECONDS", help="The time over which rates and shares are taken.")  # fmt: skip
-@click.option("-w", "--watch", is_flag=True, help="Look again every five seconds; Ctrl-C ends it.")
+              metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
+@click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
 @json_flag
 @common_flags
 def doctor_command(**flags: Any) -> None:
-    """Say what holds a topology back, on which figures that rests, and what to do next.
+    """Say what holds a topology back, with the evidence, and what to do next.
 
-    The most pressing finding comes first. Exit code 0: healthy, changing or without input; 1: anything else.
+    The most urgent finding comes first. Exit code 0: healthy, changing or without input; 1: anything else.
     """
     from heronpy.cli.look.doctor import examine
 

@@ -25,8 +25,8 @@ KINDS = ("life", "master", "restart", "oom", "silent", "backpressure", "checkpoi
 def events_command(**flags: Any) -> None:
     """Show what happened: restarts with their reason, backpressure, checkpoints, restores, updates, takeovers.
 
-    The newest event is last. Repetitions within a minute are one line with their number. The topology master keeps
-    1,000 events, and its successor the newest 200.
+    The newest event is last. Repetitions within 2.5 minutes share one line with a count. The topology master keeps
+    1,000 events, and hands the newest 200 to its successor.
     """
     from heronpy.cli.look.events import show_events
 

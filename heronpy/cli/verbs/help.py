@@ -19,9 +19,7 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     command: click.Command = heron
     for word in words:
         if not isinstance(command, click.Group):
-            raise exits.Failure(
-                f"'{command.name}' has no verbs of its own; run 'heron help {command.name}'", exits.USAGE
-            )
+            raise exits.Failure(f"'{command.name}' has no subcommands; run 'heron help {command.name}'", exits.USAGE)
         found = command.get_command(parent, word)
         if found is None:
             raise no_such_verb(word, command.list_commands(parent))

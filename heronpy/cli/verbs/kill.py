@@ -20,7 +20,7 @@ def kill_command(**flags: Any) -> None:
 
     A submit with --restore resumes from a checkpoint; 'heron checkpoints delete' removes them.
     Also works when the topology's scheduler is dead or a submit was interrupted, and with an invalid
-    configuration: settings that are wrong are ignored.
+    configuration: invalid settings are ignored.
     """
     from heronpy.cli.change.kill import kill
 

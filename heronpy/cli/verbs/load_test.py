@@ -64,7 +64,7 @@ def load_test_command() -> None:
     heron load-test startup --tasks 200
     heron load-test rates
 
-    A load test runs in its own cluster (a temporary HERON_HOME), which is removed afterwards.
+    A load test runs in a separate cluster (a temporary HERON_HOME), which is removed afterwards.
     """
 
 
@@ -131,7 +131,7 @@ def costs_command(**flags: Any) -> int:
     default=DEFAULT_RATES,
     show_default=True,
     metavar="N,N,...",
-    help="Tuples per second to ask of the spout, one after the other; max is as fast as it can.",
+    help="Tuples per second of the spout, one rate after the other; max is as fast as it can.",
 )
 @click.option(
     "--mode",

@@ -17,7 +17,7 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @topology_argument
 @click.argument("what", metavar="TASK|PROCESS", shell_complete=complete.instances)
 @click.option("--duration", "duration_s", type=click.IntRange(min=1), default=5, show_default=True, metavar="S",
-              help="Seconds to sample; py-spy does it for each format.")  # fmt: skip
+              help="Seconds to sample; with py-spy, once per format.")  # fmt: skip
 @click.option("--rate", type=click.IntRange(1, 1000), default=200, show_default=True, help="Samples per second.")
 @click.option(
     "--format", "form", type=click.Choice(["flamegraph", "speedscope", "both"]), default="both", show_default=True

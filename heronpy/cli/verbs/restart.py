@@ -24,8 +24,8 @@ from heronpy.cli.flags.arguments import common_flags, target_argument, timeout_f
 def restart_command(what: str | None, task: int | None, component: str | None, **flags: Any) -> None:
     """Restart a topology, one container (its number), all tasks of a component (its name) or one task (its id).
 
-    -1 means all containers, like no argument; container 0 holds the topology master. The tasks of a
-    component restart at once, and their stream managers keep the tuples in flight to them.
+    -1, or no argument, means all containers; container 0 holds the topology master. The tasks of a component restart
+    together, and their stream managers keep the tuples in flight to them.
     """
     if sum(one is not None for one in (what, task, component)) > 1:
         raise click.UsageError("name a container, component or instance, or give --task or --component, not two")

@@ -16,10 +16,10 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @json_flag
 @common_flags
 def status_command(**flags: Any) -> None:
-    """Show a topology's state: what does not run, what holds it back, what was restarted.
+    """Show a topology's state: what is down, what holds it back, what was restarted.
 
-    TOPOLOGY may be left out when only one runs.
-    Exit code 1 when the topology has failed or nothing of it runs.
+    TOPOLOGY may be omitted when only one runs.
+    Exit code 1 when the topology has failed or none of its processes runs.
     """
     from heronpy.cli.look.status import show_status
 

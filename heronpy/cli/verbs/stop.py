@@ -13,7 +13,7 @@ from heronpy.cli.flags.arguments import common_flags, json_flag, target_argument
 @target_argument
 @topology_argument
 @click.option("--drain", is_flag=True, help="Process all tuples in flight and finish the bolts, then end.")
-@click.option("--savepoint", is_flag=True, help="Take a savepoint to come back to, then end; EFFECTIVELY_ONCE only.")
+@click.option("--savepoint", is_flag=True, help="Take a savepoint to resume from, then end; EFFECTIVELY_ONCE only.")
 @timeout_flag(300.0, "Seconds that the drain or the savepoint may take.")
 @click.option("--force", is_flag=True, help="Kill the topology even if the drain or the savepoint fails.")
 @json_flag

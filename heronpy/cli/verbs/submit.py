@@ -31,9 +31,9 @@ class _Submit(click.Command):
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[NAME|CLASS|-] [ARGS]...")
 @click.option("--deploy-deactivated", is_flag=True, help="Start with paused spouts; 'heron activate' lets them emit.")
 @click.option("--detach", is_flag=True, help="Return once the scheduler runs, without waiting for the tasks.")
-@click.option("--wait", is_flag=True, help="Stay until a bounded topology has finished, then remove it.")
-@click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the waiting.")
-@timeout_flag(60.0, "Seconds until every task must run; what its sinks then wait for has its own limit.")
+@click.option("--wait", is_flag=True, help="Wait until a bounded topology has finished, then remove it.")
+@click.option("--kill-on-interrupt", is_flag=True, help="With --wait: Ctrl-C ends the topology, not only the wait.")
+@timeout_flag(60.0, "Seconds for all tasks to start; sink readiness has its own limit.")
 @click.option(
     "--restore",
     metavar="latest|ID|PATH",
@@ -61,7 +61,7 @@ def submit_command(target: Target, common: Common, dry_run: bool, dry_run_format
     An EFFECTIVELY_ONCE topology starts empty unless --restore names the checkpoint to resume from. A PATH is the
     folder of a checkpoint (chk-ID), of a topology's checkpoints, or of a copy of them.
 
-    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C ends the waiting of --wait alone.
+    Ctrl-C before the topology runs removes it. Once it runs, Ctrl-C only ends the wait of --wait.
 
     Flags that heron does not know go to PROGRAM; so does everything after '--'.
     """

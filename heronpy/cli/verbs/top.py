@@ -26,9 +26,9 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @json_flag
 @common_flags
 def top_command(**flags: Any) -> None:
-    """Watch the components of a topology: counts, rates, queues and who causes backpressure.
+    """Watch the components of a topology: counts, rates, queues, and the cause of backpressure.
 
-    Ctrl-C ends it. Without a terminal each snapshot is printed after the last; with --json as one line of JSON.
+    Ctrl-C ends it. Without a terminal, snapshots are printed one after the other; with --json, one line of JSON each.
     """
     from heronpy.cli.look.top import watch
 

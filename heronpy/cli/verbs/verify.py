@@ -29,12 +29,12 @@ def _run_flags(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--payload", "payload_bytes", type=click.IntRange(min=8), default=100, show_default=True,
                          metavar="BYTES", help="Size of a payload."),
             click.option("--distinct", type=click.IntRange(min=0), default=0, metavar="N",
-                         help="Number of different payloads.  [default: each tuple its own]"),
+                         help="Number of different payloads.  [default: all different]"),
             click.option("--work-ms", type=click.FloatRange(min=0), default=0.0, show_default=True, metavar="MS",
                          help="Work of the bolt per tuple."),
             click.option("--containers", type=click.IntRange(min=1), default=2, show_default=True, help="Containers."),
             click.option("--tasks", type=click.IntRange(min=1), default=2, show_default=True,
-                         help="Tasks of each component; as many partitions."),
+                         help="Tasks of each component, and partitions of the input."),
             click.option("--times", type=click.IntRange(min=1), metavar="N",
                          help="How often a run injects its fault.  [default: 1; with --full as listed]"),
             click.option("--full", is_flag=True, help="Faults of full length and number: minutes instead of seconds."),
@@ -50,7 +50,7 @@ def _run_flags(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group("verify")
 def verify_command() -> None:
-    """Prove what a topology lost, doubled, miscounted or reordered, with or without faults.
+    """Prove what a topology lost, duplicated, miscounted or reordered, with or without faults.
 
     \b
     heron verify list
@@ -126,7 +126,7 @@ def check_command(**flags: Any) -> int:
               help="JSON file for all measurements; runs that it already holds are also reported.")  # fmt: skip
 @_run_flags
 def report_command(**flags: Any) -> int:
-    """Run all faults several times and write what they did as a table.
+    """Run all faults several times and write the results as a table.
 
     Prints an estimate of the duration first.
     """

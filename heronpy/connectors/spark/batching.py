@@ -1,7 +1,7 @@
 """When a micro-batch is handed over: as soon as it is full or old, or later while Spark is behind. Pure.
 
 Each batch costs Spark about the same, whatever its size. So while batches of a task wait for Spark, the next
-one grows instead of queuing behind them, and a backlog is worked off in a few large jobs.
+one grows instead of queuing behind them, and a backlog is processed in a few large jobs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-#: Batches of a task without outcome that keep Spark busy: one that it works on, and one that it takes next.
+#: Uncommitted batches of a task that keep Spark busy: one in progress, and the next one.
 AHEAD = 2
 #: A growing batch holds at most this many times `rows`: the task keeps its tuples, which small rows make many.
 GROWTH_MAX = 16
@@ -60,7 +60,7 @@ def next_step(rows: int, size_bytes: int, age_s: float, uncommitted: int, limits
 
 
 def room_rows(rows: int, size_bytes: int, row_bytes: float, limits: Limits) -> int:
-    """How many rows of `row_bytes` to take before the next decision: none passes a limit unseen."""
+    """How many rows of `row_bytes` to take before the next decision, so that no limit is passed unnoticed."""
     next_rows = limits.rows if rows < limits.rows else limits.rows_max
     next_bytes = limits.bytes if size_bytes < limits.bytes else limits.bytes_max
     return max(1, min(next_rows - rows, int((next_bytes - size_bytes) / max(row_bytes, 1.0))))

@@ -1,6 +1,6 @@
 """The micro-batch that a sink task is filling: its rows as Arrow columns, and the tuples they came from.
 
-Rows are turned into columns some hundred at a time, so that no Python code runs per value and the size of the
+Rows are turned into columns a few hundred at a time, so that no Python code runs per value and the size of the
 batch is known while it grows. Until the schema is known (it may be inferred from the first batch), the values
 are kept instead.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Refused:
-    """A tuple that is no row of the sink, and why."""
+    """A tuple that does not fit the sink's schema, and why."""
 
     tuple: Any
     reason: str

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 REPEAT_S = 1.0
 #: Interval at which outcomes are polled while tuples arrive.
 _LISTEN_S = 0.02
-#: Most tuples that become columns at once, and so most rows by which a batch may exceed a size in bytes.
+#: Maximum number of tuples converted at once, so also of rows by which a batch may exceed its size in bytes.
 FRESH_MAX = 512
 
 

@@ -106,7 +106,7 @@ class Report:
             self.timeline.append((now, count))
 
     def arrived(self, count: int, at: float) -> None:
-        """The last of so many tuples came at this time; later marks have the same count."""
+        """The last of `count` tuples arrived at this time; later marks have the same count."""
         while self.timeline and self.timeline[-1][0] >= at:
             self.timeline.pop()
         self.timeline.append((at, count))

@@ -3,7 +3,7 @@
     heron submit local words.py - --spec spec.json
 
 The bodies of `next_tuple` and `process` are what a user would write; everything else that the load test needs
-(progress, the clock) is outside of them.
+(progress, the clock) is elsewhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WordSpout(LoadSpout):
             self.values = passes(self.messages, limit, spec["duration_s"], self.report)
 
     def read_messages(self, p: dict[str, Any]) -> list[str]:
-        """What is emitted, again and again; `p` are the parameters of the profile."""
+        """The words that are emitted repeatedly; `p` are the parameters of the profile."""
         words = word_list(p["distinct"], p["words"], p["zipf"])
         return sentences(words) if p["split_bolts"] else words
 

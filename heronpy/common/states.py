@@ -1,0 +1,32 @@
+"""The states of topologies, tasks and processes on the wire: which are up, and what people call them (pure)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from heronpy.proto import control_pb2
+
+#: A task in one of these has initialised and runs, or has ended as it should.
+UP_STATES: Final = frozenset(
+    {control_pb2.TASK_RUNNING, control_pb2.TASK_PAUSED, control_pb2.TASK_EXHAUSTED, control_pb2.TASK_FINISHED}
+)
+
+
+def lifecycle_name(lifecycle: control_pb2.Lifecycle) -> str:
+    """RUNNING, PAUSED, ..."""
+    return control_pb2.Lifecycle.Name(lifecycle).removeprefix("LIFE_")
+
+
+def task_state_name(state: control_pb2.TaskState) -> str:
+    """RUNNING, EXHAUSTED, ..."""
+    return control_pb2.TaskState.Name(state).removeprefix("TASK_")
+
+
+def process_state_name(state: control_pb2.ProcessState) -> str:
+    """RUNNING, BACKOFF, ..."""
+    return control_pb2.ProcessState.Name(state).removeprefix("PROC_")
+
+
+def culprit_name(culprit: control_pb2.Culprit) -> str:
+    """Who holds the topology back: a task, or a link between two stream managers."""
+    return culprit.instance_id or culprit.component or f"the link from {culprit.stmgr_id} to {culprit.peer or 'a peer'}"

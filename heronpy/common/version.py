@@ -1,0 +1,5 @@
+"""The version of the source tree, and where it lies. Without imports: `import heronpy` reads it."""
+
+VERSION = "0.1.0"
+#: The path of this file, from which `heronpy`, `stmgr` and `instance` are found; it may be relative.
+FILE = __file__
