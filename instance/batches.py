@@ -19,10 +19,11 @@ import numpy as np
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.wire import codec
+from heronpy.wire.arrow_values import encode_batch
 from heronpy.wire.frames import DATA, REGISTER, Array64, Frame, derived_edges, pack16, pack32, pack64
 
 from .anchors import anchored
-from .outlets import Mark, Outlet, OutStream
+from .outlets import ArrowOutlet, Mark, Outlet, OutStream
 from .pending import PendingRoots
 from .tuples import HeronTuple, InFrame, Places
 
@@ -163,8 +164,12 @@ class Batches:
         marks: list[Mark] | None,
         start: int,
     ) -> None:
-        payload = codec.encode(values)
         frame = self._new_frame(outlet.stream, dest, size)
+        if type(outlet) is ArrowOutlet:
+            payload = encode_batch(values)
+            frame.codec = codec.ARROW
+        else:
+            payload = codec.encode(values)
         heavy = len(payload)
         if marks is not None and self.tracked == "bolt":
             self._put_roots(frame, marks)
@@ -230,6 +235,20 @@ class Batches:
                 outlet.copies = True
                 self._touched.append(outlet)
         return Copy(len(self._copied) - 1)
+
+    def begin_copies(self, stream: OutStream, marks: list[Mark]) -> list[Mark]:
+        """The marks of tuples with several copies, at most `batch_tuples`; `send` them before anything else."""
+        self.flush_copies()
+        return [None if mark is None else self.add_copies(stream, [], mark) for mark in marks]
+
+    def send(self, outlets: list[ArrowOutlet], copied: bool) -> None:
+        """Send these outlets; `copied` says that their marks are from `begin_copies`."""
+        if copied and self._copied:
+            self._touched += outlets
+            self.flush_copies()
+            return
+        for outlet in outlets:
+            self.flush(outlet)
 
     def flush_copies(self) -> None:
         """Send all outlets with copies, after a REGISTER of their roots.

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.api.topology_context import TopologyContext
+from heronpy.plan.arrow_columns import ArrowColumns, travels_as_arrow
 from heronpy.plan.columns import ColumnRules, Columns
 
 from .emitter import Emitter
 from .outlets import Mark, OutStream
 
 
-def columns_of(emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None) -> Columns:
-    """The tuples of one emit_batch with `count` anchors or ids (`what`); TopologyError if they are invalid."""
-    rules = ColumnRules(emitter.component, stream.name, stream.fields)
+def columns_of(
+    emitter: Emitter, stream: OutStream, columns: Any, rows: Any, what: str, count: int | None
+) -> Columns | ArrowColumns:
+    """The tuples of one emit_batch, of which `count` have an anchor or id (`what`); TopologyError if they are wrong."""
+    rules = ColumnRules(emitter.component, stream.name, stream.fields, stream.schema)
     given = rules.columns(columns, rows)
     if count is not None:
         rules.check_count(what, count, given.size)
@@ -24,11 +27,17 @@ def emit_columns(
     emitter: Emitter,
     context: TopologyContext,
     stream: OutStream,
-    columns: Columns,
+    columns: Columns | ArrowColumns,
     marks: list[Mark] | None,
     direct_task: int | None,
 ) -> None:
-    """Emit the tuples together, or one by one if there are hooks or a direct task."""
+    """Emit them together; with hooks, or to a task, one by one."""
+    if isinstance(columns, ArrowColumns):
+        hooked, serializes = context.has_hooks, emitter.serializes
+        if travels_as_arrow(stream.choosers, direct_task, serializes=serializes, hooked=hooked):
+            emitter.push_arrow(stream, columns, marks)
+            return
+        columns = Columns([column.to_pylist() for column in columns.batch.columns], columns.size)
     if direct_task is None and not context.has_hooks:
         emitter.push_columns(stream, columns, marks)
         return

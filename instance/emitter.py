@@ -21,16 +21,18 @@ from functools import partial
 from typing import Any
 
 from heronpy.common.setting_types import InstanceSettings
+from heronpy.plan.arrow_columns import ArrowColumns
 from heronpy.plan.columns import Columns
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Fields, Lowest, Shuffle
 from heronpy.wire import codec
 
+from .arrow_out import copies_of, outlets_of
 from .batches import Batches, Send
 from .columns import by_task, flat_of, is_small, turns_of
 from .compiled import compile_emit
 from .in_batch import InBatch
-from .outlets import Mark, Outlet, OutStream, share_outlets
+from .outlets import ArrowOutlet, Mark, Outlet, OutStream, share_outlets
 from .pending import PendingRoots
 from .tuples import HeronTuple
 
@@ -78,7 +80,7 @@ class Emitter:
         )
         self.rules = EmitRules(component, settings, frame_max_bytes, serialize)
         #: The topology's own serializer sees every value, so no value has a fast path.
-        self._serializes = serialize is not None
+        self.serializes = serialize is not None
         self._room = room or _plenty
         #: One stream per set of streams that share their outlets.
         self._leaders = list(streams)
@@ -115,7 +117,7 @@ class Emitter:
 
         It depends on the topology only, not on numbers of tasks, so it holds for the life of the task.
         """
-        if not stream.choosers or self._serializes or not stream.fields or stream.direct:
+        if not stream.choosers or self.serializes or not stream.fields or stream.direct:
             return "general"
         if all(isinstance(chooser, Fields) and len(chooser.indices) == 1 for chooser in stream.choosers):
             if len(stream.choosers) == 1:
@@ -296,7 +298,7 @@ class Emitter:
 
     def _takes_columns(self, stream: OutStream, columns: Columns) -> bool:
         """Whether these tuples go to one outlet each, and no value needs the full check."""
-        if len(stream.choosers) != 1 or self._serializes or not stream.fields or stream.direct:
+        if len(stream.choosers) != 1 or self.serializes or not stream.fields or stream.direct:
             return False
         if stream.shared is None and not isinstance(stream.choosers[0], Fields):
             return False
@@ -320,6 +322,43 @@ class Emitter:
             outlet.kinds.extend([stream.index] * columns.size)
         if self.tracked:
             outlet.marks.extend(marks or [None] * columns.size)
+
+    def push_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark] | None) -> None:
+        """Emit many tuples as Arrow, with a mark each or with none; see `travels_as_arrow`."""
+        low, size = 0, columns.size
+        while low < size:
+            # A new plan may come between two parts, where a full out-queue is waited for.
+            part = columns.part(low, low + self._arrow_rows(stream, columns))
+            self._send_arrow(stream, part, marks[low : low + part.size] if marks is not None else [None] * part.size)
+            self._room()
+            low += part.size
+
+    def _arrow_rows(self, stream: OutStream, columns: ArrowColumns) -> int:
+        """How many tuples go out together: about a full frame for each task, at most for eight tasks."""
+        tasks = max((len(chooser.tasks) for chooser in stream.choosers), default=1)
+        by_size: int = self.settings.batch_bytes * columns.size // (columns.batch.nbytes + 1)
+        limit = max(1, min(by_size, self.settings.batch_tuples) * min(8, tasks))
+        # A tuple with copies has one REGISTER, which is as large as a batch.
+        return limit if copies_of(stream.choosers) <= 1 else min(limit, self.settings.batch_tuples)
+
+    def _send_arrow(self, stream: OutStream, columns: ArrowColumns, marks: list[Mark]) -> None:
+        """Send some tuples after all that wait for the same tasks."""
+        self._flush_stream(stream)
+        batch = columns.batch
+        self.rules.check_rows(stream.name, batch)
+        if not stream.choosers:
+            self.unrouted += [mark for mark in marks if self.tracked == "spout" and mark is not None]
+            stream.emitted += batch.num_rows
+            return
+        copied = self.tracked == "spout" and copies_of(stream.choosers) > 1
+        if copied:
+            marks = self.batches.begin_copies(stream, marks)
+        outlets: list[ArrowOutlet] = []
+        for chooser in stream.choosers:
+            # Of several consumers each has keys of its own.
+            memo = stream.turns if len(stream.choosers) == 1 else {}
+            outlets += outlets_of(stream.index, batch, marks, chooser, memo, self.settings.route_memo_keys)
+        self.batches.send(outlets, copied)
 
     # ---- flush --------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, repeat
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from heronpy.api.batch import Batch
 from heronpy.wire.codec import Undecodable
 
 from .tuples import DamagedValues, HeronTuple, InFrame, Places
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: The values of a tuple that only serves as an anchor.
 _UNSEEN: list[Any] = []
@@ -36,8 +39,9 @@ class InBatch(Batch):
         flat: list[Any] | None,
         numbers: Sequence[int],
         of: tuple[Batch, list[int]] | None = None,
+        arrow: pyarrow.RecordBatch | None = None,
     ) -> None:
-        super().__init__(frame.component, stream, frame.task, fields, flat, len(numbers), of)
+        super().__init__(frame.component, stream, frame.task, fields, flat, len(numbers), of, arrow)
         self.frame = frame
         self.numbers = numbers
         self._made: list[HeronTuple] | None = None

@@ -37,6 +37,7 @@ from .joining import connect, wait_for_plan
 from .memory import limit_address_space, release_reserve
 from .readiness import ReadyTimeoutError
 from .restoring import RestoreError
+from .routing import takes_arrow
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
 
@@ -58,7 +59,7 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: Exi
     metrics_s = settings_for(launch, MetricsSettings).export_interval_s
     part = components_of(topology)[component]
     setup(instance_id(container, component, task_id), settings_for(launch, LoggingSettings).level)
-    kind, problem = _task_class(part, launch)
+    kind, problem = _task_class(topology, part, launch)
     task = kind(launch, settings, metrics_s, container, task_id, epoch)
     task.after = after
     task.identify(topology, component, settings_for(launch, StmgrSettings))
@@ -195,7 +196,7 @@ def _startup_failed(task: Task, error: BaseException) -> int:
 
 
 def _task_class(
-    part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
+    topology: topology_pb2.Topology, part: topology_pb2.Spout | topology_pb2.Bolt, launch: LaunchSpec
 ) -> tuple[type[Task], BaseException | None]:
     """The loop for a component; loads the user's class to see whether it is asynchronous."""
     plain: type[Task] = BoltTask
@@ -205,7 +206,7 @@ def _task_class(
     try:
         prepare(launch)
         cls = load_class(part.comp.class_name, launch)
-        if isinstance(part, topology_pb2.Bolt) and takes_batches(cls):
+        if isinstance(part, topology_pb2.Bolt) and takes_batches(cls, takes_arrow(topology, part)):
             return BatchBoltTask, None
     except Exception as error:
         return plain, error

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.common.errors import WireError
+from heronpy.plan.arrow_columns import declared
 from heronpy.proto import frame_pb2, plan_pb2
 from heronpy.wire import codec
+from heronpy.wire.arrow_values import decode_batch, flat_values
 from heronpy.wire.frames import ACK, FAIL, unpack16
 
 from .acks import BoltAcks
-from .in_batch import Part, parts_of
+from .in_batch import InBatch, Part, parts_of
 from .in_queue import InQueue, Sized
 from .reports import Progress
-from .routing import schemas_of
+from .routing import arrow_inputs, schemas_of
 from .strangers import Strangers
 from .tuples import HeronTuple, InFrame, make_mixed_tuples, make_tuples, mark_damaged
+
+if TYPE_CHECKING:
+    import pyarrow
 
 log = logging.getLogger("heron.instance")
 
@@ -68,12 +73,15 @@ class FrameOpener:
         self.strangers = Strangers()
         self._components: dict[int, str] = {}
         self._schemas: dict[str, list[Schema]] = {}
+        #: By component and stream, the serialised Arrow schemas.
+        self._arrow: dict[str, dict[str, bytes]] = {}
         #: The frame that was opened last may hold damaged tuples.
         self.damaged = False
 
     def take_plan(self, plan: plan_pb2.PhysicalPlan, components: dict[int, str]) -> list[Sized]:
         """Read frames by a new plan; returns those that were waiting for it."""
         self._schemas = schemas_of(plan.topology)
+        self._arrow = arrow_inputs(plan.topology)
         # Frames of a task that a rescale removed may still be in flight.
         self._components.update(components)
         return self.strangers.take_known(self._components)
@@ -86,6 +94,10 @@ class FrameOpener:
 
     def open(self, frame: frame_pb2.Frame, now: float) -> list[HeronTuple]:
         """The tuples of a frame that are still to be processed; any error for a frame that cannot be opened."""
+        if frame.codec == codec.ARROW:
+            batch, inner, fields = self._read_arrow(frame, now)
+            tuples = make_tuples(flat_values(batch), len(fields), inner)
+            return tuples[frame.skip :] if frame.skip else tuples
         flat, inner, streams, stream, kinds = self._read(frame, now)
         if kinds is None:
             tuples = make_tuples(flat, len(streams[stream][1]), inner)
@@ -97,9 +109,39 @@ class FrameOpener:
 
     def open_batches(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
         """Like `open`, for a bolt that takes batches."""
+        if frame.codec == codec.ARROW:
+            return self._open_arrow(frame, now)
         flat, inner, streams, stream, kinds = self._read(frame, now)
         kinds = [stream] if kinds is None else kinds
-        return parts_of(flat, inner, streams, kinds, frame.skip, self.damaged)
+        parts = parts_of(flat, inner, streams, kinds, frame.skip, self.damaged)
+        schemas = self._arrow.get(inner.component)
+        if schemas:
+            for part in parts:
+                if isinstance(part, InBatch) and part.stream in schemas:
+                    part.schema = declared(schemas[part.stream])
+        return parts
+
+    def _open_arrow(self, frame: frame_pb2.Frame, now: float) -> list[Part]:
+        """A frame that is one record batch."""
+        batch, inner, fields = self._read_arrow(frame, now)
+        if frame.skip >= frame.count:
+            return []
+        numbers = range(frame.skip, frame.count)
+        return [InBatch(inner, inner.stream, fields, None, numbers, arrow=batch.slice(frame.skip))]
+
+    def _read_arrow(self, frame: frame_pb2.Frame, now: float) -> tuple[pyarrow.RecordBatch, InFrame, list[str]]:
+        component = self._components.get(frame.source_task, "")
+        streams = self._schemas.get(component, [])
+        name, fields = streams[frame.stream] if frame.stream < len(streams) else ("", [])
+        schema = self._arrow.get(component, {}).get(name)
+        if schema is None or frame.streams:
+            raise WireError(f"frame of task {frame.source_task} has Arrow values of stream number {frame.stream}")
+        self.damaged = False
+        batch = decode_batch(frame.payload, declared(schema), frame.count)
+        inner = InFrame(component, name, frame.source_task, frame.count, now)
+        if frame.tracked and self._acks.acking:
+            inner.track(frame)
+        return batch, inner, fields
 
     def _read(self, frame: frame_pb2.Frame, now: float) -> Opened:
         component = self._components.get(frame.source_task, "")

@@ -12,7 +12,10 @@ entry per tuple.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: The mark of a tracked tuple: its id at a spout; its anchor or anchors at a bolt.
 Mark = Any
@@ -66,13 +69,37 @@ class Outlet:
         return [(dests[(turn + i) % count], share + (i < rest)) for i in range(count if share else rest)]
 
 
+class ArrowOutlet(Outlet):
+    """The tuples of one record batch, for one destination or shared by several; sent at once, never a buffer.
+
+    `flat` is the record batch: as a slice of it is a part of the tuples, its width counts as 1.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, stream: int, dests: list[int], batch: pyarrow.RecordBatch, marks: list[Mark], turn: int) -> None:
+        super().__init__(stream, dests, 1, turn)
+        self.flat = batch
+        self.marks = marks
+
+    def __len__(self) -> int:
+        size: int = self.flat.num_rows  # type: ignore[attr-defined]
+        return size
+
+    def clear(self) -> None:
+        self.flat = []
+        self.marks = []
+
+
 class OutStream:
     """One declared output stream with its consumers."""
 
-    def __init__(self, name: str, index: int, fields: Sequence[str], direct: bool) -> None:
+    def __init__(self, name: str, index: int, fields: Sequence[str], direct: bool, schema: bytes = b"") -> None:
         self.name = name
         self.index = index
         self.fields = list(fields)
+        #: Its Arrow schema, serialised; empty when it has none.
+        self.schema = schema
         #: Values per tuple in a buffer; a stream without fields has a placeholder.
         self.width = max(1, len(self.fields))
         self.direct = direct

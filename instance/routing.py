@@ -21,6 +21,30 @@ def output_streams(topology: topology_pb2.Topology, component: str) -> list[tupl
     return sorted((o.stream.id, [k.key for k in o.schema.keys], o.direct) for o in part.outputs)
 
 
+def arrow_schemas(topology: topology_pb2.Topology, component: str) -> list[bytes]:
+    """The serialised Arrow schema of each of a component's output streams by its index; empty where it has none."""
+    part = components_of(topology).get(component)
+    return [] if part is None else [o.arrow_schema for o in sorted(part.outputs, key=lambda out: out.stream.id)]
+
+
+def arrow_inputs(topology: topology_pb2.Topology) -> dict[str, dict[str, bytes]]:
+    """Per component and stream the serialised Arrow schemas."""
+    return {
+        name: {output.stream.id: output.arrow_schema for output in part.outputs if output.arrow_schema}
+        for name, part in components_of(topology).items()
+        if any(output.arrow_schema for output in part.outputs)
+    }
+
+
+def takes_arrow(topology: topology_pb2.Topology, part: topology_pb2.Bolt) -> bool:
+    """Whether a bolt consumes a stream that declares an Arrow schema."""
+    return any(
+        output.stream.id == item.stream.id and output.arrow_schema
+        for item in part.inputs
+        for output in getattr(components_of(topology).get(item.stream.component_name), "outputs", ())
+    )
+
+
 def component_of(plan: plan_pb2.PhysicalPlan) -> dict[int, str]:
     """The component of each task."""
     return {instance.task_id: instance.component for instance in plan.instances}

@@ -39,7 +39,7 @@ from .queues import TunedCapacity
 from .readiness import ASK_S, Readiness
 from .reports import Progress, exception_report
 from .restoring import RestoreError, open_state
-from .routing import choosers_for, component_of, downstream_tasks, output_streams
+from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams
 from .user_code import UserCode
 
 if TYPE_CHECKING:
@@ -136,8 +136,10 @@ class Task:
         self.acking = self.user.reliability == "ATLEAST_ONCE"
         self._join_region(plan)
         streams = [
-            OutStream(name, index, fields, direct)
-            for index, (name, fields, direct) in enumerate(output_streams(plan.topology, self.component))
+            OutStream(name, index, fields, direct, schema)
+            for index, ((name, fields, direct), schema) in enumerate(
+                zip(output_streams(plan.topology, self.component), arrow_schemas(plan.topology, self.component))
+            )
         ]
         self.emitter = Emitter(
             self.component,

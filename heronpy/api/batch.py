@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from heronpy.api.errors import MissingLibraryError
 from heronpy.api.tuple import Tuple
+from heronpy.wire.arrow_values import arrow, flat_values
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ class Batch(Sequence[Tuple]):
     are created on demand; reading columns alone creates none.
     """
 
-    __slots__ = ("_columns", "_flat", "_of", "_size", "component", "fields", "stream", "task")
+    __slots__ = ("_arrow", "_columns", "_flat", "_of", "_size", "component", "fields", "schema", "stream", "task")
 
     def __init__(
         self,
@@ -41,6 +42,7 @@ class Batch(Sequence[Tuple]):
         flat: list[Any] | None,
         size: int,
         of: tuple[Batch, list[int]] | None = None,
+        arrow: pyarrow.RecordBatch | None = None,
     ) -> None:
         #: The component and the stream that it comes from.
         self.component = component
@@ -53,12 +55,21 @@ class Batch(Sequence[Tuple]):
         #: of `take` it is None until needed.
         self._flat = flat
         self._of = of
+        #: The values as they arrived, if that was as Arrow; of a part when they are asked for.
+        self._arrow = arrow
+        #: The Arrow schema of the stream, None when it declares none.
+        self.schema: pyarrow.Schema | None = None if arrow is None else arrow.schema
+        if of is not None:
+            self.schema = of[0].schema
         self._size = size
         self._columns: dict[str, list[Any]] | None = None
 
     @property
     def columns(self) -> dict[str, list[Any]]:
         """The values by field, each a list with one value per tuple; the caller may change the lists."""
+        if self._columns is None and self._flat is None and self.record_batch is not None:
+            values = (column.to_pylist() for column in self.record_batch.columns)
+            self._columns = dict(zip(self.fields, values, strict=True))
         if self._columns is None:
             width, flat = len(self.fields), self._all_values()
             self._columns = {field: flat[place::width] for place, field in enumerate(self.fields)}
@@ -84,15 +95,33 @@ class Batch(Sequence[Tuple]):
             raise IndexError(f"take() got an index out of range for a batch of {self._size} tuples") from None
 
     def to_arrow(self) -> pyarrow.RecordBatch:
-        """The columns as a `pyarrow.RecordBatch`; types are inferred from the values.
+        """The columns as a `pyarrow.RecordBatch`: as it was sent, or made of the values.
 
-        Raises MissingLibraryError without pyarrow, and pyarrow's own errors for values without an Arrow type.
+        Its schema is that of the stream; types are inferred from the values when it declares none. Raises
+        MissingLibraryError without pyarrow, and what pyarrow raises for values that are of no Arrow type, or not of
+        the type that the stream declares.
         """
+        if self.record_batch is not None:
+            return self.record_batch
         try:
             import pyarrow
         except ImportError:
             raise MissingLibraryError("batch.to_arrow() needs pyarrow, which is not installed: add pyarrow") from None
-        return pyarrow.RecordBatch.from_arrays(list(map(pyarrow.array, self.columns.values())), list(self.fields))
+        values = self.columns.values()
+        if self.schema is not None:
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(values, self.schema, strict=True)]
+            return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pyarrow.RecordBatch.from_arrays(list(map(pyarrow.array, values)), list(self.fields))
+
+    @property
+    def record_batch(self) -> pyarrow.RecordBatch | None:
+        """The `pyarrow.RecordBatch` that the tuples arrived as; None when they arrived in another way."""
+        if self._arrow is None and self._of is not None:
+            source, places = self._of
+            whole = source.record_batch
+            if whole is not None:
+                self._arrow = _taken(whole, [place % len(source) for place in places])
+        return self._arrow
 
     def to_pandas(self) -> pandas.DataFrame:
         """The columns as a `pandas.DataFrame`; raises MissingLibraryError without pandas."""
@@ -131,6 +160,8 @@ class Batch(Sequence[Tuple]):
 
     def _all_values(self) -> list[Any]:
         flat = self._flat
+        if flat is None and self.record_batch is not None:
+            flat = self._flat = flat_values(self.record_batch)
         if flat is None:
             assert self._of is not None
             source, places = self._of
@@ -149,3 +180,11 @@ class Batch(Sequence[Tuple]):
             if width
             else map(list, repeat((), self._size))
         )
+
+
+def _taken(batch: pyarrow.RecordBatch, places: list[int]) -> pyarrow.RecordBatch:
+    """The rows at these places; a run of them is not copied."""
+    low = int(places[0]) if places else 0
+    if places == list(range(low, low + len(places))):
+        return batch.slice(low, len(places))
+    return batch.take(arrow().array(places, type=arrow().int64()))

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, TypeAlias
 
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.serializer import default_serializer
 from heronpy.proto import topology_pb2
+from heronpy.wire.arrow_values import arrow, schema_problem
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Stream:
-    """An output stream: its name, the names of its fields, and whether the emitter picks tasks."""
+    """An output stream: its name, the names of its fields, and whether the emitter picks tasks.
+
+    `schema` is a `pyarrow.Schema`, whose names are the fields: what `emit_batch` is given as a RecordBatch or Table of
+    this schema travels as Arrow. Raises TypeError or ValueError for a description that cannot be used.
+    """
 
     DEFAULT_STREAM_ID = "default"
 
     def __init__(
-        self, fields: Sequence[str] | None = None, name: str = DEFAULT_STREAM_ID, direct: bool = False
+        self,
+        fields: Sequence[str] | None = None,
+        name: str = DEFAULT_STREAM_ID,
+        direct: bool = False,
+        schema: pyarrow.Schema | None = None,
     ) -> None:
         if fields is None:
-            fields = []
+            fields = [] if schema is None else _names_of(schema)
         if not isinstance(fields, (list, tuple)):
             raise TypeError(f"stream fields must be a list, tuple or None, given: {fields!r}")
         for field in fields:
@@ -31,13 +43,32 @@ class Stream:
             raise ValueError("stream name must not be empty")
         if not isinstance(direct, bool):
             raise TypeError(f"'direct' must be either True or False, given: {direct!r}")
+        if schema is not None:
+            _check_schema(schema, fields, name)
         self.fields = list(fields)
         self.stream_id = name
         self.direct = direct
+        self.schema = schema
 
     def __repr__(self) -> str:
         direct = ", direct=True" if self.direct else ""
-        return f"Stream(fields={self.fields!r}, name={self.stream_id!r}{direct})"
+        schema = ", schema=..." if self.schema is not None else ""
+        return f"Stream(fields={self.fields!r}, name={self.stream_id!r}{direct}{schema})"
+
+
+def _names_of(schema: Any) -> list[str]:
+    if not isinstance(schema, arrow().Schema):
+        raise TypeError(f"the schema of a stream must be a pyarrow.Schema, given: {schema!r:.100}")
+    return list(schema.names)
+
+
+def _check_schema(schema: Any, fields: Sequence[str], stream: str) -> None:
+    names = _names_of(schema)
+    if names != list(fields):
+        raise ValueError(f"stream {stream!r} declares the fields {list(fields)!r} and a schema of {names!r}; drop one")
+    wrong = schema_problem(schema)
+    if wrong:
+        raise ValueError(f"the schema of stream {stream!r} cannot be used: {wrong}")
 
 
 class LocalOrShuffle(int):

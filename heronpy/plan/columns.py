@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from heronpy.common.errors import TopologyError
+from heronpy.plan.arrow_columns import ArrowColumns, conform, declared, is_arrow
 
 #: They have a length and items, but passing one as a list of values is almost certainly a mistake.
 _NOT_LISTS = (str, bytes, bytearray, Mapping, set, frozenset)
@@ -42,20 +43,25 @@ class Columns(NamedTuple):
 class ColumnRules:
     """Checks and converts the arguments of `emit_batch`; all errors are TopologyErrors."""
 
-    __slots__ = ("_component", "_fields", "_stream")
+    __slots__ = ("_component", "_fields", "_schema", "_stream")
 
-    def __init__(self, component: str, stream: str, fields: Sequence[str]) -> None:
+    def __init__(self, component: str, stream: str, fields: Sequence[str], schema: bytes = b"") -> None:
         self._component = component
         self._stream = stream
         self._fields = fields
+        self._schema = schema
 
-    def columns(self, columns: Any, rows: Any) -> Columns:
-        """The tuples as columns, from columns or from rows."""
+    def columns(self, columns: Any, rows: Any) -> Columns | ArrowColumns:
+        """The columns that were given, by field or by tuple; as they are if the stream has their Arrow schema."""
         if (columns is None) == (rows is None):
             given = "neither columns nor rows" if rows is None else "both columns and rows"
             raise TopologyError(f"component {self._component} called emit_batch with {given}; give exactly one")
         if rows is not None:
             return self._of_rows(rows)
+        if self._schema:
+            given = getattr(columns, "record_batch", columns)
+            if is_arrow(columns if given is None else given):
+                return self._of_arrow(given)
         values = [self._values(field, column) for field, column in zip(self._fields, self._by_field(columns))]
         sizes = dict(zip(self._fields, map(len, values)))
         if len(set(sizes.values())) > 1:
@@ -69,6 +75,12 @@ class ColumnRules:
         """Raise unless there is one `what` per tuple."""
         if given != size:
             raise self._wrong(f"{size} tuples with {given} {what}; give one per tuple, in the same order")
+
+    def _of_arrow(self, columns: Any) -> ArrowColumns:
+        found = conform(columns, declared(self._schema))
+        if isinstance(found, str):
+            raise self._wrong(found)
+        return found
 
     def _of_rows(self, rows: Any) -> Columns:
         rows = _listed(rows)

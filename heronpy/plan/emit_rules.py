@@ -8,13 +8,16 @@ serialized, and the tuple is not too large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.common.errors import TopologyError
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.plan.columns import is_list
 from heronpy.plan.grouping import Chooser, Direct
 from heronpy.wire import codec
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: Upper bound of the bytes that a frame of one tuple has besides its payload.
 ENVELOPE_BYTES = 64 << 10
@@ -40,6 +43,11 @@ class EmitRules:
         self._allow_pickle = settings.allow_pickle
         self._tuple_max_bytes = min(settings.tuple_max_bytes, max(1, frame_max_bytes - ENVELOPE_BYTES))
         self._serialize = serialize
+
+    @property
+    def serializes(self) -> bool:
+        """Whether the topology's own serializer sees every value."""
+        return self._serialize is not None
 
     def undeclared(self, stream: str, declared: Iterable[str]) -> TopologyError:
         """The error for an emit on a stream that the component does not declare."""
@@ -76,19 +84,32 @@ class EmitRules:
             )
         return tasks
 
-    def freeze(self, stream: str, values: Iterable[Any]) -> tuple[list[Any], int]:
-        """The values, safe from later changes while they wait for their batch, and their encoded size in bytes."""
+    def freeze(self, stream: str, values: Iterable[Any], of_arrow: bool = False) -> tuple[list[Any], int]:
+        """The values, safe from later changes while they wait for their batch, and their encoded size in bytes.
+
+        `of_arrow` says that they stand for Arrow values, which need no pickle.
+        """
         if self._serialize is not None:
             frozen = [self._serialize(value) for value in values]
         else:
-            frozen = [codec.freeze(value, self._allow_pickle) for value in values]
+            frozen = [codec.freeze(value, self._allow_pickle or of_arrow) for value in values]
         size = sum(map(codec.size_of, frozen))
         if size > self._tuple_max_bytes:
-            raise TopologyError(
-                f"component {self._component} emitted a tuple of {size} bytes on stream {stream!r}; the limit is "
-                f"{self._tuple_max_bytes} (heron.instance.tuple_max_bytes, and heron.stmgr.frame_max_bytes above it)"
-            )
+            raise self._too_large(stream, size)
         return frozen, size
+
+    def check_rows(self, stream: str, batch: pyarrow.RecordBatch) -> None:
+        """Raise if a row of an Arrow record batch is too large for a tuple."""
+        if batch.nbytes > self._tuple_max_bytes:
+            for row in range(batch.num_rows):
+                if batch.slice(row, 1).nbytes > self._tuple_max_bytes:
+                    raise self._too_large(stream, batch.slice(row, 1).nbytes)
+
+    def _too_large(self, stream: str, size: int) -> TopologyError:
+        return TopologyError(
+            f"component {self._component} emitted a tuple of {size} bytes on stream {stream!r}; the limit is "
+            f"{self._tuple_max_bytes} (heron.instance.tuple_max_bytes, and heron.stmgr.frame_max_bytes above it)"
+        )
 
     def _check_kind(self, stream: str, values: Any) -> None:
         if not is_list(values):

@@ -25,6 +25,8 @@ class StreamDef:
     name: str
     fields: tuple[str, ...]
     direct: bool = False
+    #: Its Arrow schema, serialised; empty when it has none.
+    schema: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,7 @@ def _component(part: Any, is_spout: bool, topology_config: ConfigMap) -> Compone
                 output.stream.id,
                 tuple(key.key for key in output.schema.keys),
                 output.direct,
+                output.arrow_schema,
             )
             for output in part.outputs
         ),

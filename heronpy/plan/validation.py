@@ -18,6 +18,7 @@ from heronpy.plan.component_config import key_problem
 from heronpy.plan.grouping import missing_field
 from heronpy.plan.logical import ComponentDef, InputDef, LogicalPlan, StreamDef
 from heronpy.proto import topology_pb2
+from heronpy.wire.arrow_values import schema_of, schema_problem
 
 #: More tasks than any single topology can start; a typing error, not a plan.
 TASKS_MAX = 100_000
@@ -114,6 +115,20 @@ def _output(component: ComponentDef, output: StreamDef) -> Iterator[str]:
     for field, count in Counter(output.fields).items():
         if count > 1:
             yield (f"stream '{output.name}' {where} has field '{field}' {count} times; give each field its own name")
+    if output.schema:
+        wrong = _schema_problem(output)
+        if wrong:
+            yield f"the Arrow schema of stream '{output.name}' {where} cannot be used: {wrong}"
+
+
+def _schema_problem(output: StreamDef) -> str | None:
+    try:
+        schema = schema_of(output.schema)
+    except TopologyError as error:
+        return str(error)
+    if tuple(schema.names) != output.fields:
+        return f"it has {', '.join(schema.names)}, and the stream declares {', '.join(output.fields) or 'no fields'}"
+    return schema_problem(schema)
 
 
 def _inputs(plan: LogicalPlan, component: ComponentDef) -> Iterator[str]:

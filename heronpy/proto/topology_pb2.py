@@ -13,25 +13,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cheronpy/proto/topology.proto\x12\x0fheron.proto.api\"\x80\x01\n\x0cStreamSchema\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32%.heron.proto.api.StreamSchema.KeyType\x1a;\n\x07KeyType\x12\x0b\n\x03key\x18\x01 \x02(\t\x12#\n\x04type\x18\x02 \x02(\x0e\x32\x15.heron.proto.api.Type\".\n\x08StreamId\x12\n\n\x02id\x18\x01 \x02(\t\x12\x16\n\x0e\x63omponent_name\x18\x02 \x02(\t\"\x89\x02\n\x0bInputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12(\n\x05gtype\x18\x02 \x02(\x0e\x32\x19.heron.proto.api.Grouping\x12\x36\n\x0fgrouping_fields\x18\x03 \x01(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x1e\n\x16\x63ustom_grouping_object\x18\x04 \x01(\x0c\x12\x37\n\x04type\x18\x05 \x01(\x0e\x32).heron.proto.api.CustomGroupingObjectType\x12\x14\n\x0cprefer_local\x18\x65 \x01(\x08\"x\n\x0cOutputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12-\n\x06schema\x18\x02 \x02(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x0e\n\x06\x64irect\x18\x65 \x01(\x08\"\xa9\x01\n\x06\x43onfig\x12-\n\x03kvs\x18\x01 \x03(\x0b\x32 .heron.proto.api.Config.KeyValue\x1ap\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x18\n\x10serialized_value\x18\x03 \x01(\x0c\x12.\n\x04type\x18\x04 \x01(\x0e\x32 .heron.proto.api.ConfigValueType\"\xe5\x01\n\tComponent\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x32\n\x04spec\x18\x02 \x01(\x0e\x32$.heron.proto.api.ComponentObjectSpec\x12\x14\n\nclass_name\x18\x03 \x01(\tH\x00\x12\x1b\n\x11serialized_object\x18\x04 \x01(\x0cH\x00\x12\x18\n\x0e\x63pp_class_info\x18\x05 \x01(\tH\x00\x12\'\n\x06\x63onfig\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config\x12\x16\n\x0e\x61sks_readiness\x18\x64 \x01(\x08\x42\x08\n\x06object\"a\n\x05Spout\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12.\n\x07outputs\x18\x02 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\x8e\x01\n\x04\x42olt\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.heron.proto.api.InputStream\x12.\n\x07outputs\x18\x03 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\xd3\x01\n\x08Topology\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04name\x18\x02 \x02(\t\x12&\n\x06spouts\x18\x03 \x03(\x0b\x32\x16.heron.proto.api.Spout\x12$\n\x05\x62olts\x18\x04 \x03(\x0b\x32\x15.heron.proto.api.Bolt\x12-\n\x05state\x18\x05 \x02(\x0e\x32\x1e.heron.proto.api.TopologyState\x12\x30\n\x0ftopology_config\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config*t\n\x13\x43omponentObjectSpec\x12\x13\n\x0fJAVA_CLASS_NAME\x10\x01\x12\x1a\n\x16JAVA_SERIALIZED_OBJECT\x10\x02\x12\x15\n\x11PYTHON_CLASS_NAME\x10\x03\x12\x15\n\x11\x43PP_SHARED_OBJECT\x10\x04*Z\n\x08Grouping\x12\x0b\n\x07SHUFFLE\x10\x01\x12\x07\n\x03\x41LL\x10\x02\x12\n\n\x06LOWEST\x10\x03\x12\n\n\x06\x46IELDS\x10\x04\x12\x08\n\x04NONE\x10\x05\x12\n\n\x06\x44IRECT\x10\x06\x12\n\n\x06\x43USTOM\x10\x07*>\n\x18\x43ustomGroupingObjectType\x12\x0f\n\x0bJAVA_OBJECT\x10\x01\x12\x11\n\rPYTHON_OBJECT\x10\x02*4\n\rTopologyState\x12\x0b\n\x07RUNNING\x10\x01\x12\n\n\x06PAUSED\x10\x02\x12\n\n\x06KILLED\x10\x03*~\n\x04Type\x12\n\n\x06OBJECT\x10\x01\x12\n\n\x06STRING\x10\x02\x12\x0b\n\x07INTEGER\x10\x03\x12\x08\n\x04LONG\x10\x04\x12\t\n\x05SHORT\x10\x05\x12\x08\n\x04\x42YTE\x10\x06\x12\n\n\x06\x44OUBLE\x10\x07\x12\t\n\x05\x46LOAT\x10\x08\x12\x0b\n\x07\x42OOLEAN\x10\t\x12\x0e\n\nBYTE_ARRAY\x10\n*[\n\x0f\x43onfigValueType\x12\x10\n\x0cSTRING_VALUE\x10\x01\x12\x19\n\x15JAVA_SERIALIZED_VALUE\x10\x02\x12\x1b\n\x17PYTHON_SERIALIZED_VALUE\x10\x03')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cheronpy/proto/topology.proto\x12\x0fheron.proto.api\"\x80\x01\n\x0cStreamSchema\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32%.heron.proto.api.StreamSchema.KeyType\x1a;\n\x07KeyType\x12\x0b\n\x03key\x18\x01 \x02(\t\x12#\n\x04type\x18\x02 \x02(\x0e\x32\x15.heron.proto.api.Type\".\n\x08StreamId\x12\n\n\x02id\x18\x01 \x02(\t\x12\x16\n\x0e\x63omponent_name\x18\x02 \x02(\t\"\x89\x02\n\x0bInputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12(\n\x05gtype\x18\x02 \x02(\x0e\x32\x19.heron.proto.api.Grouping\x12\x36\n\x0fgrouping_fields\x18\x03 \x01(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x1e\n\x16\x63ustom_grouping_object\x18\x04 \x01(\x0c\x12\x37\n\x04type\x18\x05 \x01(\x0e\x32).heron.proto.api.CustomGroupingObjectType\x12\x14\n\x0cprefer_local\x18\x65 \x01(\x08\"\x8e\x01\n\x0cOutputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12-\n\x06schema\x18\x02 \x02(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x0e\n\x06\x64irect\x18\x65 \x01(\x08\x12\x14\n\x0c\x61rrow_schema\x18\x66 \x01(\x0c\"\xa9\x01\n\x06\x43onfig\x12-\n\x03kvs\x18\x01 \x03(\x0b\x32 .heron.proto.api.Config.KeyValue\x1ap\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x18\n\x10serialized_value\x18\x03 \x01(\x0c\x12.\n\x04type\x18\x04 \x01(\x0e\x32 .heron.proto.api.ConfigValueType\"\xe5\x01\n\tComponent\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x32\n\x04spec\x18\x02 \x01(\x0e\x32$.heron.proto.api.ComponentObjectSpec\x12\x14\n\nclass_name\x18\x03 \x01(\tH\x00\x12\x1b\n\x11serialized_object\x18\x04 \x01(\x0cH\x00\x12\x18\n\x0e\x63pp_class_info\x18\x05 \x01(\tH\x00\x12\'\n\x06\x63onfig\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config\x12\x16\n\x0e\x61sks_readiness\x18\x64 \x01(\x08\x42\x08\n\x06object\"a\n\x05Spout\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12.\n\x07outputs\x18\x02 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\x8e\x01\n\x04\x42olt\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.heron.proto.api.InputStream\x12.\n\x07outputs\x18\x03 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\xd3\x01\n\x08Topology\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04name\x18\x02 \x02(\t\x12&\n\x06spouts\x18\x03 \x03(\x0b\x32\x16.heron.proto.api.Spout\x12$\n\x05\x62olts\x18\x04 \x03(\x0b\x32\x15.heron.proto.api.Bolt\x12-\n\x05state\x18\x05 \x02(\x0e\x32\x1e.heron.proto.api.TopologyState\x12\x30\n\x0ftopology_config\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config*t\n\x13\x43omponentObjectSpec\x12\x13\n\x0fJAVA_CLASS_NAME\x10\x01\x12\x1a\n\x16JAVA_SERIALIZED_OBJECT\x10\x02\x12\x15\n\x11PYTHON_CLASS_NAME\x10\x03\x12\x15\n\x11\x43PP_SHARED_OBJECT\x10\x04*Z\n\x08Grouping\x12\x0b\n\x07SHUFFLE\x10\x01\x12\x07\n\x03\x41LL\x10\x02\x12\n\n\x06LOWEST\x10\x03\x12\n\n\x06\x46IELDS\x10\x04\x12\x08\n\x04NONE\x10\x05\x12\n\n\x06\x44IRECT\x10\x06\x12\n\n\x06\x43USTOM\x10\x07*>\n\x18\x43ustomGroupingObjectType\x12\x0f\n\x0bJAVA_OBJECT\x10\x01\x12\x11\n\rPYTHON_OBJECT\x10\x02*4\n\rTopologyState\x12\x0b\n\x07RUNNING\x10\x01\x12\n\n\x06PAUSED\x10\x02\x12\n\n\x06KILLED\x10\x03*~\n\x04Type\x12\n\n\x06OBJECT\x10\x01\x12\n\n\x06STRING\x10\x02\x12\x0b\n\x07INTEGER\x10\x03\x12\x08\n\x04LONG\x10\x04\x12\t\n\x05SHORT\x10\x05\x12\x08\n\x04\x42YTE\x10\x06\x12\n\n\x06\x44OUBLE\x10\x07\x12\t\n\x05\x46LOAT\x10\x08\x12\x0b\n\x07\x42OOLEAN\x10\t\x12\x0e\n\nBYTE_ARRAY\x10\n*[\n\x0f\x43onfigValueType\x12\x10\n\x0cSTRING_VALUE\x10\x01\x12\x19\n\x15JAVA_SERIALIZED_VALUE\x10\x02\x12\x1b\n\x17PYTHON_SERIALIZED_VALUE\x10\x03')
 
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, globals())
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'heronpy.proto.topology_pb2', globals())
 if _descriptor._USE_C_DESCRIPTORS == False:
 
   DESCRIPTOR._options = None
-  _COMPONENTOBJECTSPEC._serialized_start=1480
-  _COMPONENTOBJECTSPEC._serialized_end=1596
-  _GROUPING._serialized_start=1598
-  _GROUPING._serialized_end=1688
-  _CUSTOMGROUPINGOBJECTTYPE._serialized_start=1690
-  _CUSTOMGROUPINGOBJECTTYPE._serialized_end=1752
-  _TOPOLOGYSTATE._serialized_start=1754
-  _TOPOLOGYSTATE._serialized_end=1806
-  _TYPE._serialized_start=1808
-  _TYPE._serialized_end=1934
-  _CONFIGVALUETYPE._serialized_start=1936
-  _CONFIGVALUETYPE._serialized_end=2027
+  _COMPONENTOBJECTSPEC._serialized_start=1503
+  _COMPONENTOBJECTSPEC._serialized_end=1619
+  _GROUPING._serialized_start=1621
+  _GROUPING._serialized_end=1711
+  _CUSTOMGROUPINGOBJECTTYPE._serialized_start=1713
+  _CUSTOMGROUPINGOBJECTTYPE._serialized_end=1775
+  _TOPOLOGYSTATE._serialized_start=1777
+  _TOPOLOGYSTATE._serialized_end=1829
+  _TYPE._serialized_start=1831
+  _TYPE._serialized_end=1957
+  _CONFIGVALUETYPE._serialized_start=1959
+  _CONFIGVALUETYPE._serialized_end=2050
   _STREAMSCHEMA._serialized_start=50
   _STREAMSCHEMA._serialized_end=178
   _STREAMSCHEMA_KEYTYPE._serialized_start=119
@@ -40,18 +40,18 @@ if _descriptor._USE_C_DESCRIPTORS == False:
   _STREAMID._serialized_end=226
   _INPUTSTREAM._serialized_start=229
   _INPUTSTREAM._serialized_end=494
-  _OUTPUTSTREAM._serialized_start=496
-  _OUTPUTSTREAM._serialized_end=616
-  _CONFIG._serialized_start=619
-  _CONFIG._serialized_end=788
-  _CONFIG_KEYVALUE._serialized_start=676
-  _CONFIG_KEYVALUE._serialized_end=788
-  _COMPONENT._serialized_start=791
-  _COMPONENT._serialized_end=1020
-  _SPOUT._serialized_start=1022
-  _SPOUT._serialized_end=1119
-  _BOLT._serialized_start=1122
-  _BOLT._serialized_end=1264
-  _TOPOLOGY._serialized_start=1267
-  _TOPOLOGY._serialized_end=1478
+  _OUTPUTSTREAM._serialized_start=497
+  _OUTPUTSTREAM._serialized_end=639
+  _CONFIG._serialized_start=642
+  _CONFIG._serialized_end=811
+  _CONFIG_KEYVALUE._serialized_start=699
+  _CONFIG_KEYVALUE._serialized_end=811
+  _COMPONENT._serialized_start=814
+  _COMPONENT._serialized_end=1043
+  _SPOUT._serialized_start=1045
+  _SPOUT._serialized_end=1142
+  _BOLT._serialized_start=1145
+  _BOLT._serialized_end=1287
+  _TOPOLOGY._serialized_start=1290
+  _TOPOLOGY._serialized_end=1501
 # @@protoc_insertion_point(module_scope)

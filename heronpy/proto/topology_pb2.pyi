@@ -97,14 +97,16 @@ class InputStream(_message.Message):
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., gtype: _Optional[_Union[Grouping, str]] = ..., grouping_fields: _Optional[_Union[StreamSchema, _Mapping]] = ..., custom_grouping_object: _Optional[bytes] = ..., type: _Optional[_Union[CustomGroupingObjectType, str]] = ..., prefer_local: bool = ...) -> None: ...
 
 class OutputStream(_message.Message):
-    __slots__ = ["direct", "schema", "stream"]
+    __slots__ = ["arrow_schema", "direct", "schema", "stream"]
+    ARROW_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     DIRECT_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
+    arrow_schema: bytes
     direct: bool
     schema: StreamSchema
     stream: StreamId
-    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., schema: _Optional[_Union[StreamSchema, _Mapping]] = ..., direct: bool = ...) -> None: ...
+    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., schema: _Optional[_Union[StreamSchema, _Mapping]] = ..., direct: bool = ..., arrow_schema: _Optional[bytes] = ...) -> None: ...
 
 class Spout(_message.Message):
     __slots__ = ["comp", "outputs"]

@@ -149,7 +149,8 @@ class AsyncSpoutTask(SpoutTask):
 
     async def _emit_batch(self, columns: Any, rows: Any, ids: Any, stream: str, direct_task: int | None) -> None:
         await self._permits.take()
-        given = self.outputs.rows(stream, columns, rows, "ids", None if ids is None else len(ids))
+        count, hooked = None if ids is None else len(ids), self.context.has_hooks
+        given = self.outputs.rows(stream, columns, rows, "ids", count, direct_task, hooked)
         for row, tup_id in zip(given, repeat(None) if ids is None else ids):
             super().emit(row, tup_id, stream, direct_task)
 

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Self
 
 from heronpy.api.batch import Batch
+from heronpy.plan.arrow_columns import declared
 from heronpy.simulator.tasks import BoltTask
 from heronpy.simulator.tuples import SimulatedTuple
 
@@ -51,6 +52,8 @@ class BatchBoltTask(BoltTask):
         stream = self.world.plan.streams[first.component, first.stream]
         flat = list(chain.from_iterable(tup.values for tup in tuples)) if stream.fields else [None] * len(tuples)
         batch = SimulatedBatch(stream.fields, tuples, flat)
+        if stream.schema:
+            batch.schema = declared(stream.schema)
         self.call("process_batch", self.user.process_batch, batch)
         for tup in tuples:
             self._executed(tup)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.api.user_code import load_custom_grouping
+from heronpy.plan.arrow_columns import ArrowColumns, travels_as_arrow
 from heronpy.plan.columns import ColumnRules
 from heronpy.plan.emit_rules import EmitRules
 from heronpy.plan.grouping import Chooser, make_chooser
@@ -22,6 +23,10 @@ class OutStream:
 
     definition: StreamDef
     choosers: list[Chooser]
+
+
+class ArrowRow(list[Any]):
+    """The values of a tuple that travels as Arrow."""
 
 
 class Outputs:
@@ -71,7 +76,7 @@ class Outputs:
 
     def encode(self, values: Sequence[Any], stream: str) -> bytes:
         """The payload of one tuple, after `check`; raises if it is too large or cannot be serialized."""
-        return codec.encode(self._rules.freeze(stream, values)[0])
+        return codec.encode(self._rules.freeze(stream, values, type(values) is ArrowRow)[0])
 
     def check(self, values: Sequence[Any], stream: str) -> None:
         """Raise unless the stream is declared and the number of values matches its fields."""
@@ -80,15 +85,21 @@ class Outputs:
             raise self._rules.undeclared(stream, self._streams)
         self._rules.check(stream, out.definition.fields, values)
 
-    def rows(self, stream: str, columns: Any, rows: Any, what: str, count: int | None) -> list[list[Any]]:
+    def rows(
+        self, stream: str, columns: Any, rows: Any, what: str, count: int | None, direct_task: int | None, hooked: bool
+    ) -> Sequence[list[Any]]:
         """The values of each tuple of an emit_batch, of which `count` have an anchor or id (`what`)."""
         out = self._streams.get(stream)
         if out is None:
             raise self._rules.undeclared(stream, self._streams)
-        rules = ColumnRules(self._component, stream, out.definition.fields)
+        rules = ColumnRules(self._component, stream, out.definition.fields, out.definition.schema)
         given = rules.columns(columns, rows)
         if count is not None:
             rules.check_count(what, count, given.size)
+        if isinstance(given, ArrowColumns):
+            serializes = self._rules.serializes
+            if travels_as_arrow(out.choosers, direct_task, serializes=serializes, hooked=hooked):
+                return list(map(ArrowRow, given.rows()))
         return given.rows()
 
     def is_direct(self, stream: str) -> bool:

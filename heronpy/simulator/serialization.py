@@ -25,8 +25,12 @@ class ValueCodec:
             serializer.initialize(config)
             self.serialize, deserialize = serializer.serialize, serializer.deserialize
         self._decode = codec.decoder(deserialize, allow_pickle)
+        self._decode_arrow = codec.decoder()
         self.kind = codec.USER if self.serialize else codec.MSGPACK
 
     def decode(self, payload: bytes, kind: int) -> list[Any]:
         """A fresh copy of the values."""
+        if kind == codec.ARROW:
+            # Here such a tuple is the values that its row of a record batch has.
+            return self._decode_arrow(payload, codec.MSGPACK)
         return self._decode(payload, kind)

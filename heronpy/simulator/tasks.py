@@ -32,10 +32,11 @@ from heronpy.plan.grouping import grouping_width
 from heronpy.simulator.acking import Outcome, Tree
 from heronpy.simulator.errors import SimulationError
 from heronpy.simulator.metrics import MetricsCollector
-from heronpy.simulator.outputs import Outputs
+from heronpy.simulator.outputs import ArrowRow, Outputs
 from heronpy.simulator.serialization import ValueCodec
 from heronpy.simulator.shared import Shared
 from heronpy.simulator.tuples import Delivery, SimulatedTuple, is_tuple, roots_of, several
+from heronpy.wire.codec import ARROW
 
 _NS = 1_000_000_000
 # A spout that emitted nothing is called again after a pause, which grows while it emits nothing.
@@ -174,7 +175,7 @@ class SimTask:
         """Check, route and deliver one tuple; returns the tasks that got it."""
         tasks = self.outputs.targets(values, stream, direct_task)
         payload = self.outputs.encode(values, stream)
-        kind = self.codec.kind
+        kind = ARROW if type(values) is ArrowRow else self.codec.kind
         world = self.world
         self.emit_calls += 1
         world.records.emit(self.component, stream, self.task_id, payload, kind)
@@ -347,7 +348,8 @@ class SpoutTask(SimTask):
 
     def emit_batch(self, columns: Any, *, rows: Any, ids: Any, stream: str, direct_task: int | None) -> Any:
         """Emit many tuples for the user's spout."""
-        given = self.outputs.rows(stream, columns, rows, "ids", None if ids is None else len(ids))
+        count, hooked = None if ids is None else len(ids), self.context.has_hooks
+        given = self.outputs.rows(stream, columns, rows, "ids", count, direct_task, hooked)
         for row, tup_id in zip(given, repeat(None) if ids is None else ids):
             self.emit(row, tup_id, stream, direct_task)
 
@@ -453,7 +455,8 @@ class BoltTask(SimTask):
     def emit_batch(self, columns: Any, *, rows: Any, stream: str, anchors: Any, direct_task: int | None) -> None:
         """Emit many tuples for the user's bolt."""
         is_one = anchors is None or is_tuple(anchors)
-        given = self.outputs.rows(stream, columns, rows, "anchors", None if is_one else len(anchors))
+        count, hooked = None if is_one else len(anchors), self.context.has_hooks
+        given = self.outputs.rows(stream, columns, rows, "anchors", count, direct_task, hooked)
         for row, anchor in zip(given, repeat(anchors) if is_one else anchors):
             self.emit(row, stream, anchor, direct_task)
 

@@ -24,6 +24,8 @@ from heronpy.common.errors import LocalWireError, RemoteWireError
 #: Frame.codec values.
 MSGPACK = 0
 USER = 1
+#: One Arrow record batch; not a list of values, see arrow_values.py.
+ARROW = 2
 
 PICKLE_EXTENSION = 1
 #: Plain values that MessagePack cannot hold: ints wider than 64 bits, text with lone surrogates.

@@ -26,12 +26,12 @@ NAME = "Numbers"
 class Run:
     """The topology, and where its Spark is."""
 
-    def __init__(self, heron: Heron, folder: Path, mode: str) -> None:
+    def __init__(self, heron: Heron, folder: Path, mode: str, *more: str) -> None:
         self.heron = heron
         self.table = folder / "table"
         file = folder / "numbers.txt"
         file.write_text("".join(f"{number:07d}\n" for number in range(ROWS)))
-        words = ("--file", file, "--table", self.table, "--mode", mode)
+        words = ("--file", file, "--table", self.table, "--mode", mode, *more)
         heron.submit(PROGRAM, NAME, *words, "--config-property", "heron.checkpoint.interval_s=0.5")
         self.spark = heron.log_dir(NAME).parent / "spark"
 
@@ -134,3 +134,14 @@ def test_at_least_once_repeats_rows_of_the_killed_sink_only(heron: Heron, user: 
     # Ids begin with component, task and number; the numbers of a task only grow.
     again = {min(ids) for ids in batches.values() if len(ids) > 1}
     assert len(again) <= 2, "max_uncommitted batches of the dead sink at most come again"
+
+
+@pytest.mark.heavy
+def test_a_table_of_record_batches_is_exact_when_its_sink_is_killed(heron: Heron, user: Path) -> None:
+    """The stream has an Arrow schema, of a type that the sink's is cast from."""
+    run = Run(heron, user, "EFFECTIVELY_ONCE", "--arrow", "--row-pause-ms", "0.2")
+    run.progresses()
+    run.kill_the_sink()
+    run.progresses()
+    assert Counter(row["line"] for row in run.rows()) == Counter(f"{number:07d}" for number in range(ROWS))
+    assert heron.status(NAME)["checkpoints"]["restores"] >= 1

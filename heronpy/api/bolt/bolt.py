@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from heronpy.api.batch import Batch
 from heronpy.api.bolt.base_bolt import BaseBolt
@@ -62,13 +62,25 @@ class Bolt(BaseBolt):
         return None
 
 
-def takes_batches(bolt_class: type) -> bool:
-    """Whether a bolt gets batches: it defines `process_batch` but not `process`.
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
-    Raises TopologyError if that is a coroutine function.
+
+def not_of_arrow(process: _Method) -> _Method:
+    """Marks the `process` of a sink whose `process_batch` takes the tuples of streams that have an Arrow schema."""
+    process.not_of_arrow = True  # type: ignore[attr-defined]
+    return process
+
+
+def takes_batches(bolt_class: type, of_arrow: bool = False) -> bool:
+    """Whether a bolt is given batches: it defines `process_batch`, and no `process`.
+
+    `of_arrow` says that a stream that it takes has an Arrow schema. Raises TopologyError if `process_batch` is a
+    coroutine function.
     """
-    method = getattr(bolt_class, "process_batch", None)
-    if method in (None, Bolt.process_batch) or getattr(bolt_class, "process", None) not in (None, Bolt.process):
+    method, process = getattr(bolt_class, "process_batch", None), getattr(bolt_class, "process", None)
+    if method in (None, Bolt.process_batch):
+        return False
+    if process not in (None, Bolt.process) and not (of_arrow and getattr(process, "not_of_arrow", False)):
         return False
     if inspect.iscoroutinefunction(method):
         raise TopologyError(

@@ -16,6 +16,7 @@ from heronpy.api.config_values import encode_config, sanitize_config
 from heronpy.api.errors import SpecTypeError, SpecValueError, UnnamedInputError
 from heronpy.api.stream import AnyGrouping, CustomGrouping, FieldGrouping, Grouping, LocalOrShuffle, Stream
 from heronpy.proto import topology_pb2
+from heronpy.wire.arrow_values import schema_to_bytes
 
 MAIN_ALIAS = "__heron_main__"
 """The module name under which a task loads the user's main file; it stands for `__main__`."""
@@ -104,9 +105,11 @@ class HeronComponentSpec:
                 raise TypeError(f"outputs of {self._title()} must be field names or Streams, given: {output!r}")
             elif output.stream_id == default and default in streams:
                 streams[default].fields.extend(output.fields)
+                if output.schema is not None or streams[default].schema is not None:
+                    raise TypeError(f"{self._title()} declares more than the schema of its stream {default!r}; drop it")
             else:
                 # A copy: the Stream may be a class attribute shared by several components.
-                streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct)
+                streams[output.stream_id] = Stream(output.fields, output.stream_id, output.direct, output.schema)
         return streams
 
     def input_streams(self) -> dict[GlobalStreamId, AnyGrouping]:
@@ -222,6 +225,8 @@ class HeronComponentSpec:
             output.schema.CopyFrom(self._get_stream_schema(stream.fields))
             if stream.direct:
                 output.direct = True
+            if stream.schema is not None:
+                output.arrow_schema = schema_to_bytes(stream.schema)
 
     def _add_in_streams(self, bolt: topology_pb2.Bolt) -> None:
         for stream, grouping in self.input_streams().items():

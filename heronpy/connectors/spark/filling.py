@@ -32,8 +32,9 @@ class Filling:
     def __init__(self, shape: RowShape, row_bytes: float = math.inf) -> None:
         self._shape = shape
         self._width = len(shape.fields)
-        #: The tuples of the rows, in order, without the refused ones.
+        #: The tuples of the rows, without the refused ones; in batches as they came.
         self.tuples: list[Any] = []
+        self._rows = 0
         #: Size of the rows in bytes: of their columns, or an estimate while the schema is not known.
         self.size_bytes = 0
         #: Mean size of the last rows, at first that of the batch before; infinite before any row.
@@ -43,7 +44,26 @@ class Filling:
         self._values: list[Sequence[Any]] = []
 
     def __len__(self) -> int:
-        return len(self.tuples)
+        return self._rows
+
+    def take_arrow(self, batch: Any, columns: pa.RecordBatch) -> list[Refused]:
+        """Add a batch of tuples whose values are these columns; those that do not fit are left out and returned."""
+        if columns.num_columns != self._width:
+            reason = f"it has {columns.num_columns} values and the sink has {self._width} columns"
+            return [Refused(tup, reason) for tup in batch]
+        refused = []
+        if self._shape.schema is None:
+            self._shape.settle(columns.schema.types)
+            refused = self._close_values()
+        table = self._shape.cast(columns)
+        if table is None:
+            # It may be that only some rows do not fit.
+            return refused + self.take(list(batch))
+        self._tables.append(table)
+        self.tuples.append(batch)
+        self._rows += len(batch)
+        self._measure(table.nbytes, len(batch))
+        return refused
 
     def take(self, tuples: list[Any]) -> list[Refused]:
         """Add tuples; those that do not fit are left out and returned."""
@@ -54,23 +74,32 @@ class Filling:
         if self._shape.schema is None:
             self.tuples += tuples
             self._values += values
+            self._rows += len(tuples)
             self._measure(sum(map(row_bytes, values)), len(values))
             return refused
         table, kept, misfits = self._convert(values, tuples)
         if kept:
             self._tables.append(table)
         self.tuples += kept
+        self._rows += len(kept)
         self._measure(table.nbytes, len(kept))
         return refused + misfits
 
     def close(self) -> tuple[pa.Table, list[Refused]]:
         """All rows as one table, and the tuples that turned out not to fit; not of an empty batch."""
-        refused: list[Refused] = []
-        if self._values:
-            table, self.tuples, refused = self._convert(self._values, self.tuples)
-            self._values = []
-            self._tables.append(table)
+        refused = self._close_values()
         return arrow().concat_tables(self._tables).combine_chunks(), refused
+
+    def _close_values(self) -> list[Refused]:
+        """Make a table of the values that waited for the schema; returns the tuples that do not fit."""
+        if not self._values:
+            return []
+        # As long as values wait, there are no other tuples.
+        table, self.tuples, refused = self._convert(self._values, self.tuples)
+        self._values = []
+        self._tables.append(table)
+        self._rows = len(self.tuples)
+        return refused
 
     def _convert(self, values: list[Sequence[Any]], tuples: list[Any]) -> tuple[pa.Table, list[Any], list[Refused]]:
         table, misfits = self._shape.table(values)

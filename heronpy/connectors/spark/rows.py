@@ -128,6 +128,33 @@ class RowShape:
             return table, [misfits[index] for index in sorted(misfits)]
         return pa.Table.from_arrays(arrays, schema=self._schema), []
 
+    def settle(self, types: Sequence[pa.DataType]) -> None:
+        """Make these the types of the columns, unless another task has settled them; of a schema that is not known."""
+        agreed = self._agreed()
+        self._schema = agreed or self._agree(arrow().schema(list(zip(self.fields, types, strict=True))))
+        self._fixed = True
+
+    def cast(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """The table of an Arrow batch that has a column for each field; None if not all of its rows fit as they are.
+
+        A type becomes another one of its kind if no value changes; all else is for `table`.
+        """
+        pa, schema = arrow(), self.schema
+        assert schema is not None
+        arrays = []
+        for field, column in zip(schema, batch.columns, strict=True):
+            if column.type != field.type:
+                if not _is_kin(pa.types, column.type, field.type):
+                    return None
+                try:
+                    column = column.cast(field.type)
+                except pa.ArrowException:
+                    return None
+            if not field.nullable and column.null_count:
+                return None
+            arrays.append(column)
+        return pa.Table.from_arrays(arrays, schema=schema)
+
     def _find_misfits(self, field: pa.Field, values: Sequence[Any], misfits: dict[int, Misfit]) -> bool:
         """Try each value alone, for a batch that does not convert; returns whether one does not fit."""
         pa = arrow()
@@ -192,6 +219,19 @@ def _column(pa: Any, field: pa.Field, values: Sequence[Any]) -> Any:
     if not field.nullable and array.null_count:
         raise ValueError("a value is missing")
     return array
+
+
+def _is_kin(types: Any, given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a value of the one type is what a column of the other takes from Python."""
+    if types.is_floating(wanted):
+        return bool(types.is_floating(given) and given.bit_width <= wanted.bit_width)
+    kinds = (
+        (types.is_integer,),
+        (types.is_string, types.is_large_string),
+        (types.is_binary, types.is_large_binary),
+        (types.is_decimal,),
+    )
+    return any(any(is_a(given) for is_a in kind) and any(is_a(wanted) for is_a in kind) for kind in kinds)
 
 
 def _infer_type(pa: Any, values: Sequence[Any]) -> Any:

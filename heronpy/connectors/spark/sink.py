@@ -16,7 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.batch import Batch
 from heronpy.api.bolt.base_bolt import NotReadyError
+from heronpy.api.bolt.bolt import not_of_arrow
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.common.errors import ConfigError, DeadlineError
 from heronpy.common.setting_types import SparkSettings
@@ -168,7 +170,7 @@ class SparkSink(TwoPhaseSink):
         self._batch = Filling(self._shape)
         #: Tuples that are not in the batch yet, and how many of them there may be.
         self._fresh: list[Any] = []
-        self._fresh_max = 1
+        self._fresh_max = self._room = 1
         self._opened_at = 0.0
         self._uncommitted: dict[str, list[Any]] = {}
         self._repeat_at = self._listen_at = 0.0
@@ -191,6 +193,7 @@ class SparkSink(TwoPhaseSink):
             raise NotReadyError(session.text or "Spark is starting")
         return True
 
+    @not_of_arrow
     def process(self, tup: Any) -> None:
         """Adds a row to the current batch."""
         fresh = self._fresh
@@ -200,6 +203,25 @@ class SparkSink(TwoPhaseSink):
                 self._open_batch()
         fresh.append(tup)
         if len(fresh) >= self._fresh_max:
+            self._turn()
+
+    def process_batch(self, batch: Batch) -> None:
+        """Adds rows that came as Arrow as they are, and others one by one."""
+        columns = batch.record_batch
+        if columns is None:
+            for tup in batch:
+                self.process(tup)
+            return
+        self.check_whole()
+        self._turn()
+        low, size = 0, len(batch)
+        while low < size:
+            high = min(size, low + self._room)
+            part = batch if high - low == size else batch.take(range(low, high))
+            if not len(self._batch):
+                self._open_batch()
+            self._refuse(self._batch.take_arrow(part, columns.slice(low, high - low)))
+            low = high
             self._turn()
 
     def process_tick(self, tup: Any) -> None:
@@ -290,7 +312,8 @@ class SparkSink(TwoPhaseSink):
         if step is not Step.FILL:
             self._hand_over()
             rows = size_bytes = 0
-        self._fresh_max = min(FRESH_MAX, room_rows(rows, size_bytes, self._batch.row_bytes, self._limits))
+        self._room = room_rows(rows, size_bytes, self._batch.row_bytes, self._limits)
+        self._fresh_max = min(FRESH_MAX, self._room)
 
     def _take_fresh(self) -> None:
         if self._fresh:
@@ -364,11 +387,16 @@ class SparkSink(TwoPhaseSink):
             if self._checkpointed is not None and self._folder.outcome(outcome.stem) is None:
                 continue  # Too old: its outcome is no longer kept.
             self.counts.incr("batches-failed")
-            kept = f"its rows are kept in {self._folder.failed}" if self._checkpointed else f"of {len(tuples)} tuples"
+            where = f"its rows are kept in {self._folder.failed}"
+            kept = where if self._checkpointed else f"of {_count(tuples)} tuples"
             self.log(f"batch {outcome.stem} failed ({kept}): {outcome.error}", "error")
             for tup in tuples:
                 self.fail(tup)
         return settled
+
+
+def _count(tuples: list[Any]) -> int:
+    return sum(len(one) if isinstance(one, Batch) else 1 for one in tuples)
 
 
 def _sink_record(component: str, options: SinkOptions) -> bytes:

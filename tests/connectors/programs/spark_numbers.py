@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from heronpy.api.stream import Grouping
+import pyarrow as pa
+
+from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Grouping, Stream
 from heronpy.api.topology import TopologyBuilder
 from heronpy.connectors.spark import SparkSink
 from heronpy.connectors.textfiles.textfilespout import TextFileSpout
+
+SCHEMA = pa.schema([("line", pa.large_string())])
+
+
+class Lines(Spout, StatefulComponent):
+    """The lines of the file as record batches."""
+
+    outputs = [Stream(schema=SCHEMA)]
+
+    def init_state(self, state):
+        self.state = state
+
+    def initialize(self, config, context):
+        self.state.setdefault("next", 0)
+        self.lines = Path(config["file"]).read_text().split()
+
+    def next_tuple(self):
+        first = self.state["next"]
+        lines = self.lines[first : first + 10]
+        self.state["next"] = first + len(lines)
+        if not lines:
+            self.end_of_input()
+            return
+        self.emit_batch(pa.RecordBatch.from_pydict({"line": lines}, schema=SCHEMA))
 
 
 def store(spark, df, batch):
@@ -29,11 +58,15 @@ def main() -> None:
     parser.add_argument("name")
     for name in ("--file", "--table", "--mode"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--arrow", action="store_true")
     parser.add_argument("--row-pause-ms", type=float, default=1.0)
     args = parser.parse_args()
     builder = TopologyBuilder(args.name)
     config = {"textfile.paths": args.file, "textfile.block_bytes": 4096, "textfile.lines_per_call": 10}
-    lines = builder.add_spout("lines", TextFileSpout, par=2, config=config)
+    if args.arrow:
+        lines = builder.add_spout("lines", Lines, par=1, config={"file": args.file})
+    else:
+        lines = builder.add_spout("lines", TextFileSpout, par=2, config=config)
     builder.add_spec(
         SparkSink.spec(
             "table",

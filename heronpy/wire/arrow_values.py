@@ -1,0 +1,233 @@
+"""Payload of a frame with codec ARROW: one Arrow record batch, without its schema, which the topology declares.
+
+Eight bytes name the schema: a frame in a checkpoint may be older than what the topology declares now, and the same
+bytes read by another schema would be other values.
+
+The types that a schema may have are those whose values every receiver can turn into Python values, so that a bolt
+that asks for tuples gets them as well. What comes from a peer is checked before anyone looks at it: bounds, texts,
+times, and that the size in memory is that of the payload.
+
+pyarrow is imported when the first schema is read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from heronpy.common.errors import RemoteWireError, TopologyError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: CRC-32 of a schema, and its number of fields.
+_MARK = struct.Struct("<II")
+_I32 = struct.Struct("<i")
+_U32 = struct.Struct("<I")
+_U16 = struct.Struct("<H")
+#: Places in the tables of Arrow's Message.fbs.
+_MESSAGE_HEADER = 2
+_BATCH_COMPRESSION = 3
+_DAY_S = 86_400
+#: Seconds of 0001-01-02 and 9999-12-30: with a day to spare, so that any time zone has them.
+_FIRST_S, _LAST_S = -62_135_510_400, 253_402_128_000
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_DURATION_MAX_S = 999_999_999 * _DAY_S
+
+
+def arrow() -> Any:
+    """The module pyarrow; TopologyError without it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise TopologyError(
+            "a stream with an Arrow schema needs pyarrow, which is not installed; run: pip install 'heronpy[spark]'"
+        ) from None
+    return pyarrow
+
+
+def schema_to_bytes(schema: pa.Schema) -> bytes:
+    """A schema as part of a topology's definition; metadata are left out."""
+    data: bytes = schema.remove_metadata().serialize().to_pybytes()
+    return data
+
+
+def schema_of(data: bytes) -> pa.Schema:
+    """The inverse of `schema_to_bytes`; TopologyError if it is none, or without pyarrow."""
+    pa = arrow()
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(data))
+    except (pa.ArrowException, OSError, ValueError, EOFError) as error:
+        raise TopologyError(f"{len(data)} bytes are not an Arrow schema: {error}") from None
+
+
+def schema_problem(schema: pa.Schema) -> str | None:
+    """Why a stream cannot have this schema, or None: "field 'x' ..." for a sentence."""
+    if not len(schema):
+        return "the schema has no fields"
+    for field in schema:
+        wrong = _type_problem(field.type, is_inner=False)
+        if wrong:
+            return f"field {field.name!r} is {field.type}, and {wrong}"
+    return None
+
+
+def _type_problem(kind: pa.DataType, is_inner: bool) -> str | None:
+    pa = arrow()
+    types = pa.types
+    if types.is_temporal(kind) and not types.is_interval(kind):
+        return _time_problem(kind, is_inner)
+    if types.is_fixed_size_binary(kind) and not types.is_decimal(kind) and kind.byte_width == 0:
+        return "a width of 0 is not supported"
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        if types.is_fixed_size_list(kind) and kind.list_size == 0:
+            return "a list of size 0 is not supported"
+        return _type_problem(kind.value_type, is_inner=True)
+    if types.is_struct(kind):
+        names = [kind.field(place).name for place in range(kind.num_fields)]
+        if not names or len(set(names)) != len(names):
+            return "a struct needs fields, each with a name of its own"
+        problems = (_type_problem(kind.field(place).type, is_inner=True) for place in range(kind.num_fields))
+        return next(filter(None, problems), None)
+    if types.is_map(kind):
+        return _type_problem(kind.key_type, is_inner=True) or _type_problem(kind.item_type, is_inner=True)
+    is_plain = (
+        types.is_boolean(kind) or types.is_integer(kind) or types.is_float32(kind) or types.is_float64(kind)
+        or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind)
+        or types.is_large_binary(kind) or types.is_fixed_size_binary(kind) or types.is_decimal128(kind)
+        or types.is_decimal256(kind)
+    )  # fmt: skip
+    return None if is_plain else f"{kind} is not supported; use another type"
+
+
+def _time_problem(kind: pa.DataType, is_inner: bool) -> str | None:
+    if is_inner:
+        return f"{kind} within a list, struct or map is not supported; give it a field of its own"
+    if getattr(kind, "unit", "") == "ns":
+        return "Python's times have no nanoseconds; use microseconds"
+    pa = arrow()
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        try:
+            pa.scalar(0, type=kind).as_py()
+        except Exception as error:  # what the libraries of time zones raise differs
+            return f"its time zone is not known ({error})"
+    return None
+
+
+# ---- values -------------------------------------------------------------------------------
+
+
+def batch_problem(batch: pa.RecordBatch) -> str | None:
+    """What is wrong with the values of a batch of a good schema, or None; looks at every byte of it."""
+    pa = arrow()
+    try:
+        batch.validate(full=True)
+    except (pa.ArrowException, ValueError) as error:
+        return f"is not valid: {error}"
+    for place, field, limits in _looked_at(batch.schema):
+        column = batch.column(place)
+        if not field.nullable and column.null_count:
+            return f"has no value in field {field.name!r}, which is not nullable"
+        if limits is None:
+            continue
+        numbers = column.view(pa.int32() if field.type.bit_width == 32 else pa.int64())
+        found = arrow_compute().min_max(numbers)
+        low, high = found["min"].as_py(), found["max"].as_py()
+        if low is not None and not limits[0] <= low <= high <= limits[1]:
+            return f"has a value in field {field.name!r} that is beyond Python's {field.type}"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _looked_at(schema: pa.Schema) -> list[tuple[int, pa.Field, tuple[int, int] | None]]:
+    """The fields whose values need a look that pyarrow's validation does not take, with their limits."""
+    fields = [(place, field, _limits_of(field.type)) for place, field in enumerate(schema)]
+    return [(place, field, limits) for place, field, limits in fields if limits or not field.nullable]
+
+
+def arrow_compute() -> Any:
+    """The module pyarrow.compute."""
+    import pyarrow.compute
+
+    return pyarrow.compute
+
+
+def _limits_of(kind: pa.DataType) -> tuple[int, int] | None:
+    """Least and greatest number of a temporal type that Python has a value for; None for other types."""
+    types = arrow().types
+    if types.is_date32(kind):
+        return _FIRST_S // _DAY_S, _LAST_S // _DAY_S
+    if types.is_date64(kind):
+        return _FIRST_S * 1000, _LAST_S * 1000
+    if types.is_timestamp(kind):
+        return _FIRST_S * _PER_SECOND[kind.unit], _LAST_S * _PER_SECOND[kind.unit]
+    if types.is_time(kind):
+        return 0, _DAY_S * _PER_SECOND[kind.unit] - 1
+    if types.is_duration(kind):
+        return -_DURATION_MAX_S * _PER_SECOND[kind.unit], _DURATION_MAX_S * _PER_SECOND[kind.unit]
+    return None
+
+
+def encode_batch(batch: pa.RecordBatch) -> bytes:
+    """The payload of a frame: its schema's mark and a message of Arrow's IPC format; of a slice only its own values."""
+    data: bytes = _mark_of(batch.schema) + memoryview(batch.serialize())
+    return data
+
+
+@lru_cache(maxsize=256)
+def _mark_of(schema: pa.Schema) -> bytes:
+    return _MARK.pack(zlib.crc32(str(schema).encode()), len(schema))
+
+
+def decode_batch(payload: bytes, schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """The batch of `count` tuples in a payload, which it refers to; RemoteWireError if there is none."""
+    pa = arrow()
+    if payload[: _MARK.size] != _mark_of(schema):
+        raise RemoteWireError(f"payload of {len(payload)} bytes is of another Arrow schema than that of its stream")
+    try:
+        message = pa.ipc.read_message(pa.py_buffer(payload).slice(_MARK.size))
+        if message.type != "record batch":
+            raise RemoteWireError(f"payload of {len(payload)} bytes is an Arrow message of type {message.type}")
+        if _is_compressed(message.metadata.to_pybytes()):
+            # Its size in memory would not be bounded by that of the frame.
+            raise RemoteWireError(f"payload of {len(payload)} bytes is a compressed Arrow record batch")
+        batch = pa.ipc.read_record_batch(message, schema)
+        problem = batch_problem(batch) if batch.num_rows == count else f"has {batch.num_rows} rows"
+    except (pa.ArrowException, OSError, ValueError, TypeError, EOFError, MemoryError, struct.error) as error:
+        raise RemoteWireError(f"payload of {len(payload)} bytes is not an Arrow record batch: {error}") from None
+    if problem:
+        raise RemoteWireError(f"payload of {len(payload)} bytes for {count} tuples {problem}")
+    return batch
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether the buffers of a record batch are compressed; struct.error for a place beyond the metadata."""
+    place = _field(metadata, _U32.unpack_from(metadata, 0)[0], _MESSAGE_HEADER)
+    header = place + _U32.unpack_from(metadata, place)[0]
+    return _field(metadata, header, _BATCH_COMPRESSION) > 0
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """The place of a field in a table of FlatBuffers; 0 when it is not set."""
+    vtable = table - _I32.unpack_from(data, table)[0]
+    if vtable < 0:
+        raise RemoteWireError("a table of Arrow metadata is outside of them")
+    entry = 4 + 2 * number
+    if entry + 2 > _U16.unpack_from(data, vtable)[0]:
+        return 0
+    offset: int = _U16.unpack_from(data, vtable + entry)[0]
+    return table + offset if offset else 0
+
+
+def flat_values(batch: pa.RecordBatch) -> list[Any]:
+    """The values of all tuples one after the other, as Python values (`to_pylist`)."""
+    width = batch.num_columns
+    if width == 1:
+        only: list[Any] = batch.column(0).to_pylist()
+        return only
+    flat: list[Any] = [None] * (width * batch.num_rows)
+    for place in range(width):
+        flat[place::width] = batch.column(place).to_pylist()
+    return flat

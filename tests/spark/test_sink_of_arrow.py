@@ -1,0 +1,157 @@
+"""A SparkSink of a stream with an Arrow schema: record batches go to the batch file, and are acked with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from heronpy.api.bolt.bolt import takes_batches
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping, Stream
+from heronpy.api.topology import TopologyBuilder
+from heronpy.connectors.spark.sink import SparkSink
+from instance.in_batch import InBatch
+from instance.routing import takes_arrow
+from instance.tuples import InFrame
+from tests.connectors.two_phase import Tup, start, state_of
+from tests.spark.support import start_sink
+from tests.spark.test_exactly_once import FakeGateway, config_of, copy, new_home, prepared_in, rows_of
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return new_home(tmp_path / "w", monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def no_tuples(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the batches of which single tuples were made."""
+    made: list[int] = []
+    tuples = InBatch.tuples
+    monkeypatch.setattr(InBatch, "tuples", lambda batch: made.append(len(batch)) or tuples(batch))
+    return made
+
+
+class Heard:
+    """What a sink acked and failed, by number of the tuple in its frame."""
+
+    def __init__(self, sink: Any) -> None:
+        self.acked: list[int] = []
+        self.failed: list[int] = []
+        sink.ack = lambda tup: self.acked.extend(tup.numbers if isinstance(tup, InBatch) else [tup.index])
+        sink.fail = lambda tup: self.failed.extend(tup.numbers if isinstance(tup, InBatch) else [tup.index])
+
+
+def batch_of(values: list[Any], kind: Any = None, first: int = 0) -> InBatch:
+    rows = pa.record_batch([pa.array(values, type=kind or pa.int64())], names=["n"])
+    frame = InFrame("numbers", "default", 1, first + len(values), 0.0)
+    return InBatch(frame, "default", ["n"], None, range(first, first + len(values)), arrow=rows)
+
+
+def written(home: Path) -> list[int]:
+    FakeGateway(home / "table").work()
+    return rows_of(home / "table")
+
+
+def test_rows_are_exact_effectively_once_and_none_became_an_object(home: Path, no_tuples: list[int]) -> None:
+    sink = start(SparkSink, config_of(), attempt=1)
+    heard = Heard(sink)
+    sink.process_batch(batch_of(list(range(20))))
+    sink.pre_save("1")
+    # A batch is full at seven rows; the first is taken alone, as the size of a row is not known.
+    assert [manifest.rows for manifest in prepared_in(home)] == [7, 7, 6]
+    sink.process_batch(batch_of([100, 101], first=20))
+    assert written(home) == []
+    sink.post_save("1")
+    assert written(home) == list(range(20)) and no_tuples == []
+    assert sorted(heard.acked) == list(range(20)) and heard.failed == []
+    sink.pre_save("2")
+    sink.post_save("2")
+    assert written(home) == [*range(20), 100, 101]
+
+
+def test_rows_since_the_restored_checkpoint_are_dropped(home: Path) -> None:
+    first = start(SparkSink, config_of(), attempt=1)
+    Heard(first)
+    first.process_batch(batch_of([1, 2]))
+    first.pre_save("1")
+    first.post_save("1")
+    saved = copy(state_of(first))
+    first.process_batch(batch_of([3, 4]))
+    second = start(SparkSink, config_of(), attempt=2, state=saved, checkpoint=1)
+    Heard(second)
+    second.process_batch(batch_of([3]))
+    second.pre_save("2")
+    second.post_save("2")
+    assert written(home) == [1, 2, 3]
+
+
+def test_acks_come_with_the_commit_at_least_once(home: Path) -> None:
+    sink = start_sink("store", 7, schema={"n": "int64"}, aggregate="module.function", batch_rows=7)
+    heard = Heard(sink)
+    sink.process_batch(batch_of(list(range(20))))
+    assert heard.acked == []
+    sink.finish()
+    assert written(home) == list(range(20))
+    assert sorted(heard.acked) == list(range(20)) and heard.failed == []
+    counts = sink.counts.get_value_and_reset()
+    assert (counts["batches"], counts["rows"]) == (3, 20) and counts["bytes"] > 20 * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "stored"),
+    [
+        (pa.int32(), [1, 2], [1, 2]),
+        (pa.uint64(), [1, 2**63], [1]),
+        (pa.float64(), [1.0, 2.5], [1]),
+        (pa.string(), ["1", "2"], []),
+    ],
+)
+def test_another_type_fits_as_single_tuples_do(home: Path, kind: Any, values: list[Any], stored: list[int]) -> None:
+    sink = start(SparkSink, config_of(), attempt=1)
+    heard = Heard(sink)
+    sink.process_batch(batch_of(values, kind))
+    sink.pre_save("1")
+    sink.post_save("1")
+    assert written(home) == stored
+    assert sorted([*heard.acked, *heard.failed]) == [0, 1] and len(heard.failed) == 2 - len(stored)
+
+
+def test_the_schema_of_the_stream_is_inferred_once_with_tuples_before_it(home: Path) -> None:
+    sink = start(SparkSink, config_of(schema=None, fields=["n"], batch_rows=100), attempt=1)
+    sink.ack = lambda tup: None
+    sink.process(Tup(0, [None]))
+    sink.process_batch(batch_of([5, 6], pa.int32()))
+    sink.pre_save("1")
+    sink.post_save("1")
+    FakeGateway(home / "table").work()
+    [file] = (home / "table").glob("batch=*/*.parquet")
+    found = pq.read_table(file)
+    assert found.schema.field("n").type == pa.int32() and sorted(found["n"].to_pylist(), key=str) == [5, 6, None]
+
+
+class Numbers(Spout):
+    outputs = [Stream(schema=SCHEMA), Stream(["n"], "plain")]
+
+
+class Own(SparkSink):
+    def process(self, tup: Any) -> None:
+        super().process(tup)
+
+
+@pytest.mark.parametrize(("stream", "expected"), [("default", True), ("plain", False)])
+def test_only_a_sink_of_such_a_stream_takes_batches(stream: str, expected: bool) -> None:
+    builder = TopologyBuilder("sinks")
+    spout = builder.add_spout("numbers", Numbers, par=1)
+    sink = SparkSink.spec("store", {spout[stream]: Grouping.SHUFFLE}, aggregate="a.b", fields=["n"])
+    builder.add_spec(sink)
+    topology = builder.build()
+    found = takes_arrow(topology, topology.bolts[0])
+    assert found is expected and takes_batches(SparkSink, found) is expected
+    assert not takes_batches(Own, True), "its own process gets single tuples"
