@@ -803,9 +803,11 @@ class TaskCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
 class TaskLedger(_message.Message):
-    __slots__ = ["abandoned", "before", "epoch", "forgets_failed", "latest", "pending", "spout", "task_id"]
+    __slots__ = ["abandoned", "before", "begun_again", "component", "epoch", "forgets_failed", "latest", "pending", "spout", "task_id"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
@@ -814,13 +816,15 @@ class TaskLedger(_message.Message):
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     abandoned: int
     before: _containers.RepeatedScalarFieldContainer[int]
+    begun_again: bool
+    component: str
     epoch: int
     forgets_failed: bool
     latest: _containers.RepeatedScalarFieldContainer[int]
     pending: int
     spout: bool
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
@@ -939,8 +943,9 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores"]
+    __slots__ = ["acked", "begun_again", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores", "spouts_begun_again"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
@@ -948,7 +953,9 @@ class TupleTotals(_message.Message):
     NOT_RESENT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
+    SPOUTS_BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    begun_again: _containers.RepeatedScalarFieldContainer[str]
     dead_letters: int
     failed: int
     lost: int
@@ -956,7 +963,8 @@ class TupleTotals(_message.Message):
     not_resent: int
     replayed: int
     restores: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ...) -> None: ...
+    spouts_begun_again: int
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

@@ -435,6 +435,9 @@ class TopologyMaster:
         totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
         if self.checkpoints is not None:
             totals.restores = self.checkpoints.restorer.restores
+            # A spout goes back with its region: what it emits again counts once.
+            totals.spouts_begun_again = 0
+            del totals.begun_again[:]
         return totals
 
     def _is_drained(self) -> bool:

@@ -31,6 +31,8 @@ HEARD_S = 1.5
 _GAP_S = 0.1
 #: Number of tasks removed by updates that are kept separately; the counts of older ones are summed.
 RETIRED_MAX = 10_000
+#: Number of spout tasks that began again which are named.
+BEGUN_AGAIN_NAMED = 3
 #: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
 _MOST = (1 << 64) - 1
 #: Ends in which a process hands over, or reports, what it held.
@@ -64,6 +66,10 @@ class TaskCounts:
     reports: list[tuple[int, ...]] = field(default_factory=list)
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
+    component: str = ""
+    #: A spout that had emitted when another process took its place, which calls `initialize` anew: unless that resumes,
+    #: everything is emitted again.
+    begun_again: bool = False
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(_sum, self.before, self.latest))
@@ -118,7 +124,7 @@ class Totals:
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
-        """Take the status that a process of a task reports."""
+        """Take the status that a process of a task reports, with the component of its place."""
         told = (
             status.emitted,
             status.executed,
@@ -130,14 +136,16 @@ class Totals:
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
-            known.forgets_failed = status.forgets_failed
+            known.forgets_failed, known.component = status.forgets_failed, status.component
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
         if status.epoch < known.epoch:
             return
         known.forgets_failed = known.forgets_failed or status.forgets_failed
+        known.component = status.component or known.component
         if status.epoch > known.epoch:
+            known.begun_again = known.begun_again or (spout and known.totals()[_EMITTED] > 0)
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
@@ -180,7 +188,7 @@ class Totals:
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
-            _add(self._retired, self.tasks.pop(task), 0.0)
+            _add(self._retired, task, self.tasks.pop(task), 0.0)
 
     @property
     def discarded(self) -> int:
@@ -219,6 +227,8 @@ class Totals:
                 pending=task.pending,
                 abandoned=task.abandoned,
                 forgets_failed=task.forgets_failed,
+                component=task.component,
+                begun_again=task.begun_again,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -242,6 +252,8 @@ class Totals:
                     task.pending,
                     task.abandoned,
                     forgets_failed=task.forgets_failed,
+                    component=task.component,
+                    begun_again=task.begun_again,
                 )
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
@@ -253,8 +265,8 @@ class Totals:
         """The totals of the topology at a moment; without one, the latest."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
-        for known in self.tasks.values():
-            _add(totals, known, moment)
+        for task, known in self.tasks.items():
+            _add(totals, task, known, moment)
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         return totals
 
@@ -263,7 +275,7 @@ def _sum(*counts: int) -> int:
     return min(sum(counts), _MOST)
 
 
-def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> None:
+def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment: float) -> None:
     _, _, acked, failed, dead_letters, lost = task.totals_at(moment) if moment else task.totals()
     totals.dead_letters = _sum(totals.dead_letters, dead_letters)
     totals.lost = _sum(totals.lost, lost)
@@ -275,3 +287,7 @@ def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> No
             failed = 0
         # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)
+        if task.begun_again:
+            totals.spouts_begun_again = _sum(totals.spouts_begun_again, 1)
+            if len(totals.begun_again) < BEGUN_AGAIN_NAMED:
+                totals.begun_again.append(f"task {number} of {task.component}" if task.component else f"task {number}")

@@ -378,6 +378,23 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
+def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
+    totals = wordy.status.totals
+    totals.acked, totals.replayed = 1000, 11
+    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
+    assert (shown["replayed_unknown"], shown["begun_again"]) == (False, [])
+    totals.spouts_begun_again = 1
+    totals.begun_again.append("task 1 of src")
+    line = "replayed an unknown number: task 1 of src began again (may be counted twice), dead letters 0, lost 0"
+    for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
+        assert line in heron(*verb).out and "up to 11" not in heron(*verb).out, verb
+    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
+    assert (shown["replayed_unknown"], shown["begun_again"]) == (True, ["task 1 of src"])
+    assert summary.losses_text(totals) == "", "it is no loss"
+    totals.spouts_begun_again = 5
+    assert summary.begun_again_text(totals) == "task 1 of src and 4 more began again"
+
+
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
     from heronpy.cli.look.stateful import barrier_text
 

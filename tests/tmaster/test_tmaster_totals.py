@@ -95,6 +95,42 @@ def test_what_a_spout_without_fail_has_lost_is_not_replayed() -> None:
     assert totals.summed().not_resent == 5
 
 
+def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
+    """Also for the next topology master, also once the task is removed; what had emitted nothing repeats nothing."""
+    totals = Totals()
+    for task, emitted, component in ((1, 100, "src"), (2, 0, "src"), (3, 100, "count")):
+        told = status(task, 1, [emitted, 0, 0, 0, 0, 0, 0])
+        told.component = component
+        totals.take_task(told, spout=component == "src")
+    assert totals.summed().spouts_begun_again == 0
+    for task in (1, 2, 3):
+        totals.take_task(status(task, 2, [0] * 7), spout=task < 3)
+    assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
+    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
+    totals.place({2, 3}, set())
+    assert totals.summed().spouts_begun_again == 1
+    for epoch in (1, 2):
+        for task in range(10, 20):
+            told = status(task, epoch, [1, 0, 0, 0, 0, 0, 0])
+            totals.take_task(told, spout=True)
+    found = totals.summed()
+    assert (found.spouts_begun_again, len(found.begun_again)) == (11, 3), "the first are named"
+
+
+def test_at_least_once_a_replaced_spout_shows_and_effectively_once_it_counts_once() -> None:
+    for mode, shown in (("ATLEAST_ONCE", 1), ("ATMOST_ONCE", 1), ("EFFECTIVELY_ONCE", 0)):
+        world = World()
+        world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
+        world.start_master()
+        world.running()
+        totals = world.machine.desk.registry.totals
+        totals.take_task(status(1, 1, [9, 0, 0, 0, 0, 0, 0]), spout=True)
+        totals.take_task(status(1, 99, [0] * 7), spout=True)
+        found = world.status().totals
+        assert (found.spouts_begun_again, len(found.begun_again)) == (shown, shown), mode
+
+
 def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     for reason in (
         control_pb2.EXIT_KILLED,
