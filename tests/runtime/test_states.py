@@ -123,6 +123,23 @@ def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
     assert complained.startswith("warning: task 1 of numbers began again, so an unknown number of tuples")
 
 
+def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: Heron, out: Path) -> None:
+    """The master stands still while the spout is replaced, and its successor knows old counts of the first process."""
+    heron.submit(PROGRAM, "heir", "--out", out)
+    when_stored(out, 1000)
+    before = heron.status("heir")
+    master, spout = heron.pid("heir", "tmaster"), heron.pid("heir", "container_1_numbers_1")
+    os.kill(master, signal.SIGSTOP)
+    os.kill(spout, signal.SIGKILL)
+    wait_for(lambda: stored(out).count(1) > 1, PATIENCE_S, "the first number of the spout's new process")
+    os.kill(master, signal.SIGKILL)
+    after = heron.when(
+        "heir", lambda status: status["lifecycle"] == "RUNNING" and status["totals"]["replayed_unknown"], "a master"
+    )
+    assert component(after, "numbers")["emitted"] >= component(before, "numbers")["emitted"] >= 900
+    assert after["totals"]["acked"] >= before["totals"]["acked"]
+
+
 def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:
     """At most once a tuple that raised is given up at once: exactly one is missing, and nothing died."""
     run = heron.start(

@@ -106,8 +106,8 @@ def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply
     say(f"  tuples: {summary.totals_text(last)}")
     if last.totals.spouts_begun_again:
         warning(
-            f"{summary.begun_again_text(last.totals)}, so an unknown number of tuples may be counted twice, unless the"
-            " spout resumes where its last process was; with topology.reliability.mode EFFECTIVELY_ONCE each counts once"
+            f"{summary.begun_again_text(last.totals)}, so an unknown number of tuples may be counted twice, unless its"
+            " new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE each counts once"
         )
     lost = summary.losses_text(last.totals)
     if not lost:
