@@ -467,6 +467,7 @@ class TopologyMaster:
             startup_exceptions=lifecycle.startup_exceptions(desk),
             exceptions=desk.exceptions.seen,
             drained=drained,
+            retired=registry.totals.retired(registry.places, moment),
         )
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)

@@ -12,7 +12,7 @@ report until then. So without losses no component shows more executed tuples tha
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import isfinite
@@ -122,6 +122,10 @@ class Totals:
     changes: int = 0
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
+    #: Tasks that were removed, as of the last plan.
+    _gone: frozenset[int] = frozenset()
+    #: The same tasks as `_retired`, by component.
+    _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
         """Take the status that a process of a task reports, with the component of its place."""
@@ -187,8 +191,13 @@ class Totals:
         for name, known in self.stmgrs.items():
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
+        if not self._gone.issuperset(gone):
+            self.changes += 1  # nobody else reports their counts to a successor
+        self._gone = frozenset(gone)
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
-            _add(self._retired, task, self.tasks.pop(task), 0.0)
+            counts = self.tasks.pop(task)
+            _add(self._retired, task, counts, 0.0)
+            _retire(self._retired_of, counts, 0.0)
 
     @property
     def discarded(self) -> int:
@@ -214,9 +223,21 @@ class Totals:
             for name, value in zip(COUNTERS, totals, strict=True):
                 setattr(status, name, value)
 
+    def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
+        """The counts by component of all tasks but these, at a moment; without one, the latest."""
+        found: dict[str, control_pb2.RetiredTotals] = {}
+        for component, summed in self._retired_of.items():
+            found[component] = control_pb2.RetiredTotals()
+            found[component].CopyFrom(summed)
+        for task, known in self.tasks.items():
+            if task not in tasks and known.component:
+                _retire(found, known, moment)
+        return list(found.values())
+
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
         """Everything, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
+        kept.retired_of.extend(self._retired_of.values())
         for number, task in self.tasks.items():
             kept.tasks.add(
                 task_id=number,
@@ -242,6 +263,7 @@ class Totals:
             return totals
         totals.uncounted = kept.uncounted
         totals._retired.CopyFrom(kept.retired)
+        totals._retired_of = {summed.component: summed for summed in kept.retired_of}
         for task in kept.tasks:
             if len(task.before) == len(task.latest) == len(COUNTERS):
                 totals.tasks[task.task_id] = TaskCounts(
@@ -273,6 +295,14 @@ class Totals:
 
 def _sum(*counts: int) -> int:
     return min(sum(counts), _MOST)
+
+
+def _retire(found: dict[str, control_pb2.RetiredTotals], task: TaskCounts, moment: float) -> None:
+    summed = found.setdefault(task.component, control_pb2.RetiredTotals(component=task.component))
+    emitted, executed, acked, failed, *_ = task.totals_at(moment) if moment else task.totals()
+    summed.tasks += 1
+    summed.emitted, summed.executed = _sum(summed.emitted, emitted), _sum(summed.executed, executed)
+    summed.acked, summed.failed = _sum(summed.acked, acked), _sum(summed.failed, failed)
 
 
 def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -191,6 +192,50 @@ def test_a_ledger_of_another_topology_or_of_another_kind_is_left_alone() -> None
     kept.tasks[0].before.append(1)
     kept.stmgrs[0].latest.append(1)
     assert numbers(Totals.of(kept, "old")) == [0] * 6
+
+
+@given(st.lists(st.one_of(TASK, PLACE, MASTER), max_size=60))
+def test_no_count_of_a_component_falls(story: list[tuple[str, int, int, list[int]]]) -> None:
+    """Whichever tasks updates remove and bring back; here only one removed task is kept separately."""
+    totals, before, places = Totals(), [0] * 4, {1, 2, 3}
+    for what, number, epoch, counts in story:
+        if what == "master":
+            totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        elif what == "task" and number in places:
+            told = status(number, epoch, counts)
+            told.component = "src"
+            totals.take_task(told, spout=True)
+        elif what == "place":
+            places = set(range(1, number + 1))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("heronpy.tmaster.totals.RETIRED_MAX", 1)
+                totals.place(places, set())
+        after = [0] * 4
+        shown = [control_pb2.TaskStatus(task_id=task) for task in places]
+        for filled in shown:
+            totals.fill(filled)
+        for row in (*shown, *totals.retired(places)):
+            numbers = (row.emitted, row.executed, row.acked, row.failed)
+            after = [a + b for a, b in zip(after, numbers, strict=True)]
+        most = (1 << 64) - 1
+        assert all(min(a, most) <= b for a, b in zip(before, after, strict=True)), (what, before, after)
+        before = after
+
+
+def test_a_removed_task_counts_in_its_component() -> None:
+    world = World(bolts={"count": 3}).running()
+    for task in (3, 4, 5):
+        world.task(task).status.executed = task * 100
+    world.round()
+    assert not world.status().retired
+    registry = world.machine.desk.registry
+    changes = registry.totals.changes
+    registry.totals.place({1, 2, 3}, set())
+    for task in (4, 5):
+        del registry.places[task]
+    assert registry.totals.changes > changes, "it is written for a successor"
+    [gone] = world.status().retired
+    assert (gone.component, gone.tasks, gone.executed) == ("count", 2, 900)
 
 
 def test_at_least_once_nothing_is_lost_with_a_process() -> None:

@@ -86,7 +86,7 @@ def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
 
 @dataclass(slots=True)
 class ComponentRow:
-    """Sums over the tasks of one component."""
+    """Sums over the tasks of one component; the counts include those of tasks that updates have removed."""
 
     name: str
     is_spout: bool
@@ -145,6 +145,13 @@ def components(
             row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
             row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
             _add_frames(row, task, old)
+    for gone in status.retired:
+        if gone.component in rows:  # the rates are those of the tasks that there are
+            row = rows[gone.component]
+            row.emitted += gone.emitted
+            row.executed += gone.executed
+            row.acked += gone.acked
+            row.failed += gone.failed
     for culprit in status.culprits:
         if culprit.component in rows:
             rows[culprit.component].backpressure = True
