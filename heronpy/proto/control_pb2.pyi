@@ -935,20 +935,24 @@ class TopologyEvent(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
-    __slots__ = ["retired", "retired_of", "stmgrs", "tasks", "topology_id", "uncounted"]
+    __slots__ = ["restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted"]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
     RETIRED_FIELD_NUMBER: _ClassVar[int]
     RETIRED_OF_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    restores: int
     retired: TupleTotals
     retired_of: _containers.RepeatedCompositeFieldContainer[RetiredTotals]
+    started_at: float
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrLedger]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLedger]
     topology_id: str
     uncounted: bool
-    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ...) -> None: ...
+    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]

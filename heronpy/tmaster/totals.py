@@ -118,7 +118,12 @@ class Totals:
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: A process died with tuples that were never counted.
     uncounted: bool = False
-    #: Grows when a process is replaced: the reports of its successor do not include its counts.
+    #: Effectively once: how often a region went back.
+    restores: int = 0
+    #: Wall time at which the first topology master of this topology started; 0 is unknown.
+    started_at: float = 0.0
+    #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
+    #: include its counts.
     changes: int = 0
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
@@ -186,6 +191,17 @@ class Totals:
             self.uncounted = True
             self.changes += 1
 
+    def start(self, wall: float) -> None:
+        """A topology master starts at this wall time: the first one if none has handed over an earlier time."""
+        if not 0 < self.started_at <= wall:
+            self.started_at = wall
+            self.changes += 1
+
+    def count_restores(self, regions: int) -> None:
+        """So many regions go back to a checkpoint."""
+        self.restores = _sum(self.restores, regions)
+        self.changes += 1
+
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str]) -> None:
         """Set the tasks and stream managers of the plan; the counts of all others are kept."""
         for name, known in self.stmgrs.items():
@@ -237,6 +253,7 @@ class Totals:
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
         """Everything, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
+        kept.restores, kept.started_at = self.restores, self.started_at
         kept.retired_of.extend(self._retired_of.values())
         for number, task in self.tasks.items():
             kept.tasks.add(
@@ -262,6 +279,8 @@ class Totals:
         if kept is None or kept.topology_id != topology_id:
             return totals
         totals.uncounted = kept.uncounted
+        totals.restores = kept.restores
+        totals.started_at = kept.started_at if isfinite(kept.started_at) else 0.0
         totals._retired.CopyFrom(kept.retired)
         totals._retired_of = {summed.component: summed for summed in kept.retired_of}
         for task in kept.tasks:
