@@ -10,7 +10,7 @@ from contextlib import suppress
 from heronpy.proto import control_pb2
 
 from .control import Control
-from .sessions import Session
+from .sessions import Session, Sessions
 from .switch import Switch
 
 _STARTED = time.monotonic()
@@ -48,6 +48,12 @@ def heartbeat(machine: Control, switch: Switch, now: float) -> control_pb2.Stmgr
         clamped=switch.backpressure.clamped,
         unacked_roots=sum(acker.live_roots for acker in switch.ackers.values()),
     )
+
+
+def at_registration(sessions: Sessions, switch: Switch) -> list[control_pb2.TaskStatus]:
+    """The statuses of all tasks, for a topology master; those of their earlier processes first, so that both count."""
+    ended = [_ended_status(status, switch) for status in sessions.all_ended]
+    return [*ended, *(session.status for session in sessions.by_task.values())]
 
 
 def _status_of(session: Session, switch: Switch) -> control_pb2.TaskStatus:

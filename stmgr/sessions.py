@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from heronpy.common.errors import ReplacedError
 from heronpy.proto import control_pb2
 
-#: Number of last statuses of replaced processes kept while there is no topology master.
+#: Number of last statuses of replaced processes kept for this topology master, and for the next one.
 ENDED_MAX = 1000
 
 
@@ -37,6 +37,8 @@ class Sessions:
     fenced: int = 0
     #: The last statuses of processes that were replaced since the last heartbeat: what they counted counts.
     ended: list[control_pb2.TaskStatus] = field(default_factory=list)
+    #: Those that a topology master was told: what it had not stored when it died, its successor learns from here.
+    told: list[control_pb2.TaskStatus] = field(default_factory=list)
     _looked_at: float = float("inf")
 
     def register(self, identity: bytes, message: control_pb2.RegisterInstance, now: float) -> Session:
@@ -61,7 +63,14 @@ class Sessions:
     def take_ended(self) -> list[control_pb2.TaskStatus]:
         """The last statuses of replaced processes, once; they precede those of their successors."""
         ended, self.ended = self.ended, []
+        self.told.extend(ended)
+        del self.told[:-ENDED_MAX]
         return ended
+
+    @property
+    def all_ended(self) -> list[control_pb2.TaskStatus]:
+        """All that are kept, oldest first; a topology master skips those that it has heard of."""
+        return [*self.told, *self.ended][-ENDED_MAX:]
 
     def heard(self, identity: bytes, status: control_pb2.TaskStatus, now: float) -> tuple[bool, bool]:
         """Take a heartbeat; returns (known, something important changed)."""

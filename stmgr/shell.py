@@ -268,7 +268,7 @@ class Stmgr:
             pid=os.getpid(),
             host=settings_for(self.launch, SecuritySettings).bind_host,
         )
-        statuses = [session.status for session in self.machine.sessions.by_task.values()]
+        statuses = reports.at_registration(self.machine.sessions, self.switch)
         return control_pb2.RegisterStmgr(stmgr=record, tasks=statuses)
 
     def _on_registered(self, reply: control_pb2.RegisterStmgrReply | None) -> None:

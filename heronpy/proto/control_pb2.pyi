@@ -645,6 +645,22 @@ class RestoreFailed(_message.Message):
     task_id: int
     def __init__(self, task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., checkpoint: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
+class RetiredTotals(_message.Message):
+    __slots__ = ["acked", "component", "emitted", "executed", "failed", "tasks"]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
+    EXECUTED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    acked: int
+    component: str
+    emitted: int
+    executed: int
+    failed: int
+    tasks: int
+    def __init__(self, component: _Optional[str] = ..., tasks: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
+
 class RuntimeConfig(_message.Message):
     __slots__ = ["settings"]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
@@ -683,7 +699,7 @@ class SetState(_message.Message):
     def __init__(self, active: bool = ..., end_input: bool = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
+    __slots__ = ["cause", "culprits", "discarded_tuples", "drained", "exceptions", "executors", "lifecycle", "plan", "plan_version", "retired", "startup_exceptions", "stmgrs", "tasks", "tmaster_epoch", "topology", "topology_id", "totals", "uptime_s"]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     CULPRITS_FIELD_NUMBER: _ClassVar[int]
     DISCARDED_TUPLES_FIELD_NUMBER: _ClassVar[int]
@@ -693,6 +709,7 @@ class StatusReply(_message.Message):
     LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
     STARTUP_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
@@ -710,6 +727,7 @@ class StatusReply(_message.Message):
     lifecycle: Lifecycle
     plan: _plan_pb2.PhysicalPlan
     plan_version: int
+    retired: _containers.RepeatedCompositeFieldContainer[RetiredTotals]
     startup_exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrHeartbeat]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
@@ -718,7 +736,7 @@ class StatusReply(_message.Message):
     topology_id: str
     totals: TupleTotals
     uptime_s: float
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., tmaster_epoch: _Optional[int] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrHeartbeat, _Mapping]]] = ..., executors: _Optional[_Iterable[_Union[RegisterExecutor, _Mapping]]] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., uptime_s: _Optional[float] = ..., startup_exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded_tuples: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., drained: bool = ..., exceptions: _Optional[int] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., retired: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
     __slots__ = ["clamped", "culprits", "discarded_tuples", "epoch", "in_flight_tuples", "lost_tuples", "mesh_ready", "plan_version", "queued_bytes", "queued_tuples", "stmgr_id", "tasks", "unacked_roots"]
@@ -803,9 +821,11 @@ class TaskCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., task_id: _Optional[int] = ..., epoch: _Optional[int] = ..., attempt: _Optional[int] = ..., snapshot: _Optional[_Union[_checkpoint_pb2.TaskSnapshot, _Mapping]] = ..., error: _Optional[str] = ..., lost_data: bool = ...) -> None: ...
 
 class TaskLedger(_message.Message):
-    __slots__ = ["abandoned", "before", "epoch", "forgets_failed", "latest", "pending", "spout", "task_id"]
+    __slots__ = ["abandoned", "before", "begun_again", "component", "epoch", "forgets_failed", "latest", "pending", "spout", "task_id"]
     ABANDONED_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FORGETS_FAILED_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
@@ -814,13 +834,15 @@ class TaskLedger(_message.Message):
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     abandoned: int
     before: _containers.RepeatedScalarFieldContainer[int]
+    begun_again: bool
+    component: str
     epoch: int
     forgets_failed: bool
     latest: _containers.RepeatedScalarFieldContainer[int]
     pending: int
     spout: bool
     task_id: int
-    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
+    def __init__(self, task_id: _Optional[int] = ..., spout: bool = ..., epoch: _Optional[int] = ..., before: _Optional[_Iterable[int]] = ..., latest: _Optional[_Iterable[int]] = ..., pending: _Optional[int] = ..., abandoned: _Optional[int] = ..., forgets_failed: bool = ..., component: _Optional[str] = ..., begun_again: bool = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ["acked", "attempt", "committed", "component", "consumed_frames", "consumed_tuples", "counted_at", "dead_letters", "emitted", "epoch", "error", "executed", "failed", "forgets_failed", "in_queue_bytes", "in_queue_tuples", "instance_id", "loop_age_s", "lost_tuples", "out_queue_bytes", "out_queue_tuples", "pending", "pid", "plan_version", "sent_frames", "sent_tuples", "state", "task_id", "waiting_for", "waiting_s"]
@@ -913,18 +935,24 @@ class TopologyEvent(_message.Message):
     def __init__(self, number: _Optional[int] = ..., at: _Optional[float] = ..., first_at: _Optional[float] = ..., times: _Optional[int] = ..., kind: _Optional[_Union[EventKind, str]] = ..., subject: _Optional[str] = ..., reason: _Optional[str] = ..., text: _Optional[str] = ..., lasted_s: _Optional[float] = ..., warning: bool = ..., detail: _Optional[str] = ...) -> None: ...
 
 class TotalsLedger(_message.Message):
-    __slots__ = ["retired", "stmgrs", "tasks", "topology_id", "uncounted"]
+    __slots__ = ["restores", "retired", "retired_of", "started_at", "stmgrs", "tasks", "topology_id", "uncounted"]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
     RETIRED_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_OF_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
+    restores: int
     retired: TupleTotals
+    retired_of: _containers.RepeatedCompositeFieldContainer[RetiredTotals]
+    started_at: float
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrLedger]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLedger]
     topology_id: str
     uncounted: bool
-    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ...) -> None: ...
+    def __init__(self, topology_id: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskLedger, _Mapping]]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLedger, _Mapping]]] = ..., retired: _Optional[_Union[TupleTotals, _Mapping]] = ..., uncounted: bool = ..., retired_of: _Optional[_Iterable[_Union[RetiredTotals, _Mapping]]] = ..., restores: _Optional[int] = ..., started_at: _Optional[float] = ...) -> None: ...
 
 class TriggerCheckpoint(_message.Message):
     __slots__ = ["checkpoint", "savepoint", "task_ids", "unaligned"]
@@ -939,8 +967,9 @@ class TriggerCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., savepoint: bool = ..., unaligned: bool = ..., task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TupleTotals(_message.Message):
-    __slots__ = ["acked", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores"]
+    __slots__ = ["acked", "begun_again", "dead_letters", "failed", "lost", "lost_estimated", "not_resent", "replayed", "restores", "spouts_begun_again"]
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     LOST_ESTIMATED_FIELD_NUMBER: _ClassVar[int]
@@ -948,7 +977,9 @@ class TupleTotals(_message.Message):
     NOT_RESENT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_FIELD_NUMBER: _ClassVar[int]
     RESTORES_FIELD_NUMBER: _ClassVar[int]
+    SPOUTS_BEGUN_AGAIN_FIELD_NUMBER: _ClassVar[int]
     acked: int
+    begun_again: _containers.RepeatedScalarFieldContainer[str]
     dead_letters: int
     failed: int
     lost: int
@@ -956,7 +987,8 @@ class TupleTotals(_message.Message):
     not_resent: int
     replayed: int
     restores: int
-    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ...) -> None: ...
+    spouts_begun_again: int
+    def __init__(self, acked: _Optional[int] = ..., failed: _Optional[int] = ..., replayed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., lost_estimated: bool = ..., restores: _Optional[int] = ..., not_resent: _Optional[int] = ..., spouts_begun_again: _Optional[int] = ..., begun_again: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateReply(_message.Message):
     __slots__ = ["added", "discarded_tuples", "plan_version", "removed"]

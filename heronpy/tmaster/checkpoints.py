@@ -303,7 +303,7 @@ class Checkpoints:
             completed=coordinator.completed,
             aborted=coordinator.aborted,
             failed=coordinator.failed,
-            restores=restorer.restores,
+            restores=self._desk.registry.totals.restores,
             last_failure=coordinator.last_failure,
             last_restore=restorer.last_restore,
             last_restore_s=restorer.last_restore_s,

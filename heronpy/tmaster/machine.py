@@ -77,6 +77,8 @@ class TopologyMaster:
         if reliability_mode(topology) == "EFFECTIVELY_ONCE":
             settings_of = checkpoints or CheckpointSettings()
             self.checkpoints = Checkpoints(self.desk, settings_of, log, previous, self.finisher)
+        #: Wall time minus the time of the events, seconds.
+        self._wall_offset_s = wall_offset_s
         self._started_at = 0.0
         #: Since when the spouts are known to be paused, in a deactivated topology.
         self._resting_since = 0.0
@@ -114,6 +116,7 @@ class TopologyMaster:
         self._started_at = self._resting_since = now
         desk, book = self.desk, self.desk.book
         desk.journal.now = now
+        desk.registry.totals.start(now + self._wall_offset_s)
         if book.plan is not None:
             desk.journal.add(
                 control_pb2.EVENT_MASTER, f"topology master {self.epoch} took over", subject="tmaster", warning=True
@@ -434,7 +437,10 @@ class TopologyMaster:
         at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
         totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
         if self.checkpoints is not None:
-            totals.restores = self.checkpoints.restorer.restores
+            totals.restores = self.desk.registry.totals.restores
+            # A spout goes back with its region: what it emits again counts once.
+            totals.spouts_begun_again = 0
+            del totals.begun_again[:]
         return totals
 
     def _is_drained(self) -> bool:
@@ -457,13 +463,14 @@ class TopologyMaster:
             cause=self._cause(now),
             plan_version=book.plan.version if book.plan is not None else 0,
             tmaster_epoch=self.epoch,
-            uptime_s=max(0.0, now - self._started_at),
+            uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             discarded_tuples=registry.totals.discarded,
             totals=self._totals(moment),
             culprits=registry.culprits(),
             startup_exceptions=lifecycle.startup_exceptions(desk),
             exceptions=desk.exceptions.seen,
             drained=drained,
+            retired=registry.totals.retired(registry.places, moment),
         )
         for task, place in sorted(registry.places.items()):
             status = registry.tasks.get(task)

@@ -274,7 +274,7 @@ class Registry:
             kept.CopyFrom(status)
             kept.component, kept.instance_id = place.component, place.name
             self.tasks[task] = kept
-            self.totals.take_task(status, task in self._spouts)
+            self.totals.take_task(kept, task in self._spouts)
             told.add(task)
             self._index(task)
             if status.waiting_for:

@@ -63,7 +63,6 @@ class Restorer:
         self._source_damage: str | None = None
         #: An update has switched: if a state does not load now, the update is to blame and rolls itself back.
         self.switching = False
-        self.restores = 0
         self.last_restore = ""
         self.last_restore_s = 0.0
 
@@ -188,7 +187,7 @@ class Restorer:
     def _go_back(self, regions: list[Region], why: str, now: float, cause: Cause) -> None:
         desk = self._desk
         self._renew(regions, why, now, cause)
-        self.restores += len(regions)
+        desk.registry.totals.count_restores(len(regions))
         for region in regions:
             self.last_restore = f"{region.name}: {why}"
             desk.note(f"{region.name}: attempt {region.record.attempt} {_origin(region)}: {why}", warning=True)

@@ -12,7 +12,7 @@ report until then. So without losses no component shows more executed tuples tha
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import isfinite
@@ -31,6 +31,8 @@ HEARD_S = 1.5
 _GAP_S = 0.1
 #: Number of tasks removed by updates that are kept separately; the counts of older ones are summed.
 RETIRED_MAX = 10_000
+#: Number of spout tasks that began again which are named.
+BEGUN_AGAIN_NAMED = 3
 #: Counters are u64 on the wire; a sum stays there, whatever a broken process reports.
 _MOST = (1 << 64) - 1
 #: Ends in which a process hands over, or reports, what it held.
@@ -64,6 +66,10 @@ class TaskCounts:
     reports: list[tuple[int, ...]] = field(default_factory=list)
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
+    component: str = ""
+    #: A spout that had emitted when another process took its place, which calls `initialize` anew: unless that resumes,
+    #: everything is emitted again.
+    begun_again: bool = False
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(_sum, self.before, self.latest))
@@ -112,13 +118,22 @@ class Totals:
     stmgrs: dict[str, _StmgrCounts] = field(default_factory=dict)
     #: A process died with tuples that were never counted.
     uncounted: bool = False
-    #: Grows when a process is replaced: the reports of its successor do not include its counts.
+    #: Effectively once: how often a region went back.
+    restores: int = 0
+    #: Wall time at which the first topology master of this topology started; 0 is unknown.
+    started_at: float = 0.0
+    #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
+    #: include its counts.
     changes: int = 0
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
+    #: Tasks that were removed, as of the last plan.
+    _gone: frozenset[int] = frozenset()
+    #: The same tasks as `_retired`, by component.
+    _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
 
     def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
-        """Take the status that a process of a task reports."""
+        """Take the status that a process of a task reports, with the component of its place."""
         told = (
             status.emitted,
             status.executed,
@@ -130,14 +145,16 @@ class Totals:
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
-            known.forgets_failed = status.forgets_failed
+            known.forgets_failed, known.component = status.forgets_failed, status.component
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
         if status.epoch < known.epoch:
             return
         known.forgets_failed = known.forgets_failed or status.forgets_failed
+        known.component = status.component or known.component
         if status.epoch > known.epoch:
+            known.begun_again = known.begun_again or (spout and known.totals()[_EMITTED] > 0)
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
@@ -174,13 +191,29 @@ class Totals:
             self.uncounted = True
             self.changes += 1
 
+    def start(self, wall: float) -> None:
+        """A topology master starts at this wall time: the first one if none has handed over an earlier time."""
+        if not 0 < self.started_at <= wall:
+            self.started_at = wall
+            self.changes += 1
+
+    def count_restores(self, regions: int) -> None:
+        """So many regions go back to a checkpoint."""
+        self.restores = _sum(self.restores, regions)
+        self.changes += 1
+
     def place(self, tasks: AbstractSet[int], stmgrs: AbstractSet[str]) -> None:
         """Set the tasks and stream managers of the plan; the counts of all others are kept."""
         for name, known in self.stmgrs.items():
             known.left = known.left or name not in stmgrs
         gone = [task for task in self.tasks if task not in tasks]
+        if not self._gone.issuperset(gone):
+            self.changes += 1  # nobody else reports their counts to a successor
+        self._gone = frozenset(gone)
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
-            _add(self._retired, self.tasks.pop(task), 0.0)
+            counts = self.tasks.pop(task)
+            _add(self._retired, task, counts, 0.0)
+            _retire(self._retired_of, counts, 0.0)
 
     @property
     def discarded(self) -> int:
@@ -206,9 +239,22 @@ class Totals:
             for name, value in zip(COUNTERS, totals, strict=True):
                 setattr(status, name, value)
 
+    def retired(self, tasks: Collection[int], moment: float = 0.0) -> list[control_pb2.RetiredTotals]:
+        """The counts by component of all tasks but these, at a moment; without one, the latest."""
+        found: dict[str, control_pb2.RetiredTotals] = {}
+        for component, summed in self._retired_of.items():
+            found[component] = control_pb2.RetiredTotals()
+            found[component].CopyFrom(summed)
+        for task, known in self.tasks.items():
+            if task not in tasks and known.component:
+                _retire(found, known, moment)
+        return list(found.values())
+
     def ledger(self, topology_id: str) -> control_pb2.TotalsLedger:
         """Everything, for a successor."""
         kept = control_pb2.TotalsLedger(topology_id=topology_id, uncounted=self.uncounted, retired=self._retired)
+        kept.restores, kept.started_at = self.restores, self.started_at
+        kept.retired_of.extend(self._retired_of.values())
         for number, task in self.tasks.items():
             kept.tasks.add(
                 task_id=number,
@@ -219,6 +265,8 @@ class Totals:
                 pending=task.pending,
                 abandoned=task.abandoned,
                 forgets_failed=task.forgets_failed,
+                component=task.component,
+                begun_again=task.begun_again,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -231,7 +279,10 @@ class Totals:
         if kept is None or kept.topology_id != topology_id:
             return totals
         totals.uncounted = kept.uncounted
+        totals.restores = kept.restores
+        totals.started_at = kept.started_at if isfinite(kept.started_at) else 0.0
         totals._retired.CopyFrom(kept.retired)
+        totals._retired_of = {summed.component: summed for summed in kept.retired_of}
         for task in kept.tasks:
             if len(task.before) == len(task.latest) == len(COUNTERS):
                 totals.tasks[task.task_id] = TaskCounts(
@@ -242,6 +293,8 @@ class Totals:
                     task.pending,
                     task.abandoned,
                     forgets_failed=task.forgets_failed,
+                    component=task.component,
+                    begun_again=task.begun_again,
                 )
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
@@ -253,8 +306,8 @@ class Totals:
         """The totals of the topology at a moment; without one, the latest."""
         totals = control_pb2.TupleTotals()
         totals.CopyFrom(self._retired)
-        for known in self.tasks.values():
-            _add(totals, known, moment)
+        for task, known in self.tasks.items():
+            _add(totals, task, known, moment)
         totals.lost = _sum(totals.lost, *(known.before[1] + known.latest[1] for known in self.stmgrs.values()))
         return totals
 
@@ -263,7 +316,15 @@ def _sum(*counts: int) -> int:
     return min(sum(counts), _MOST)
 
 
-def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> None:
+def _retire(found: dict[str, control_pb2.RetiredTotals], task: TaskCounts, moment: float) -> None:
+    summed = found.setdefault(task.component, control_pb2.RetiredTotals(component=task.component))
+    emitted, executed, acked, failed, *_ = task.totals_at(moment) if moment else task.totals()
+    summed.tasks += 1
+    summed.emitted, summed.executed = _sum(summed.emitted, emitted), _sum(summed.executed, executed)
+    summed.acked, summed.failed = _sum(summed.acked, acked), _sum(summed.failed, failed)
+
+
+def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment: float) -> None:
     _, _, acked, failed, dead_letters, lost = task.totals_at(moment) if moment else task.totals()
     totals.dead_letters = _sum(totals.dead_letters, dead_letters)
     totals.lost = _sum(totals.lost, lost)
@@ -275,3 +336,7 @@ def _add(totals: control_pb2.TupleTotals, task: TaskCounts, moment: float) -> No
             failed = 0
         # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)
+        if task.begun_again:
+            totals.spouts_begun_again = _sum(totals.spouts_begun_again, 1)
+            if len(totals.begun_again) < BEGUN_AGAIN_NAMED:
+                totals.begun_again.append(f"task {number} of {task.component}" if task.component else f"task {number}")

@@ -26,6 +26,7 @@ def status_of(
         "failing": control_pb2.LIFE_FAILED,
         "finishing": control_pb2.LIFE_FINISHED,
         "losing": control_pb2.LIFE_FINISHED,
+        "doubling": control_pb2.LIFE_FINISHED,
     }.get(fate, control_pb2.LIFE_STARTING)
     state = control_pb2.TASK_STARTING if fate == "stuck" else control_pb2.TASK_RUNNING
     for container in plan.containers:
@@ -35,6 +36,9 @@ def status_of(
     if fate == "losing":
         reply.totals.acked, reply.totals.failed, reply.totals.replayed = 100, 3, 3
         reply.totals.dead_letters, reply.totals.lost = 2, 10
+    if fate == "doubling":
+        reply.totals.acked, reply.totals.spouts_begun_again = 100, 1
+        reply.totals.begun_again.append("task 1 of word")
     if fate == "failing":
         reply.startup_exceptions.add(
             instance_id=reply.tasks[0].instance_id,

@@ -378,6 +378,36 @@ def test_losses_are_part_of_the_state(heron: Heron, wordy: FakeTopology) -> None
     assert json.loads(heron("status", "local", "wordy", "--json").out)["totals"]["not_resent"] == 5
 
 
+def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron: Heron, wordy: FakeTopology) -> None:
+    totals = wordy.status.totals
+    totals.acked, totals.replayed = 1000, 11
+    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
+    assert (shown["replayed_unknown"], shown["begun_again"]) == (False, [])
+    totals.spouts_begun_again = 1
+    totals.begun_again.append("task 1 of src")
+    line = "replayed an unknown number: task 1 of src began again (may be counted twice), dead letters 0, lost 0"
+    for verb in (("status", "local", "wordy"), ("top", "local", "wordy", "-n", "1")):
+        assert line in heron(*verb).out and "up to 11" not in heron(*verb).out, verb
+    shown = json.loads(heron("status", "local", "wordy", "--json").out)["totals"]
+    assert (shown["replayed_unknown"], shown["begun_again"]) == (True, ["task 1 of src"])
+    assert summary.losses_text(totals) == "", "it is no loss"
+    totals.spouts_begun_again = 5
+    assert summary.begun_again_text(totals) == "task 1 of src and 4 more began again"
+
+
+def test_what_removed_tasks_have_counted_stays_in_their_component(wordy: FakeTopology) -> None:
+    before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
+    for reply in (before, status):
+        reply.plan.topology.bolts.add().comp.name = "count"
+        reply.tasks.add(task_id=2, component="count", executed=100, emitted=10, acked=5, failed=1)
+    before.tasks.add(task_id=3, component="count", executed=90)
+    status.retired.add(component="count", tasks=1, executed=90, emitted=9, acked=8, failed=7)
+    status.retired.add(component="gone", tasks=1, executed=90)
+    [row] = summary.components(status, before, 1.0)
+    assert (row.tasks, row.executed, row.emitted, row.acked, row.failed) == (1, 190, 19, 13, 8)
+    assert (row.executed_per_s, row.emitted_per_s) == (0.0, 0.0), "a count that changes its place is no rate"
+
+
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
     from heronpy.cli.look.stateful import barrier_text
 

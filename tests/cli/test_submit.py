@@ -142,6 +142,18 @@ def test_wait_says_how_many_tuples_are_missing_and_fails(heron: Heron, home: Pat
     nothing_left(home, started)
 
 
+def test_wait_warns_of_a_spout_that_began_again(heron: Heron, home: Path, topo: Path, runtime: Any) -> None:
+    """What may be counted twice is no loss: the exit code stays 0."""
+    started = runtime("doubling")
+    result = heron("submit", "local", str(topo), "--wait")
+    assert result.code == 0 and "and is removed" in result.out.splitlines()[-1]
+    assert (
+        "replayed an unknown number: task 1 of word began again (may be counted twice)" in result.out.splitlines()[-2]
+    )
+    assert result.err.startswith("warning: task 1 of word began again, so an unknown number of tuples may be counted")
+    nothing_left(home, started)
+
+
 def test_a_name_that_is_being_submitted_is_marked(
     heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ def test_restart_of_a_component_is_done_when_its_tasks_are_back(heron: Heron, ou
     assert component(ended, "store")["executed"] == count
     assert ended["totals"] == {
         "acked": count, "failed": 0, "not_resent": 0, "replayed": 0, "dead_letters": 0, "lost": 0, "lost_estimated": False,
-        "restores": 0,
+        "restores": 0, "replayed_unknown": False, "spouts_begun_again": 0, "begun_again": [],
     }  # fmt: skip
 
 
@@ -98,6 +98,46 @@ def test_wait_fails_when_tuples_are_missing(heron: Heron, out: Path) -> None:
         complained.startswith("error: topology 'lossy' gave up tuples (0 dead letters, a")
         and "its results are not complete" in complained
     )
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_spout_that_begins_again_leaves_no_bound_of_what_is_counted_twice(
+    heron: Heron, out: Path, killed: bool
+) -> None:
+    """Its new process calls `initialize` anew, also after an orderly restart: here it emits everything again."""
+    mode = "ATLEAST_ONCE" if killed else "ATMOST_ONCE"
+    run = heron.start("submit", "local", PROGRAM, "twice", "--out", out, "--mode", mode, "--wait")
+    when_stored(out, 100)
+    if killed:
+        os.kill(heron.pid("twice", "container_1_numbers_1"), signal.SIGKILL)
+    else:
+        heron("restart", "local", "twice", "numbers").ok()
+    wait_for(lambda: stored(out).count(1) > 1, PATIENCE_S, "the first number stored again")
+    when_stored(out, 100)
+    (out / "end").touch()
+    shown, complained = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, (shown, complained)
+    [totals, last] = shown.splitlines()[-2:]
+    assert "replayed an unknown number: task 1 of numbers began again (may be counted twice)" in totals
+    assert last == "Topology 'twice' has finished and is removed"
+    assert complained.startswith("warning: task 1 of numbers began again, so an unknown number of tuples")
+
+
+def test_no_total_falls_when_a_task_and_the_topology_master_die_together(heron: Heron, out: Path) -> None:
+    """The master stands still while the spout is replaced, and its successor knows old counts of the first process."""
+    heron.submit(PROGRAM, "heir", "--out", out)
+    when_stored(out, 1000)
+    before = heron.status("heir")
+    master, spout = heron.pid("heir", "tmaster"), heron.pid("heir", "container_1_numbers_1")
+    os.kill(master, signal.SIGSTOP)
+    os.kill(spout, signal.SIGKILL)
+    wait_for(lambda: stored(out).count(1) > 1, PATIENCE_S, "the first number of the spout's new process")
+    os.kill(master, signal.SIGKILL)
+    after = heron.when(
+        "heir", lambda status: status["lifecycle"] == "RUNNING" and status["totals"]["replayed_unknown"], "a master"
+    )
+    assert component(after, "numbers")["emitted"] >= component(before, "numbers")["emitted"] >= 900
+    assert after["totals"]["acked"] >= before["totals"]["acked"]
 
 
 def test_a_dead_letter_is_a_loss(heron: Heron, out: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from heronpy.common.errors import FencedError
 from heronpy.proto import control_pb2
-from stmgr.sessions import Sessions
+from stmgr.sessions import ENDED_MAX, Sessions
 
 
 def register(sessions: Sessions, epoch: int, now: float = 0.0) -> None:
@@ -59,3 +59,9 @@ def test_the_last_words_of_a_replaced_process_are_told_once() -> None:
     assert not sessions.take_ended()
     sessions.register(b"two", control_pb2.RegisterInstance(task_id=3, epoch=2), 1.2)
     assert not sessions.take_ended(), "the same process, once more"
+    sessions.register(b"three", control_pb2.RegisterInstance(task_id=3, epoch=3), 1.3)
+    assert [status.epoch for status in sessions.all_ended] == [1, 2], "the next topology master is told all"
+    for epoch in range(4, 2 * ENDED_MAX):
+        sessions.register(b"more", control_pb2.RegisterInstance(task_id=3, epoch=epoch), 1.4)
+        sessions.take_ended()
+    assert len(sessions.told) == len(sessions.all_ended) == ENDED_MAX

@@ -8,6 +8,7 @@ from heronpy.common.setting_types import CheckpointSettings
 from heronpy.proto import checkpoint_pb2, control_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.effects import Node
+from heronpy.tmaster.machine import TopologyMaster
 from tests.tmaster.checkpoint_world import CheckpointWorld, attempt, finish, restored_from, started, world
 
 # ---- starting -------------------------------------------------------------------------------
@@ -148,6 +149,33 @@ def test_a_replaced_task_sends_its_region_back_to_the_newest_checkpoint() -> Non
     assert restored_from(w, 1) == last
     assert "task 3 of count" in w.machine.checkpoints_reply(w.now).last_restore
     assert w.machine.checkpoints_reply(w.now).restores == 1
+
+
+def test_the_number_of_restores_and_the_start_outlive_the_master() -> None:
+    """The wall clock of the successor's machine differs from its monotonic clock by something else."""
+    w = world()
+    born = w.machine.desk.registry.totals.started_at
+    w.when_complete(2)
+    w.kill(3)
+    restored_from(w, 1)
+    assert w.status().totals.restores == 1
+    kept = w.machine.desk.registry.totals.ledger(w.topology.id)
+    kept = control_pb2.TotalsLedger.FromString(kept.SerializeToString())
+    heir = TopologyMaster(
+        w.settings,
+        w.epoch + 1,
+        topology=w.store[Node.TOPOLOGY],
+        packing=w.store[Node.PACKING_PLAN],
+        previous=w.store[Node.PHYSICAL_PLAN],
+        log=w.store[Node.CHECKPOINTS],
+        totals=kept,
+        wall_offset_s=w.now,
+    )
+    heir.begin(7.0)
+    assert heir.status(8.0).totals.restores == heir.checkpoints_reply(8.0).restores == 1
+    assert heir.status(8.0).uptime_s == pytest.approx(8.0 + w.now - born)
+    heir.desk.registry.totals.start(born - 3600)
+    assert heir.status(8.0).uptime_s > 3600, "a clock that was set back starts anew"
 
 
 def test_without_a_checkpoint_it_starts_from_the_beginning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +96,42 @@ def test_what_a_spout_without_fail_has_lost_is_not_replayed() -> None:
     assert totals.summed().not_resent == 5
 
 
+def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
+    """Also for the next topology master, also once the task is removed; what had emitted nothing repeats nothing."""
+    totals = Totals()
+    for task, emitted, component in ((1, 100, "src"), (2, 0, "src"), (3, 100, "count")):
+        told = status(task, 1, [emitted, 0, 0, 0, 0, 0, 0])
+        told.component = component
+        totals.take_task(told, spout=component == "src")
+    assert totals.summed().spouts_begun_again == 0
+    for task in (1, 2, 3):
+        totals.take_task(status(task, 2, [0] * 7), spout=task < 3)
+    assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
+    totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+    assert (totals.summed().spouts_begun_again, totals.summed().begun_again) == (1, ["task 1 of src"])
+    totals.place({2, 3}, set())
+    assert totals.summed().spouts_begun_again == 1
+    for epoch in (1, 2):
+        for task in range(10, 20):
+            told = status(task, epoch, [1, 0, 0, 0, 0, 0, 0])
+            totals.take_task(told, spout=True)
+    found = totals.summed()
+    assert (found.spouts_begun_again, len(found.begun_again)) == (11, 3), "the first are named"
+
+
+def test_at_least_once_a_replaced_spout_shows_and_effectively_once_it_counts_once() -> None:
+    for mode, shown in (("ATLEAST_ONCE", 1), ("ATMOST_ONCE", 1), ("EFFECTIVELY_ONCE", 0)):
+        world = World()
+        world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
+        world.start_master()
+        world.running()
+        totals = world.machine.desk.registry.totals
+        totals.take_task(status(1, 1, [9, 0, 0, 0, 0, 0, 0]), spout=True)
+        totals.take_task(status(1, 99, [0] * 7), spout=True)
+        found = world.status().totals
+        assert (found.spouts_begun_again, len(found.begun_again)) == (shown, shown), mode
+
+
 def test_only_who_dies_with_tuples_leaves_some_uncounted() -> None:
     for reason in (
         control_pb2.EXIT_KILLED,
@@ -155,6 +192,50 @@ def test_a_ledger_of_another_topology_or_of_another_kind_is_left_alone() -> None
     kept.tasks[0].before.append(1)
     kept.stmgrs[0].latest.append(1)
     assert numbers(Totals.of(kept, "old")) == [0] * 6
+
+
+@given(st.lists(st.one_of(TASK, PLACE, MASTER), max_size=60))
+def test_no_count_of_a_component_falls(story: list[tuple[str, int, int, list[int]]]) -> None:
+    """Whichever tasks updates remove and bring back; here only one removed task is kept separately."""
+    totals, before, places = Totals(), [0] * 4, {1, 2, 3}
+    for what, number, epoch, counts in story:
+        if what == "master":
+            totals = Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+        elif what == "task" and number in places:
+            told = status(number, epoch, counts)
+            told.component = "src"
+            totals.take_task(told, spout=True)
+        elif what == "place":
+            places = set(range(1, number + 1))
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("heronpy.tmaster.totals.RETIRED_MAX", 1)
+                totals.place(places, set())
+        after = [0] * 4
+        shown = [control_pb2.TaskStatus(task_id=task) for task in places]
+        for filled in shown:
+            totals.fill(filled)
+        for row in (*shown, *totals.retired(places)):
+            numbers = (row.emitted, row.executed, row.acked, row.failed)
+            after = [a + b for a, b in zip(after, numbers, strict=True)]
+        most = (1 << 64) - 1
+        assert all(min(a, most) <= b for a, b in zip(before, after, strict=True)), (what, before, after)
+        before = after
+
+
+def test_a_removed_task_counts_in_its_component() -> None:
+    world = World(bolts={"count": 3}).running()
+    for task in (3, 4, 5):
+        world.task(task).status.executed = task * 100
+    world.round()
+    assert not world.status().retired
+    registry = world.machine.desk.registry
+    changes = registry.totals.changes
+    registry.totals.place({1, 2, 3}, set())
+    for task in (4, 5):
+        del registry.places[task]
+    assert registry.totals.changes > changes, "it is written for a successor"
+    [gone] = world.status().retired
+    assert (gone.component, gone.tasks, gone.executed) == ("count", 2, 900)
 
 
 def test_at_least_once_nothing_is_lost_with_a_process() -> None:

@@ -58,6 +58,8 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     failed = f"failed {totals.failed:,}" + (f" ({totals.not_resent:,} not sent again)" if totals.not_resent else "")
     # Whether a spout's fail() sends the tuple again is known to its author only.
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
+    if totals.spouts_begun_again:
+        replayed = f"replayed an unknown number: {begun_again_text(totals)} (may be counted twice)"
     if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE" and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
         replayed = f"restored {times} (what was replayed counts once)"
@@ -66,16 +68,25 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     )
 
 
+def begun_again_text(totals: control_pb2.TupleTotals) -> str:
+    """Which spouts may have emitted everything again: `task 1 of src began again`; empty when none may."""
+    if not totals.spouts_begun_again:
+        return ""
+    more = totals.spouts_begun_again - len(totals.begun_again)
+    names = clean(", ".join(totals.begun_again)) + (f" and {more:,} more" if more else "")
+    return f"{names} began again"
+
+
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
     """The totals when they show a problem, for views that are otherwise short."""
     totals = status.totals
-    worries = totals.failed or totals.replayed or totals.restores or losses_text(totals)
+    worries = totals.failed or totals.replayed or totals.restores or totals.spouts_begun_again or losses_text(totals)
     return [totals_text(status)] if worries else []
 
 
 @dataclass(slots=True)
 class ComponentRow:
-    """Sums over the tasks of one component."""
+    """Sums over the tasks of one component; the counts include those of tasks that updates have removed."""
 
     name: str
     is_spout: bool
@@ -134,6 +145,13 @@ def components(
             row.emitted_per_s += max(task.emitted - old.emitted, 0) / elapsed_s
             row.executed_per_s += max(task.executed - old.executed, 0) / elapsed_s
             _add_frames(row, task, old)
+    for gone in status.retired:
+        if gone.component in rows:  # the rates are those of the tasks that there are
+            row = rows[gone.component]
+            row.emitted += gone.emitted
+            row.executed += gone.executed
+            row.acked += gone.acked
+            row.failed += gone.failed
     for culprit in status.culprits:
         if culprit.component in rows:
             rows[culprit.component].backpressure = True
@@ -205,10 +223,15 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[s
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
         "lifecycle": lifecycle_name(status.lifecycle),
         "uptime_s": round(status.uptime_s, 3),
-        "totals": picked(
-            status.totals,
-            *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
-        ),
+        "totals": {
+            **picked(
+                status.totals,
+                *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
+            ),
+            "replayed_unknown": bool(status.totals.spouts_begun_again),
+            **picked(status.totals, "spouts_begun_again"),
+            "begun_again": list(status.totals.begun_again),
+        },
         "components": [row.as_json() for row in rows],
         "backpressure": [
             picked(culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s")
