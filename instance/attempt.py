@@ -10,11 +10,11 @@ writes its own before it reads the other's, so a newer attempt is seen by one of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from heronpy.common import exit_codes
+from heronpy.procs import exit_notice
 from heronpy.proto import plan_pb2
 
 
@@ -29,7 +29,7 @@ def region_of(plan: plan_pb2.PhysicalPlan, component: str) -> plan_pb2.RegionRec
 class Attempt:
     """The attempt of one task; `leave` ends the process and does not return."""
 
-    def __init__(self, component: str, leave: Callable[[int], Any] = os._exit) -> None:
+    def __init__(self, component: str, leave: Callable[[int], Any] = exit_notice.leave) -> None:
         self._component = component
         self._leave = leave
         #: 0 until the task has taken one.

@@ -10,7 +10,6 @@ also stops this thread; that is what heron.instance.hang_timeout_s is for.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ import zmq
 from heronpy.common import exit_codes
 from heronpy.common.setting_types import InstanceSettings
 from heronpy.common.units import format_duration
+from heronpy.procs import exit_notice
 
 from .control import ControlThread
 from .in_batch import InBatch, Part
@@ -110,7 +110,7 @@ class ExecuteWatch(threading.Thread):
             ending.join(LAST_WORDS_S)
         finally:
             sys.stdout.flush()
-            os._exit(exit_codes.USER_EXCEPTION)
+            exit_notice.leave(exit_codes.USER_EXCEPTION)
 
 
 def _summary(frame: FrameType) -> traceback.FrameSummary:

@@ -73,7 +73,7 @@ def read_own(path: str | os.PathLike[str], max_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise ConfigError(f"{path} is not a file")
         if status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(f"{path} belongs to another user (uid {status.st_uid}), so it is not read")
+            raise ConfigError(f"{path} belongs to {another_user(status.st_uid)}, so it is not read")
         if status.st_mode & WRITABLE_BY_OTHERS:
             raise ConfigError(
                 f"{path} is writable by other users, so it is not read; run: chmod go-w {_quoted(Path(path))}"
@@ -106,7 +106,7 @@ def check_root(folder: str | os.PathLike[str], what: str, sticky: bool = False) 
     for status in (here, found):
         if status.st_uid not in (os.geteuid(), 0):
             raise ConfigError(
-                f"{what} {path} belongs to another user (uid {status.st_uid}), who could replace its contents;"
+                f"{what} {path} belongs to {another_user(status.st_uid)}, who could replace its contents;"
                 " use a folder of your own"
             )
     if found.st_mode & WRITABLE_BY_OTHERS and not (sticky and found.st_mode & stat.S_ISVTX):
@@ -125,7 +125,7 @@ def _check_above(path: Path, what: str) -> None:
         if status.st_uid not in trusted:
             kind = "the link" if stat.S_ISLNK(status.st_mode) else "the folder"
             raise ConfigError(
-                f"{what} {path} is reached through {kind} {above}, which belongs to another user (uid {status.st_uid})"
+                f"{what} {path} is reached through {kind} {above}, which belongs to {another_user(status.st_uid)}"
                 " who could replace it; use a folder of your own"
             )
         if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
@@ -167,6 +167,17 @@ def _trusted_owners() -> set[int]:
     except (OSError, ValueError):
         pass
     return trusted
+
+
+def another_user(uid: int) -> str:
+    """The owner of something that this user does not trust, by number and, where the system knows it, by name."""
+    import pwd  # needed only when something is refused
+
+    try:
+        name = f"{pwd.getpwuid(uid).pw_name}, "
+    except KeyError:
+        name = ""
+    return f"another user ({name}uid {uid})"
 
 
 def _quoted(path: Path) -> str:

@@ -89,7 +89,8 @@ def end_report(event: Ended, container: int, now: float, explained: bool) -> con
     A MemoryError is such an exception, with its line; memory that ran out otherwise is reported whatever came before.
     Without a traceback, it counts as a repetition of the last exception of its kind.
     """
-    kind = _TOLD.get(event.reason)
+    crashed = event.reason is ExitReason.CRASHED
+    kind = "Exited" if crashed and event.left else _TOLD.get(event.reason)
     # The report of the exception that ended a task may still be in transit.
     if kind is None or event.raised or (explained and event.reason is not ExitReason.OOM):
         return None

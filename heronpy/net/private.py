@@ -32,8 +32,19 @@ def check_private(folder: str | os.PathLike[str]) -> None:
         raise ConfigError(f"cannot check folder {folder}: {error.strerror}") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise ConfigError(
-            f"{folder} does not belong to you alone; remove it, or make it your own folder with mode 0700"
+            f"{folder} does not belong to you alone: {_why(found)};"
+            " remove it, or make it your own folder with mode 0700"
         )
+
+
+def _why(found: os.stat_result) -> str:
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.getuid():
+        return f"it belongs to {folders.another_user(found.st_uid)}"
+    return f"other users may enter it (mode {stat.S_IMODE(found.st_mode):04o})"
 
 
 def read_private(path: str | os.PathLike[str], max_bytes: int) -> bytes:

@@ -62,8 +62,10 @@ class ExitHints:
     overgrown: bool = False
     #: Its resident memory reached its limit.
     at_limit: bool = False
-    #: It runs user code (a task), so an unknown exit code is the user's.
+    #: It runs user code (a task), so an exit code that its runtime did not announce is the user's.
     user_code: bool = False
+    #: The runtime of a process that runs user code announced this exit code (`exit_notice`).
+    announced: bool = False
 
 
 def classify(status: int, hints: ExitHints) -> ExitReason:
@@ -75,6 +77,10 @@ def classify(status: int, hints: ExitHints) -> ExitReason:
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         return _by_signal(-code, hints)
+    if by_user_code(status, hints):
+        if hints.asked:
+            return ExitReason.PREEMPTED
+        return ExitReason.OOM if hints.memory_error else ExitReason.CRASHED
     if code in (exit_codes.STARTUP_FAILURE, exit_codes.USAGE):
         return ExitReason.STARTUP_FAILURE
     if code == exit_codes.REWIND:
@@ -111,9 +117,27 @@ def _by_code(code: int, hints: ExitHints) -> ExitReason:
         return ExitReason.FENCED
     if code == exit_codes.LOST_PARENT:
         return ExitReason.LOST_HOST
-    if code == exit_codes.FAILURE or not hints.user_code:
-        return ExitReason.OWN_BUG
-    return ExitReason.USER_EXCEPTION
+    return ExitReason.OWN_BUG
+
+
+def by_user_code(status: int, hints: ExitHints) -> bool:
+    """Whether user code ended its process with an exit code, such as by `os._exit(7)`, whatever the code means to us.
+
+    0 and 1 (an error that nobody caught) and a shell's code of a kill mean the same from everyone.
+    """
+    return (
+        hints.user_code
+        and not hints.announced
+        and os.waitstatus_to_exitcode(status) > exit_codes.FAILURE
+        and os.waitstatus_to_exitcode(status) != _SHELL_KILLED
+    )
+
+
+def describe_end(status: int, hints: ExitHints) -> str:
+    """As `describe_status`, but what user code did is not told in our words for a code."""
+    if by_user_code(status, hints):
+        return f"user code ended the process with exit code {os.waitstatus_to_exitcode(status)}"
+    return describe_status(status)
 
 
 def describe_status(status: int) -> str:

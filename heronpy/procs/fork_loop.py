@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from heronpy.common import log_seal
-from heronpy.procs import linux
+from heronpy.procs import exit_notice, linux
 
 MESSAGE_MAX_BYTES = 64 * 1024
 _FIRST_OTHER_FD = 3
@@ -47,6 +47,8 @@ class ForkLoop:
         self._title = title
         self._pid = os.getpid()
         self._children: dict[int, str] = {}
+        #: The reading end of the pipe of each child that announces its exit.
+        self._notices: dict[int, int] = {}
         self._ending = False
 
     # ---- life -------------------------------------------------------------------------------
@@ -119,12 +121,18 @@ class ForkLoop:
     def _spawn(self, request: dict[str, Any], log_fd: int | None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        try:
+            reader, writer = exit_notice.open_pipe() if request.get("announces") else (None, None)
+        except OSError as error:
+            self._tell({"op": "failed", "id": request["id"], "error": f"cannot open a pipe: {error.strerror}"})
+            return
         # A signal to a child that still has our handlers would be lost; it waits until the child has its own.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ASKED_BY)
         try:
             pid = os.fork()
         except OSError as error:
             self._tell({"op": "failed", "id": request["id"], "error": f"cannot fork: {error.strerror}"})
+            _close(reader, writer)
             return
         finally:
             if os.getpid() == self._pid:
@@ -132,12 +140,15 @@ class ForkLoop:
         if pid == 0:
             code = 1
             try:
-                code = run_child(request, log_fd, self._pid)
+                code = run_child(request, log_fd, writer, self._pid)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(code)
+        _close(writer)
         self._children[pid] = request["name"]
+        if reader is not None:
+            self._notices[pid] = reader
         self._tell({"op": "spawned", "id": request["id"], "pid": pid})
 
     def _signal(self, pid: int, signum: int, group: bool) -> None:
@@ -168,6 +179,9 @@ class ForkLoop:
             died = True
             if known:
                 del self._children[pid]
+                reader = self._notices.pop(pid, None)
+                announced = reader is not None and exit_notice.was_announced(reader, status)
+                _close(reader)
                 self._tell(
                     {
                         "op": "exited",
@@ -175,6 +189,7 @@ class ForkLoop:
                         "status": status,
                         "cpu_s": usage.ru_utime + usage.ru_stime,
                         "rss_bytes": usage.ru_maxrss * 1024,
+                        "announced": announced,
                     }
                 )
         if died:
@@ -205,6 +220,12 @@ class ForkLoop:
             time.sleep(0.002)
 
 
+def _close(*descriptors: int | None) -> None:
+    for descriptor in descriptors:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def load_modules(names: Iterable[str]) -> dict[str, str]:
     """Import each module; returns what could not be imported and why."""
     problems = {}
@@ -224,8 +245,11 @@ def load_modules(names: Iterable[str]) -> dict[str, str]:
 
 
 # ---- in the child ----------------------------------------------------------------------------
-def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
-    """Become the requested process; returns its exit code."""
+def run_child(request: dict[str, Any], log_fd: int | None, notice_fd: int | None, parent: int) -> int:
+    """Become the requested process; returns its exit code.
+
+    Of the descriptors that it inherits it keeps its output `log_fd`, and `notice_fd`, to which it announces its exit.
+    """
     os.setsid()
     if not linux.die_with_parent(signal.SIGKILL, parent):
         return 1
@@ -238,7 +262,9 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKED_BY)
-    _arrange_files(log_fd)
+    _arrange_files(log_fd, notice_fd)
+    if notice_fd is not None:
+        exit_notice.adopt(notice_fd)
     if request.get("sealed"):
         log_seal.declare(1)
     linux.set_title(f"heron: {request['name']}")
@@ -253,13 +279,17 @@ def run_child(request: dict[str, Any], log_fd: int | None, parent: int) -> int:
     return _run_main(request["module"], request["argv"])
 
 
-def _arrange_files(log_fd: int | None) -> None:
+def _arrange_files(log_fd: int | None, notice_fd: int | None) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     out = null if log_fd is None else log_fd
     os.dup2(out, 1)
     os.dup2(out, 2)
-    os.closerange(_FIRST_OTHER_FD, _OPEN_FDS_MAX)
+    first = _FIRST_OTHER_FD
+    if notice_fd is not None:
+        os.closerange(first, notice_fd)
+        first = notice_fd + 1
+    os.closerange(first, _OPEN_FDS_MAX)
 
 
 def _make_path_absolute() -> None:
@@ -273,12 +303,15 @@ def _make_path_absolute() -> None:
 
 def _exec(request: dict[str, Any]) -> int:
     python = request.get("python") or sys.executable
-    os.environ.update(log_seal.hand_on())
+    os.environ.update(log_seal.hand_on() | exit_notice.hand_on())
     try:
         os.execv(python, [python, "-P", "-m", request["module"], *request["argv"]])
     except OSError as error:
-        print(f"cannot execute {python}: {error.strerror}", file=sys.stderr, flush=True)
-        return 1 if error.errno in (errno.EAGAIN, errno.ENOMEM) else 3
+        # The parent's stream may hold a descriptor that is closed here.
+        os.write(2, f"cannot execute {python}: {error.strerror}\n".encode(errors="replace"))
+        code = 1 if error.errno in (errno.EAGAIN, errno.ENOMEM) else 3
+        exit_notice.announce(code)
+        return code
 
 
 def _forget_parent(request: dict[str, Any]) -> None:

@@ -46,6 +46,8 @@ class Command:
     env: tuple[tuple[str, str], ...] = ()
     #: Its output goes to a `ChildLog`, which has to distinguish records from raw output.
     sealed: bool = False
+    #: It runs user code, so its runtime announces the exit codes that it ends with on purpose (`exit_notice`).
+    announces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class ChildExited:
     status: int
     cpu_s: float
     rss_bytes: int
+    #: Its runtime had announced this exit code.
+    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,7 @@ class ForkServer:
             "python": command.python,
             "env": dict(command.env),
             "sealed": command.sealed,
+            "announces": command.announces,
         }
         self._post(message, None if log_fd is None else os.dup(log_fd))
         return request
@@ -266,4 +271,6 @@ def _event(message: dict[str, Any]) -> ServerEvent:
         case "failed":
             return ChildFailed(message["id"], message["error"])
         case _:
-            return ChildExited(message["pid"], message["status"], message["cpu_s"], message["rss_bytes"])
+            return ChildExited(
+                message["pid"], message["status"], message["cpu_s"], message["rss_bytes"], message["announced"]
+            )

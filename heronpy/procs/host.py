@@ -10,11 +10,11 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from heronpy.common.exit_codes import NAMED
-from heronpy.procs.exit_reason import ExitHints, describe_status
+from heronpy.procs.exit_reason import ExitHints, by_user_code, describe_end
 from heronpy.procs.forkserver import (
     ChildExited,
     ChildFailed,
@@ -82,6 +82,7 @@ class Owner(Protocol):
 class _Child:
     name: str
     number: int
+    user_code: bool
 
 
 class ProcessHost:
@@ -146,14 +147,15 @@ class ProcessHost:
         try:
             fd = self._owner.open_output(spec.name)
             try:
-                request = self._server.spawn(self._owner.command_of(spec, number), fd)
+                command = replace(self._owner.command_of(spec, number), announces=spec.user_code)
+                request = self._server.spawn(command, fd)
             finally:
                 os.close(fd)
         except Exception as error:
             text = f"cannot start {spec.name}: {error}"
             self._loop.call_soon(self.handle, SpawnFailed(spec.name, number, text))
             return
-        self._requests[request] = _Child(spec.name, number)
+        self._requests[request] = _Child(spec.name, number, spec.user_code)
 
     def _arm(self) -> None:
         at = self._supervisor.next_deadline()
@@ -186,26 +188,29 @@ class ProcessHost:
             case ChildFailed(request, error):
                 child = self._requests.pop(request)
                 self.handle(SpawnFailed(child.name, child.number, error))
-            case ChildExited(pid, status, _, peak_bytes):
-                self._on_exit(pid, status, peak_bytes)
+            case ChildExited():
+                self._on_exit(event)
             case ServerGone():
                 log.error("the fork server died and all processes with it")
                 self._owner.on_server_gone()
 
-    def _on_exit(self, pid: int, status: int, peak_bytes: int) -> None:
-        child = self._children.pop(pid, None)
+    def _on_exit(self, event: ChildExited) -> None:
+        status = event.status
+        child = self._children.pop(event.pid, None)
         if child is None:
             return
         killed = os.WIFSIGNALED(status)
         words, memory_error = self._owner.last_words(child.name, killed)
-        how = describe_status(status)
+        known = ExitHints(user_code=child.user_code, announced=event.announced)
+        how = describe_end(status, known)
         if not words:
             detail = how
         else:  # the reason already says what a code of ours means
-            detail = words if os.waitstatus_to_exitcode(status) in NAMED else f"{how}: {words}"
+            ours = os.waitstatus_to_exitcode(status) in NAMED and not by_user_code(status, known)
+            detail = words if ours else f"{how}: {words}"
         oom_moved = killed and self._oom.moved()
         figures = self._oom.figures() if oom_moved else ""
         if figures:
             detail = f"{detail}; {figures}"
-        hints = ExitHints(oom_moved=oom_moved, memory_error=memory_error, memory_told=bool(figures))
-        self.handle(Exited(child.name, child.number, status, hints, detail, peak_bytes))
+        hints = replace(known, oom_moved=oom_moved, memory_error=memory_error, memory_told=bool(figures))
+        self.handle(Exited(child.name, child.number, status, hints, detail, event.rss_bytes))

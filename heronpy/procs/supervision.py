@@ -222,6 +222,8 @@ class Ended:
     detail: str
     #: By an exception of user code, which the process has reported.
     raised: bool = False
+    #: User code ended it with an exit code.
+    left: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from heronpy.common import exit_codes
 from heronpy.common.units import format_bytes
-from heronpy.procs.exit_reason import ExitReason, classify
+from heronpy.procs.exit_reason import ExitReason, by_user_code, classify
 from heronpy.procs.restart_policy import Outlook, RestartHistory, RestartLimits, decide_restart
 from heronpy.procs.supervision import (
     AllStopped,
@@ -86,6 +86,8 @@ class _Process:
     has_run: bool = False
     #: The current or last incarnation ended by an exception in user code.
     raised: bool = False
+    #: User code ended its last incarnation with an exit code.
+    left: bool = False
     #: `exit_detail` has a limit and the peak of the same measure.
     memory_told: bool = False
     outlook: Outlook = field(default_factory=Outlook)
@@ -234,7 +236,9 @@ class Supervisor:
         )
         process.peak_bytes = event.peak_bytes
         # A task ends like this only by an exception after it has initialised; user code may exit with any code.
-        process.raised = os.waitstatus_to_exitcode(event.status) == exit_codes.USER_EXCEPTION
+        code = os.waitstatus_to_exitcode(event.status)
+        process.left = by_user_code(event.status, hints)
+        process.raised = code == exit_codes.USER_EXCEPTION and not process.left
         process.has_run = process.has_run or process.raised
         # A task that ends by a MemoryError says limit and peak of its address space itself.
         process.memory_told = hints.memory_told or (hints.memory_error and process.raised)
@@ -306,7 +310,7 @@ class Supervisor:
         self._numbers[name] = process.number
         process.state, process.pid, process.deadline = ProcessState.STARTING, 0, None
         process.intent, process.killed, process.last_report = _Intent.NONE, False, None
-        process.raised = False
+        process.raised = process.left = False
         return [Start(process.spec, process.number)]
 
     def _stop(self, process: _Process, intent: _Intent, now: float) -> list[Effect]:
@@ -344,7 +348,8 @@ class Supervisor:
             return [*self._down(process), Changed()]
         if reason is ExitReason.OOM and process.peak_bytes and not process.memory_told:
             process.exit_detail = _with_peak(process)
-        return [Ended(process.spec, reason, process.exit_detail, process.raised), *self._judge(process, reason, now)]
+        ended = Ended(process.spec, reason, process.exit_detail, process.raised, process.left)
+        return [ended, *self._judge(process, reason, now)]
 
     def _judge(self, process: _Process, reason: ExitReason, now: float) -> list[Effect]:
         """Decide what follows the end of a process that should run."""

@@ -216,6 +216,23 @@ def test_startup_failure_is_never_restarted(home: Path) -> None:
     assert len(deployed.starts(TASK)) == 1
 
 
+@pytest.mark.parametrize("preload", [True, False])
+@pytest.mark.parametrize("code", [3, 7, 9])
+def test_a_code_that_a_task_did_not_announce_is_a_crash(home: Path, code: int, preload: bool) -> None:
+    """Whether it is forked or a new interpreter."""
+    deployed = deploy(home, PLAN, {"executor": {"restart_backoff_s": 0.01, "preload": preload}})
+    deployed.behave(**{TASK: {"do": "leave", "code": code, "times": 1}})
+
+    async def check(master: Master) -> None:
+        await eventually(lambda: master.state_of(TASK) == control_pb2.PROC_RUNNING and len(deployed.starts(TASK)) == 2)
+        record = await eventually(lambda: (now := master.record(TASK)) and now.restarts == 1 and now)
+        assert record.exit_reason == "crashed"
+        assert record.exit_detail.startswith(f"user code ended the process with exit code {code}")
+
+    with executor(deployed):
+        with_master(deployed, check)
+
+
 def test_stmgr_that_fails_for_good_ends_the_executor(home: Path) -> None:
     deployed = deploy(home, PLAN, {"executor": {"restart_budget": 1, "restart_backoff_s": 0.01}})
     deployed.behave(**{"stmgr-1": {"do": "exit", "code": 1}})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pwd
+import re
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -371,12 +373,13 @@ def test_a_folder_of_sockets_is_the_users_own(tmp_path: Path) -> None:
     make_private(folder)
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o770)
+    problem = r"b does not belong to you alone: other users may enter it \(mode 0770\); remove it, or make it your own"
     for look in (check_private, make_private):
-        with pytest.raises(ConfigError, match="does not belong to you alone"):
+        with pytest.raises(ConfigError, match=problem):
             look(folder)
     folder.chmod(0o700)
     (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(ConfigError, match="does not belong to you alone"):
+    with pytest.raises(ConfigError, match="does not belong to you alone: it is a symbolic link"):
         check_private(tmp_path / "link")
     with pytest.raises(ConfigError, match="cannot check"):
         check_private(tmp_path / "nowhere")
@@ -386,8 +389,10 @@ def test_a_folder_of_sockets_is_the_users_own(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_private(tmp_path / "a")
+    own = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
-    with pytest.raises(ConfigError, match="does not belong to you alone"):
+    owner = re.escape(f"it belongs to another user ({pwd.getpwuid(own).pw_name}, uid {own});")
+    with pytest.raises(ConfigError, match=f"does not belong to you alone: {owner}"):
         make_private(tmp_path / "a")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from heronpy.procs.exit_reason import ExitHints, ExitReason, classify, describe_status
+from heronpy.procs.exit_reason import ExitHints, ExitReason, by_user_code, classify, describe_end, describe_status
 from heronpy.procs.oom import OomCounter, counter_files
 from heronpy.procs.supervision import EXITS
 from heronpy.proto import control_pb2
@@ -17,7 +20,7 @@ from heronpy.proto import control_pb2
     [
         (0, ExitHints(user_code=True), ExitReason.OK),
         (0, ExitHints(), ExitReason.PREEMPTED),
-        (143 << 8, ExitHints(user_code=True), ExitReason.PREEMPTED),
+        (143 << 8, ExitHints(user_code=True, announced=True), ExitReason.PREEMPTED),
         (0, ExitHints(asked=True), ExitReason.PREEMPTED),
         (9, ExitHints(), ExitReason.KILLED),
         (9, ExitHints(oom_moved=True), ExitReason.OOM),
@@ -36,18 +39,47 @@ from heronpy.proto import control_pb2
         (5 << 8, ExitHints(), ExitReason.FENCED),
         (6 << 8, ExitHints(), ExitReason.LOST_HOST),
         (8 << 8, ExitHints(), ExitReason.REWOUND),
-        (9 << 8, ExitHints(user_code=True), ExitReason.LOST_HOST),
+        (9 << 8, ExitHints(user_code=True, announced=True), ExitReason.LOST_HOST),
         (6, ExitHints(), ExitReason.CRASHED),
         (6, ExitHints(memory_error=True), ExitReason.OOM),
         (0, ExitHints(overgrown=True), ExitReason.OOM),
         (7 << 8, ExitHints(), ExitReason.FINISHED),
         (1 << 8, ExitHints(user_code=True), ExitReason.OWN_BUG),
-        (42 << 8, ExitHints(user_code=True), ExitReason.USER_EXCEPTION),
         (42 << 8, ExitHints(), ExitReason.OWN_BUG),
     ],
 )
 def test_classify(status: int, hints: ExitHints, reason: ExitReason) -> None:
     assert classify(status, hints) is reason
+
+
+@given(st.integers(2, 255).filter(lambda code: code != 137), st.booleans(), st.booleans())
+def test_a_code_that_user_code_chose_is_a_crash_whatever_it_means_to_us(
+    code: int, asked: bool, memory_error: bool
+) -> None:
+    hints = ExitHints(user_code=True, asked=asked, memory_error=memory_error)
+    crashed = ExitReason.OOM if memory_error else ExitReason.CRASHED
+    assert classify(code << 8, hints) is (ExitReason.PREEMPTED if asked else crashed)
+    assert describe_end(code << 8, hints) == f"user code ended the process with exit code {code}"
+
+
+@given(st.integers(0, 255), st.booleans(), st.booleans())
+def test_an_announced_code_means_what_it_means_from_a_process_without_user_code(
+    code: int, asked: bool, memory_error: bool
+) -> None:
+    hints = ExitHints(asked=asked, memory_error=memory_error)
+    ours = classify(code << 8, hints)
+    announced = replace(hints, user_code=True, announced=True)
+    # User code may end its input with sys.exit(0); a daemon ends in order only when a signal asks it to.
+    in_order = code == 0 and not asked
+    assert classify(code << 8, announced) is ((ExitReason.OOM if memory_error else ExitReason.OK) if in_order else ours)
+    assert describe_end(code << 8, announced) == describe_status(code << 8)
+
+
+@pytest.mark.parametrize("status", [0, 1 << 8, 9, 11, 15, 137 << 8])
+def test_what_means_the_same_from_everyone_needs_no_announcement(status: int) -> None:
+    hints = ExitHints(user_code=True)
+    assert classify(status, hints) is classify(status, replace(hints, announced=True))
+    assert not by_user_code(status, hints)
 
 
 def test_describe_status() -> None:

@@ -87,6 +87,52 @@ def test_ends_of_a_child(server: ForkServer, tmp_path: Path, arguments: tuple[st
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize(
+    ("how", "said", "code", "announced"),
+    [
+        ("by itself", 7, 7, True),
+        ("by itself", 0, 0, True),
+        ("in a thread", 8, 8, True),
+        ("by itself", 4, 7, False),
+        ("not at all", 7, 7, False),
+        ("in a copy", 7, 7, False),
+        ("by a program", 7, 7, False),
+    ],
+)
+def test_an_exit_code_is_announced_by_the_process_itself(
+    server: ForkServer, how: str, said: int, code: int, announced: bool, fresh: bool
+) -> None:
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        arguments = ("announce", how, str(said), str(code))
+        request = server.spawn(Command("a", PROGRAM, arguments, fresh=fresh, announces=True))
+        # One that runs no user code has no pipe: what it says is not heard.
+        without = server.spawn(Command("b", PROGRAM, arguments, fresh=fresh))
+        for asked, expected in ((request, announced), (without, False)):
+            pid = await eventually(lambda asked=asked: seen.pid_of(asked))
+            ended = await eventually(lambda pid=pid: seen.exit_of(pid))
+            assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (code, expected)
+
+    asyncio.run(go())
+
+
+def test_a_program_that_cannot_be_executed_is_announced(server: ForkServer, tmp_path: Path) -> None:
+    """The fork server itself ends the process, so it is no exit of user code."""
+
+    async def go() -> None:
+        seen = Recorder()
+        server.attach(seen)
+        missing = str(tmp_path / "python")
+        request = server.spawn(Command("a", PROGRAM, fresh=True, python=missing, announces=True))
+        pid = await eventually(lambda: seen.pid_of(request))
+        ended = await eventually(lambda: seen.exit_of(pid))
+        assert (os.waitstatus_to_exitcode(ended.status), ended.announced) == (3, True)
+
+    asyncio.run(go())
+
+
 def test_child_is_clean(server: ForkServer, tmp_path: Path) -> None:
     """Own session, standard files only, default signals, its own random numbers, a fresh __main__."""
 
@@ -125,8 +171,8 @@ def test_many_children_leak_no_descriptors(server: ForkServer) -> None:
 
         async def batch() -> int:
             before = sum(isinstance(e, ChildExited) for e in seen.events)
-            for _ in range(30):
-                server.spawn(Command("a", PROGRAM, ("exit", "0", "x")))
+            for number in range(30):
+                server.spawn(Command("a", PROGRAM, ("exit", "0", "x"), announces=number % 2 == 0))
             await eventually(lambda: sum(isinstance(e, ChildExited) for e in seen.events) == before + 30)
             return len(os.listdir(f"/proc/{server.pid}/fd"))
 

@@ -62,8 +62,8 @@ class Story:
         self.do(Spawned(name, number, pid))
         return pid
 
-    def exit(self, name: str, status: int, after: float = 0.0) -> list[Effect]:
-        return self.do(Exited(name, self.machine.current(name)[0], status), after)
+    def exit(self, name: str, status: int, after: float = 0.0, announced: bool = True) -> list[Effect]:
+        return self.do(Exited(name, self.machine.current(name)[0], status, ExitHints(announced=announced)), after)
 
     def state(self, name: str) -> ProcessState:
         view = self.machine.view(name)
@@ -383,6 +383,24 @@ def test_user_code_that_never_started_is_given_up_at_once() -> None:
     assert story.state("task") is ProcessState.FAILED
 
 
+@pytest.mark.parametrize("code", [2, 3, 4, 5, 6, 7, 8, 9, 42, 143])
+def test_a_code_that_user_code_chose_is_charged_as_a_crash(code: int) -> None:
+    """Whatever the code means to the runtime: no end without a restart, and no restarts without an end."""
+    story = Story(TASK)
+    for _ in range(LIMITS.budget):
+        story.spawn("task")
+        effects = story.exit("task", code << 8, after=0.1, announced=False)
+        [ended] = [effect for effect in effects if isinstance(effect, Ended)]
+        assert (ended.reason, ended.raised, ended.left) == (ExitReason.CRASHED, False, True)
+        report = end_report(ended, 1, 5.0, explained=False)
+        assert report is not None and report.type == "Exited"
+        assert story.state("task") is ProcessState.BACKOFF
+        story.do(Tick(), after=60)
+    story.spawn("task")
+    story.exit("task", code << 8, after=0.1, announced=False)
+    assert story.state("task") is ProcessState.FAILED
+
+
 MB = 1 << 20
 
 
@@ -390,7 +408,7 @@ MB = 1 << 20
     ("status", "hints", "detail", "limit", "told", "type"),
     [
         # It says so itself, with limit and peak of its address space and with its line: nothing is added to that.
-        (USER_EXCEPTION, ExitHints(memory_error=True), "MemoryError: address space limit 512MB, peak 511MB", 0,
+        (USER_EXCEPTION, ExitHints(memory_error=True, announced=True), "MemoryError: address space limit 512MB, peak 511MB", 0,
          "MemoryError: address space limit 512MB, peak 511MB", None),
         (6, ExitHints(memory_error=True), "signal SIGABRT: std::bad_alloc", 0,
          "signal SIGABRT: std::bad_alloc; its resident memory peaked at 300MB", "OutOfMemory"),

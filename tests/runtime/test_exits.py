@@ -171,6 +171,6 @@ def test_a_crash_at_start_refuses_the_topology(heron: Heron, out: Path) -> None:
     """F11: submit says why, and leaves nothing behind."""
     options = words(executor__restart_budget=2, executor__restart_backoff_s=0.05)
     refused = heron("submit", "local", PROGRAM, "exits", "--out", out, "--kind", "exit at start", *options)
-    assert refused.code == 1 and f"{VICTIM} failed: user exception: ended 3 times" in refused.err
-    assert "exit code 42" in refused.err
+    assert refused.code == 1 and f"{VICTIM} failed: crashed: ended 3 times" in refused.err
+    assert "user code ended the process with exit code 42" in refused.err
     assert heron.names() == []

@@ -31,7 +31,7 @@ from heronpy.common.settings import resolve, settings_for
 from heronpy.executor.desired import STANDBY, TMASTER, desired_processes
 from heronpy.packing import pack
 from heronpy.plan.launch import LaunchSpec
-from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.exit_reason import ExitHints, ExitReason
 from heronpy.procs.restart_policy import RestartLimits
 from heronpy.procs.supervision import (
     DesiredChanged,
@@ -378,6 +378,6 @@ class Container:
     def _exited(self, supervisor: Supervisor, spec: ProcessSpec, number: int, status: int) -> None:
         if supervisor is not self.supervisor or supervisor is None:
             return
-        self._handle(Exited(spec.name, number, status))
+        self._handle(Exited(spec.name, number, status, ExitHints(announced=True)))
         view = supervisor.view(spec.name)
         self._after[spec.name] = view.exit_reason if view is not None else None

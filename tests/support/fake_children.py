@@ -18,6 +18,7 @@ from typing import Any
 
 from heronpy.common.ids import instance_id, stmgr_id
 from heronpy.plan.launch import LaunchSpec
+from heronpy.procs import exit_notice
 from heronpy.proto import plan_pb2
 
 
@@ -38,11 +39,14 @@ def main(argv: list[str] | None = None) -> int:
         starts.write(f"{name} {os.getpid()} {arguments.epoch}\n")
     with open(folder / "afters", "a") as afters:
         afters.write(f"{name} {arguments.after or '-'}\n")
+    exit_notice.claim()
     print(f"{name} starts with epoch {arguments.epoch}", flush=True)
     behaviour = {}
     if (folder / "behaviour.json").exists():
         behaviour = json.loads((folder / "behaviour.json").read_text()).get(name, {})
-    return _behave(behaviour, launch, name, arguments)
+    code = _behave(behaviour, launch, name, arguments)
+    exit_notice.announce(code)
+    return code
 
 
 def _name(launch: LaunchSpec, arguments: argparse.Namespace) -> str:
@@ -67,6 +71,8 @@ def _behave(behaviour: dict[str, Any], launch: LaunchSpec, name: str, arguments:
     if what == "exit":
         print(behaviour.get("says", "bye"), flush=True)
         return int(behaviour["code"])
+    if what == "leave":  # as user code does
+        os._exit(behaviour["code"])
     if what == "raise":
         _report_exception(launch, name, arguments)
         return 4

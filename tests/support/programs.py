@@ -9,8 +9,11 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+
+from heronpy.procs import exit_notice
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,6 +25,8 @@ def main(argv: list[str] | None = None) -> int:
         raise RuntimeError("broken")
     if what == "sys_exit":
         sys.exit(int(rest[0]))
+    if what == "announce":
+        announce(*rest)
     if what == "segfault":
         ctypes.string_at(0)
     if what == "describe":
@@ -40,6 +45,27 @@ def main(argv: list[str] | None = None) -> int:
         write(Path(rest[0]) / "pid", child.pid)
     time.sleep(60)
     return 0
+
+
+def announce(how: str, said: str, code: str) -> None:
+    """Announce an exit code to the fork server, in some way, and end with another one or the same."""
+    exit_notice.claim()
+    if how == "in a copy":
+        child = os.fork()
+        if child == 0:
+            exit_notice.leave(int(said))
+        os.waitpid(child, 0)
+    elif how == "in a thread":
+        thread = threading.Thread(target=exit_notice.announce, args=(int(said),))
+        thread.start()
+        thread.join()
+    elif how == "by a program":
+        # All files that a program may get, it gets.
+        told = f"import os\nfor n in range(3, 256):\n try: os.write(n, bytes([{said}]))\n except OSError: pass"
+        subprocess.run([sys.executable, "-c", told], close_fds=False, check=True)
+    elif how == "by itself":
+        exit_notice.announce(int(said))
+    os._exit(int(code))
 
 
 def write(path: Path, pid: int) -> None:

@@ -197,10 +197,8 @@ def make_private(folder: Path) -> None:
     for part in (folder.parent, folder):
         try:
             private.make_private(part)
-        except ConfigError:
-            raise exits.Failure(
-                f"{part} does not belong to you alone; remove it or set TMPDIR to your own folder"
-            ) from None
+        except ConfigError as error:
+            raise exits.Failure(f"{error}, or set TMPDIR to your own folder") from None
 
 
 def _make_keys(spec: LaunchSpec) -> None:

@@ -75,8 +75,8 @@ def bite(kind: str, emit) -> None:
             pass
     if kind == "sleep":
         time.sleep(3600)
-    if kind == "exit":
-        os._exit(13)
+    if kind.startswith("exit"):
+        os._exit(int(kind.removeprefix("exit") or 13))
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "segfault":

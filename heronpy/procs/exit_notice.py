@@ -1,0 +1,83 @@
+"""How the runtime of a process that runs user code says that it ends on purpose, and with which exit code.
+
+User code can end its process with any exit code (`os._exit(7)`), also with one that means something to the
+supervisor. So the fork server gives such a process a pipe, and the process's runtime writes each exit code to it
+just before it ends with that code. An exit code that was not announced is the user code's.
+
+Invariants: only the process that the fork server started announces, not a copy of it that user code forked; no
+program that user code starts gets the pipe; an announcement counts only for the exit code that it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import Final, NoReturn
+
+#: Passes the pipe to a new interpreter, which removes it from its environment immediately.
+VARIABLE: Final = "HERON_EXIT_NOTICE"
+#: A process announces an exit code or two: that of its own thread, and that of one which ends it meanwhile.
+_READ_MAX_BYTES: Final = 64
+_NONE: Final = -1
+_pipe = _NONE
+_owner = 0
+
+
+# ---- in the process ---------------------------------------------------------------------------------
+def adopt(descriptor: int) -> None:
+    """This process announces its exit to this pipe."""
+    global _pipe, _owner
+    _pipe, _owner = descriptor, os.getpid()
+
+
+def hand_on() -> dict[str, str]:
+    """The environment variables that let a new interpreter keep the pipe of this process; it is made inheritable."""
+    if _pipe == _NONE:
+        return {}
+    os.set_inheritable(_pipe, True)
+    return {VARIABLE: str(_pipe)}
+
+
+def claim() -> None:
+    """Take over the pipe that a new interpreter was given, if it was; call this before any user code."""
+    given = os.environ.pop(VARIABLE, "")
+    # The variable may be left over from another process, and its number then means another file.
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = int(given)
+        if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            os.set_inheritable(descriptor, False)
+            adopt(descriptor)
+
+
+def announce(code: int) -> None:
+    """Say that this process is about to end with this exit code; does nothing without a pipe. For any thread."""
+    if _pipe == _NONE or os.getpid() != _owner:
+        return
+    with contextlib.suppress(OSError):
+        os.write(_pipe, bytes([code]))
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once, on purpose."""
+    announce(code)
+    os._exit(code)
+
+
+# ---- in the fork server -----------------------------------------------------------------------------
+def open_pipe() -> tuple[int, int]:
+    """Reading end, for the fork server, and writing end, for the process; OSError when there is no room for them."""
+    reader, writer = os.pipe()
+    # Neither may wait: a descendant of the process may keep the writing end, and may fill it.
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    return reader, writer
+
+
+def was_announced(reader: int, status: int) -> bool:
+    """Whether a process that ended with this wait status had announced its exit code."""
+    try:
+        codes = os.read(reader, _READ_MAX_BYTES)
+    except OSError:
+        return False
+    return os.WIFEXITED(status) and os.WEXITSTATUS(status) in codes
