@@ -58,7 +58,14 @@ class Session(Records):
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
         from heronpy.net.rpc import RpcClient
 
-        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name))
+        def registered() -> bool:
+            try:
+                location = self.tmaster_location(name)
+            except HeronError:
+                return True  # unknown
+            return location is not None and location.endpoint == endpoint
+
+        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name), registered=registered)
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a topology's TCP links; None when they are plain."""
