@@ -28,6 +28,19 @@ STREAM = "dead_letters"
 FIELDS = ("payload", "traceback", "task", "tries")
 
 
+def headline(why: str) -> str:
+    """The type of the exception that a traceback ends with and the first line of its text; else the last line.
+
+    Lines of a traceback are indented, and the text of an exception may have many lines, so it is the first line
+    after the last header that is not indented.
+    """
+    lines = why.strip().splitlines() or ["no reason is known"]
+    headers = [number for number, line in enumerate(lines) if line == "Traceback (most recent call last):"]
+    if not headers:
+        return lines[-1]
+    return next((line for line in lines[headers[-1] + 1 :] if line and not line[0].isspace()), lines[-1])
+
+
 class Given(Protocol):
     """Where the tuples that are given up are counted."""
 
@@ -109,8 +122,8 @@ class DeadLetters:
             "tries": tries,
         }
         times = "once" if tries == 1 else f"{tries} times"
-        last = why.strip().splitlines()[-1] if why.strip() else "no reason is known"
-        log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, last)
+        reason = headline(why)
+        log.error("a tuple of %s/%s failed %s and goes to the dead letters: %s", component, stream, times, reason)
         try:
             self._file.append(letter)
             mine.progress.dead_letters += 1

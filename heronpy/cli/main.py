@@ -179,6 +179,8 @@ def usage_sentence(error: click.ClickException) -> str:
 
         text = f"no such option: {error.option_name}{suggestion(error.option_name, error.possibilities or ())}"
     ctx = getattr(error, "ctx", None)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        text = _beyond_range(error, error.param) or text
     if isinstance(error, click.exceptions.MissingParameter) and ctx is not None:
         from heronpy.cli.other_words import no_cluster
 
@@ -187,3 +189,19 @@ def usage_sentence(error: click.ClickException) -> str:
         verb = ctx.command_path.removeprefix("heron ")
         return f"{text[:1].lower()}{text[1:]} (see 'heron help {verb}')"
     return text[:1].lower() + text[1:]
+
+
+def _beyond_range(error: click.BadParameter, param: click.Parameter) -> str:
+    """That a value is no number in the range of its option; empty for other errors.
+
+    click itself says `'x' is not a valid integer range` and `0 is not in the range x>=1`.
+    """
+    kind, (given, not_a, _) = param.type, error.message.rpartition(" is not ")
+    if not not_a or not isinstance(kind, (click.IntRange, click.FloatRange)):
+        return ""
+    noun = "a whole number" if isinstance(kind, click.IntRange) else "a number"
+    if kind.min is None:
+        limits = f"of {kind.max} or less"
+    else:
+        limits = f"of {kind.min} or more" if kind.max is None else f"from {kind.min} to {kind.max}"
+    return f"{param.opts[-1]} must be {noun} {limits}, not {given}"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: So many of the most similar names are looked at.
+CANDIDATES = 5
+
 
 def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """The known name most similar to `name`, or None if none is close.
 
     `least` is the least similarity that counts as close, from 0 to 1, as `difflib.SequenceMatcher.ratio` computes it.
+    The leading parts of dotted names that are the same say nothing, so what follows them must be as close.
     """
     import difflib  # every process imports this module, but few meet an error
 
@@ -17,8 +21,21 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
     if name.casefold() in folded:
         return folded[name.casefold()]
     # difflib compares character by character: long names and long lists are cut to stay quick.
-    found = difflib.get_close_matches(name[:200].casefold(), list(folded)[:2000], n=1, cutoff=least)
-    return folded[found[0]] if found else None
+    wanted = name[:200].casefold()
+    for found in difflib.get_close_matches(wanted, list(folded)[:2000], n=CANDIDATES, cutoff=least):
+        rests = _without_common_parts(wanted, found)
+        if not all(rests) or difflib.SequenceMatcher(None, *rests).ratio() >= least:
+            return folded[found]
+    return None
+
+
+def _without_common_parts(one: str, other: str) -> tuple[str, str]:
+    """What is left of two dotted names without the leading parts that they share."""
+    ones, others = one.split("."), other.split(".")
+    shared = next((at for at, (a, b) in enumerate(zip(ones, others, strict=False)) if a != b), None)
+    if shared is None:
+        shared = min(len(ones), len(others))
+    return ".".join(ones[shared:]), ".".join(others[shared:])
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -61,6 +61,9 @@ _ERRORS: dict[int, type[RpcError]] = {
     control_pb2.REFUSAL_INVALID: InvalidRpcError,
 }
 
+#: How often a blocking call that waits looks whether its peer is still registered.
+LOOK_S = 1.0
+
 OnRequest = Callable[[bytes, control_pb2.Envelope], "Message | Awaitable[Message | None] | None"]
 
 
@@ -114,6 +117,11 @@ def parse(data: bytes) -> control_pb2.Envelope | None:
 class RpcClient:
     """Blocking client for programs without an event loop, such as the CLI.
 
+    ZeroMQ does not tell a peer that ended before the first connection from one that has not begun: it goes on
+    connecting. So a call that waits asks `registered` every `LOOK_S` whether the peer can still be expected there,
+    and gives up after two noes in a row: a peer that ends may still answer, and one may lose its registration for
+    a moment.
+
     ConfigError when another user could have made the ipc endpoint, or keys for TCP are missing.
     """
 
@@ -123,9 +131,11 @@ class RpcClient:
         context: zmq.Context[Any] | None = None,
         peer: str | None = None,
         keys: Keys | None = None,
+        registered: Callable[[], bool] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._peer = peer or endpoint
+        self._registered = registered or (lambda: True)
         self._ids = itertools.count(1)
         self._sock = configure((context or zmq.Context.instance()).socket(zmq.DEALER))
         self._monitor = self._sock.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
@@ -144,11 +154,18 @@ class RpcClient:
         request_id = next(self._ids)
         self._was_lost()
         self._sock.send(seal(wrap(body, request_id)))
-        deadline = time.monotonic() + timeout_s
+        begun = time.monotonic()
+        deadline, look_at, gone = begun + timeout_s, begun + LOOK_S, False
         while True:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or not self._wait(left_s):
+            now = time.monotonic()
+            if now >= deadline:
                 raise DeadlineError(f"{self._peer} did not answer within {timeout_s:g} s")
+            if now >= look_at:
+                was_gone, gone = gone, not self._registered()
+                if gone and was_gone and not self._sock.poll(0):
+                    raise self._lost()
+                look_at = time.monotonic() + LOOK_S
+            self._wait(min(deadline, look_at) - now)
             if not self._sock.poll(0):
                 continue
             envelope = parse(self._sock.recv())
@@ -156,18 +173,20 @@ class RpcClient:
                 continue
             return answer_of(envelope)
 
-    def _wait(self, timeout_s: float) -> bool:
+    def _wait(self, timeout_s: float) -> None:
         """Wait for a message or a change of the connection; LostReplyError when an existing connection is lost."""
         poller = zmq.Poller()
         poller.register(self._sock, zmq.POLLIN)
         poller.register(self._monitor, zmq.POLLIN)
-        ready = poller.poll(max(1, int(timeout_s * 1000)))
+        poller.poll(max(1, int(timeout_s * 1000)))
         # Whatever it sent before it ended has arrived by the time its end is known.
         if self._was_lost() and not self._sock.poll(0):
-            raise LostReplyError(
-                f"{self._peer} ended before it answered; the request may or may not have been carried out"
-            )
-        return bool(ready)
+            raise self._lost()
+
+    def _lost(self) -> LostReplyError:
+        return LostReplyError(
+            f"{self._peer} ended before it answered; the request may or may not have been carried out"
+        )
 
     def _was_lost(self) -> bool:
         """Whether the connection was lost since the last call."""

@@ -231,7 +231,7 @@ class Shell:
         self._store.release()
         for waiter in list(self._waiting.values()):
             if not waiter.done():
-                waiter.set_exception(RetryableRpcError(f"the topology master of {self._name} is stopping; try again"))
+                waiter.set_exception(self._stopping())
         # Let the refusals out before the socket closes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -239,6 +239,9 @@ class Shell:
             self._gate.close()
         if self._server is not None:
             self._server.close(LAST_ANSWERS_MS)
+
+    def _stopping(self) -> RetryableRpcError:
+        return RetryableRpcError(f"the topology master of {self._name} is stopping; try again")
 
     @property
     def epoch(self) -> int:
@@ -276,6 +279,9 @@ class Shell:
         handler = self._handlers.get(field)
         if handler is None:
             raise InvalidRpcError(f"the topology master does not answer {field}")
+        if self._exit is not None and self._exit.done():
+            # It would begin what nobody carries out, after the others were told that it stops.
+            raise self._stopping()
         self._running()
         return handler(peer, body)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api.api_constants import TOPOLOGY_COMPONENT_PARALLELISM
+from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import ConfigError, RpcError
 from heronpy.plan.component_config import set_key, split_setting
-from heronpy.proto import control_pb2
+from heronpy.proto import control_pb2, plan_pb2
+from heronpy.scheduler import teardown
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, word_count
 
@@ -57,6 +60,77 @@ def test_without_a_master_the_scheduler_restarts_a_container(heron: Heron, wordy
     wordy.state.delete(paths.tmaster("wordy"))
     assert heron("restart", "local", "wordy", "0").code == 0
     assert wordy.asked[-1][0] == "restart_container"
+
+
+VERBS = (
+    ("update", "--component-parallelism", "count:3"),
+    ("update", "--runtime-config", "count:limit:10"),
+    ("activate",),
+    ("deactivate",),
+    ("restart",),
+    ("restart", "0"),
+    ("restart", "count"),
+    ("stop", "--drain"),
+    ("top",),
+    ("checkpoints", "trigger"),
+    ("checkpoints", "restore"),
+)
+
+
+def local(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The verb of the topology 'wordy'."""
+    at = 2 if words[0] == "checkpoints" else 1
+    return (*words[:at], "local", "wordy", *words[at:])
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_what_is_being_submitted_is_not_to_be_killed(heron: Heron, wordy: FakeTopology, words: tuple[str, ...]) -> None:
+    wordy.answers["get_containers"] = control_pb2.ContainersReply()
+    for node in (paths.tmaster("wordy"), paths.physical_plan("wordy")):
+        wordy.state.delete(node)
+    result = heron(*local(words))
+    assert result.code == 1 and "still being submitted: its topology master has not started yet" in result.err, result
+    assert "restart_container" not in [name for name, _ in wordy.asked]
+    for node in (paths.scheduler("wordy"), paths.topology("wordy"), paths.packing_plan("wordy")):
+        wordy.state.delete(node)
+    Path(wordy.record.launch_file).unlink()
+    wordy.state.create(paths.submission("wordy"), b"", ephemeral=True)
+    result = heron(*local(words))
+    assert (result.code, result.err) == (
+        1,
+        "error: topology 'wordy' is still being submitted: its scheduler has not started yet;"
+        " try again when 'heron status local wordy' says RUNNING\n",
+    )
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+@pytest.mark.parametrize("removed", [1, 3, 5])
+def test_what_another_command_removes_is_not_to_be_killed_again(
+    heron: Heron, wordy: FakeTopology, words: tuple[str, ...], removed: int
+) -> None:
+    name = "wordy"
+    nodes = (paths.tmaster, paths.packing_plan, paths.physical_plan, paths.topology, paths.scheduler)
+    for node in nodes[:removed]:
+        wordy.state.delete(node(name))
+    with wordy.state.lock(f"operations/{name}"):
+        result = heron(*local(words))
+    assert result.code == 1 and "another command is at work on topology 'wordy', as a kill is" in result.err, result
+    assert "heron kill" not in result.err and "submitted" not in result.err
+
+
+def test_what_is_removed_while_it_is_looked_at_is_gone(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Session.tmaster_location
+
+    def removed(self: Session, name: str) -> plan_pb2.TmasterLocation | None:
+        if wordy.state.exists(paths.tmaster(name)):
+            teardown.remove_state(wordy.state, name)
+        return original(self, name)
+
+    monkeypatch.setattr(Session, "tmaster_location", removed)
+    result = heron("deactivate", "local", "wordy")
+    assert result.code == 3 and "has no topology 'wordy' now" in result.err
 
 
 def test_update_sends_the_new_plan_with_the_old_version(heron: Heron, wordy: FakeTopology) -> None:

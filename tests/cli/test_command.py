@@ -282,3 +282,17 @@ def test_a_plan_that_does_not_fit_is_refused_with_the_sum() -> None:
 def test_since() -> None:
     assert parse_since("1970-01-01T00:01:00+00:00") == 60.0
     assert parse_since("5m") < parse_since("1m")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("top", "local", "wc", "-n", "abc"), "--iterations must be a whole number of 1 or more, not 'abc'"),
+        (("top", "local", "wc", "-n", "0"), "--iterations must be a whole number of 1 or more, not 0"),
+        (("top", "local", "wc", "--interval", "0"), "--interval must be a number of 0.1 or more, not 0.0"),
+        (("profile", "local", "wc", "x", "--rate", "1.5"), "--rate must be a whole number from 1 to 1000, not '1.5'"),
+    ],
+)
+def test_a_number_that_does_not_fit_names_the_range(heron: Heron, words: tuple[str, ...], said: str) -> None:
+    result = heron(*words)
+    assert (result.code, result.err) == (2, f"error: {said} (see 'heron help {words[0]}')\n")

@@ -9,6 +9,7 @@ from textwrap import indent
 
 import pytest
 
+from heronpy.cli.look import stateful
 from heronpy.cli.render import summary
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
@@ -271,6 +272,29 @@ def test_top_prints_snapshots_without_a_terminal(heron: Heron, wordy: FakeTopolo
     lines = heron("top", "local", "wordy", "-n", "2", "--interval", "0.1", "--json").out.splitlines()
     count = json.loads(lines[-1])["components"][1]
     assert count["name"] == "count" and count["executed_per_s"] > 0 and count["up"] == 2
+
+
+def test_one_look_shows_no_rates(heron: Heron, wordy: FakeTopology) -> None:
+    """A rate needs two; 0.0 would say that nothing flows."""
+    status = json.loads(heron("status", "local", "wordy", "--json").out)["components"][1]
+    top = json.loads(heron("top", "local", "wordy", "-n", "1", "--json").out)["components"][1]
+    rates = {"emitted_per_s", "executed_per_s", "frames_per_s", "tuples_per_frame"}
+    assert not rates & status.keys() and status["executed"] == 0 and top.keys() - status.keys() == rates
+
+
+@pytest.mark.parametrize(
+    ("count", "texts"),
+    [
+        (1, ("restored once: its stream manager ended", "1 checkpoint did not complete: checkpoint 4: late")),
+        (2, ("restored 2 times, last: its", "2 checkpoints did not complete, last: checkpoint 4: late")),
+    ],
+)
+def test_one_and_many_are_told_apart(count: int, texts: tuple[str, ...]) -> None:
+    reply = control_pb2.CheckpointsReply(
+        restores=count, last_restore="its stream manager ended", aborted=count, last_failure="checkpoint 4: late"
+    )
+    shown = stateful.lines(reply, 0.0)
+    assert all(any(line.startswith(text) for line in shown) for text in texts), shown
 
 
 def test_logs_are_merged_by_time_filtered_and_chosen(heron: Heron, wordy: FakeTopology) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from heronpy.cli import exits
 from heronpy.cli.change import takedown
-from heronpy.cli.submit import submission
+from heronpy.cli.submit import command, submission
 from heronpy.plan.launch import LaunchSpec
 from heronpy.statemgr import open_state, paths
 from tests.cli.conftest import Heron
@@ -286,3 +286,27 @@ def test_detach_and_wait_exclude_each_other(heron: Heron, topo: Path) -> None:
 
 def test_paths_of_nodes_are_those_of_the_state_manager() -> None:
     assert paths.execution_state("x") == "executionstate/x"
+
+
+def test_an_interrupt_before_the_scheduler_runs_says_what_became_of_it(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = runtime("stuck")
+    monkeypatch.setattr(submission, "_wait_scheduler", lambda *_: signal.raise_signal(signal.SIGINT))
+    result = heron("submit", "local", str(topo))
+    assert result.code == 130
+    said = [line for line in result.err.splitlines() if line]
+    assert said == ["interrupted: topology 'wordy' had not started; it is removed", "error: interrupted"]
+    nothing_left(home, started)
+
+
+def test_an_interrupt_that_leaves_something_does_not_say_removed(
+    heron: Heron, home: Path, topo: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime("stuck")
+    monkeypatch.setattr(command, "until_running", lambda *_: signal.raise_signal(signal.SIGINT))
+    original = submission.take_down
+    monkeypatch.setattr(submission, "take_down", lambda *given: [*original(*given), "process 7"])
+    result = heron("submit", "local", str(topo))
+    assert result.code == 130 and "not removed: process 7; run: heron kill local wordy" in result.err
+    assert "is removed" not in result.err

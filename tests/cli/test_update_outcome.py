@@ -10,9 +10,11 @@ import pytest
 from heronpy.cli.change.update_outcome import Outcome, outcome_of
 from heronpy.cli.cluster.session import Session
 from heronpy.common.errors import LostReplyError, RpcError
+from heronpy.net import rpc
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron, packing
+from tests.support.wires import new_endpoint
 
 SCALE = ("update", "local", "wordy", "--component-parallelism", "count:3")
 
@@ -132,3 +134,25 @@ def test_a_refusal_stays_one(heron: Heron, wordy: FakeTopology, monkeypatch: pyt
     losing(monkeypatch, RpcError("restart of all containers of wordy is running; try again when it is done"))
     result = heron(*SCALE)
     assert (result.code, "is running; try again" in result.err) == (1, True)
+
+
+def test_a_master_that_ends_while_it_is_asked_ends_the_waiting(
+    heron: Heron, wordy: FakeTopology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topology is removed between the look for its master and the connection to it."""
+    monkeypatch.setattr(rpc, "LOOK_S", 0.05)
+    nowhere = plan_pb2.TmasterLocation(topology="wordy", endpoint=new_endpoint())
+    wordy.state.delete(paths.tmaster("wordy"))
+    wordy.state.create(paths.tmaster("wordy"), nowhere.SerializeToString(), ephemeral=True)
+    original = Session.keys
+
+    def removed(self: Session, name: str) -> Any:
+        keys = original(self, name)
+        for path in (paths.tmaster(name), paths.execution_state(name)):
+            wordy.state.delete(path)
+        return keys
+
+    monkeypatch.setattr(Session, "keys", removed)
+    result = heron(*SCALE, "--timeout", "60")
+    assert result.code == 3 and "has no topology 'wordy' now" in result.err, result.err
+    assert "ended before it answered" in result.err and wordy.asked == []

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from heronpy.common import settings
 from heronpy.common.errors import ConfigError
+from heronpy.common.nearest import nearest
 from heronpy.common.setting_types import ORDERED, ROOMS, InstanceSettings, StmgrSettings
 from heronpy.common.settings import Resolved, conf_text, describe, find_conf, resolve, settings_for
 
@@ -351,3 +352,17 @@ def test_a_component_may_have_a_profile_of_its_own() -> None:
         "spout_idle_min_us": 5000.0,
     }
     assert result.settings["instance"]["spout_idle_min_us"] == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("heron.instance.nope", None),
+        ("heron.nope", None),
+        ("heron.instance.profil", "heron.instance.profile"),
+        ("heron.instence.profile", "heron.instance.profile"),
+        ("heron.instance", "heron.instance.profile"),
+    ],
+)
+def test_what_names_share_suggests_nothing(key: str, near: str | None) -> None:
+    assert nearest(key, ["heron.instance.profile"]) == near

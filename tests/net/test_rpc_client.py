@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from heronpy.common.errors import DeadlineError, RpcError
+from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
+from heronpy.net import rpc
 from heronpy.net.rpc import RpcClient
 from heronpy.proto import control_pb2
 from tests.support.wires import new_endpoint
@@ -56,3 +57,34 @@ def test_somebody_who_waits_hears_of_the_end() -> None:
         with RpcClient(server.stdout.readline().strip(), peer="the master") as client:
             with pytest.raises(DeadlineError, match="the master ended before it answered"):
                 client.call(control_pb2.Ok(text="silence"), 3600.0)
+
+
+class Registry:
+    """Whether a peer is registered: the answers in turn, then the last one again."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.left = list(answers)
+        self.looks = 0
+
+    def __call__(self) -> bool:
+        self.looks += 1
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+def test_who_asks_a_peer_that_had_ended_before_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its location was read, then it ended: ZeroMQ goes on connecting to where nobody is."""
+    monkeypatch.setattr(rpc, "LOOK_S", 0.05)
+    gone = Registry(True, False)
+    with RpcClient(new_endpoint(), peer="the master", registered=gone) as client:
+        with pytest.raises(LostReplyError, match="the master ended before it answered"):
+            client.call(control_pb2.Ok(text="hello"), 3600.0)
+    assert gone.looks == 3, "a single no may be a moment without a registration"
+
+
+def test_a_registration_that_comes_back_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "LOOK_S", 0.05)
+    back = Registry(False, True, False, True)
+    with RpcClient(new_endpoint(), peer="the master", registered=back) as client:
+        with pytest.raises(DeadlineError, match="did not answer within"):
+            client.call(control_pb2.Ok(text="hello"), 0.5)
+    assert back.looks >= 2

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.errors import RpcError, StateError
+from heronpy.common.errors import RetryableRpcError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
@@ -436,6 +437,42 @@ def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
             await c.status()
             await c.status()
             assert location(c.state) is None
+
+    run(scenario)
+
+
+class Slow(MemoryStateManager):
+    """A write of the topology takes until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = threading.Event()
+        self.writing = threading.Event()
+
+    def set(self, path: str, data: bytes, version: int | None = None) -> int:
+        if path == paths.topology("wc"):
+            self.writing.set()
+            assert self.let_go.wait(DEADLINE_S)
+        return super().set(path, data, version)
+
+
+def test_whoever_asks_a_master_that_stops_is_told_so() -> None:
+    """Those who wait for an operation hear of its end, and what comes during the last writes is not begun."""
+
+    async def scenario() -> None:
+        state = stored(Slow(), make_topology({"word": 2}, {"count": 2}))
+        c = Cluster(Shell("wc", SETTINGS, state, epoch=7, endpoint=new_endpoint()), state)
+        await c.start()
+        await c.join()
+        early = asyncio.ensure_future(c.cli.call(control_pb2.SetState(active=False), DEADLINE_S))
+        await until(state.writing.is_set)
+        c.shell.stop()
+        late = await asyncio.gather(c.cli.call(control_pb2.RestartTarget(task_id=1)), return_exceptions=True)
+        assert not early.done(), "its outcome is known when what was begun is written"
+        state.let_go.set()
+        for told in (*late, *await asyncio.gather(early, return_exceptions=True)):
+            assert isinstance(told, RetryableRpcError) and "is stopping; try again" in str(told), told
+        await c.close()
 
     run(scenario)
 

@@ -32,7 +32,7 @@ def restart(
 ) -> None:
     """Restart what is named, through the topology master or, if there is none, the scheduler."""
     session = Session(target, common)
-    record = session.find(topology)
+    record = session.find_begun(topology)
     if task is not None:
         _check_task(session, topology, task)
     session.check_component(topology, component)
@@ -54,7 +54,8 @@ def _by_scheduler(session: Session, record: plan_pb2.ExecutionState, container: 
     scheduler = session.scheduler(record.topology)
     if scheduler is None:
         raise exits.Failure(
-            f"nothing of topology '{record.topology}' runs any more;"
+            session.under_way(record.topology)
+            or f"nothing of topology '{record.topology}' runs any more;"
             f" run 'heron kill {session.target} {record.topology}' and submit it again"
         )
     with scheduler:

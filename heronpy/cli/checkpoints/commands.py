@@ -72,7 +72,7 @@ def take(
 
 def _stateful(session: Session, topology: str) -> LaunchSpec:
     """The launch file of a running topology; a Failure when it takes no checkpoints."""
-    launch = session.launch_of(session.find(topology))
+    launch = session.launch_of(session.find_begun(topology))
     mode = reliability_mode(session.topology(topology))
     if mode != "EFFECTIVELY_ONCE":
         raise exits.Failure(

@@ -6,7 +6,8 @@ names the nearest topology. What the masters themselves have to be asked is in `
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from heronpy.cli.cluster.known import heron_home, known_clusters
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
+from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import check_root
 from heronpy.common.nearest import suggestion
 from heronpy.common.setting_types import StatemgrSettings
@@ -49,6 +51,8 @@ class Records:
         self.common = common or Common()
         self._lenient = lenient
         self._told: set[str] = set()
+        #: The topology whose lock this command holds.
+        self._operating = ""
         self.client = ClientConfig(target.cluster)
         if lenient:
             self._leave_out_broken_client_file()
@@ -223,12 +227,36 @@ class Records:
     def scheduler_location(self, name: str) -> plan_pb2.SchedulerLocation | None:
         return self._stored(plan_pb2.SchedulerLocation, paths.scheduler(name))
 
-    def operation(self, name: str, timeout_s: float = 30.0) -> AbstractContextManager[None]:
+    @contextmanager
+    def operation(self, name: str, timeout_s: float = 30.0) -> Iterator[None]:
         """Lock that serializes submits and kills of one topology; it ends with this process.
 
         Only commands take it: the topology's processes take other locks while a command waits for them.
         """
-        return self.state.lock(f"operations/{name}", timeout_s)
+        with self.state.lock(f"operations/{name}", timeout_s):
+            self._operating = name
+            try:
+                yield
+            finally:
+                self._operating = ""
+
+    def under_way(self, name: str) -> str:
+        """That another command is removing the topology right now, as a sentence; empty when none is.
+
+        A Failure when it is gone.
+        """
+        self.find(name)
+        if self._operating == name:
+            return ""
+        try:
+            with self.operation(name, 0.0):
+                self.find(name)  # it may have been removed between the two
+        except DeadlineError:
+            return (
+                f"another command is at work on topology '{name}', as a kill is;"
+                f" try again if 'heron list {self.target}' still shows it"
+            )
+        return ""
 
     def _stored(self, kind: type[M], path: str) -> M | None:
         found = self.state.get(path)
@@ -238,7 +266,8 @@ class Records:
         found = self.state.get(path)
         if found is None:
             raise exits.Failure(
-                f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
+                self.under_way(name)
+                or f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
                 f" run 'heron kill {self.target} {name}' and submit again"
             )
         return self._parsed(kind, found[0], name, what)

@@ -38,12 +38,35 @@ class Session(Records):
         name = record.topology
         if self.scheduler_location(name) is None:
             return "its scheduler has not started yet" if self.state.exists(paths.submission(name)) else ""
+        if not self.state.exists(paths.packing_plan(name)):
+            return ""  # The scheduler starts after it is written; it is the first that a kill removes.
         try:
             plan = self.physical_plan(name)
             begun = plan is not None and plan.topology.id == record.topology_id
         except exits.Failure:  # Damaged: a master has run and reports it; `list` must not fail on it.
             begun = True
         return "" if begun or self.failed_container(name) is not None else "its topology master has not started yet"
+
+    def under_way(self, name: str) -> str:
+        """That the topology is being submitted or removed right now, as a sentence; empty when neither is so.
+
+        A Failure when it is gone.
+        """
+        waits_for = self.starting(self.find(name))
+        if waits_for:
+            return (
+                f"topology '{name}' is still being submitted: {waits_for};"
+                f" try again when 'heron status {self.target} {name}' says RUNNING"
+            )
+        return super().under_way(name)
+
+    def find_begun(self, name: str) -> plan_pb2.ExecutionState:
+        """`find`, but a Failure while it is being submitted or removed and has no topology master."""
+        record = self.find(name)
+        busy = self.under_way(name) if self.tmaster_location(name) is None else ""
+        if busy:
+            raise exits.Failure(busy)
+        return record
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
@@ -58,7 +81,14 @@ class Session(Records):
         # Only here: it takes as long to import as all the rest, and a cluster may have no topology to ask.
         from heronpy.net.rpc import RpcClient
 
-        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name))
+        def registered() -> bool:
+            try:
+                location = self.tmaster_location(name)
+            except HeronError:
+                return True  # unknown
+            return location is not None and location.endpoint == endpoint
+
+        return RpcClient(endpoint, peer=f"the topology master of '{name}'", keys=self.keys(name), registered=registered)
 
     def keys(self, name: str) -> Keys | None:
         """The keys of a topology's TCP links; None when they are plain."""
@@ -70,6 +100,9 @@ class Session(Records):
         return keys_of(self.launch_of(record))
 
     def _no_master(self, name: str) -> str:
+        busy = self.under_way(name)
+        if busy:
+            return busy
         if self.scheduler_location(name) is None:
             return (
                 f"nothing of topology '{name}' runs any more;"

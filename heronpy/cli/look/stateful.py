@@ -50,9 +50,12 @@ def lines(reply: control_pb2.CheckpointsReply, now: float) -> list[str]:
             found.append(f"starting {', '.join(region.components)} from {start}")
     if reply.restores and not restoring:
         took = f" (took {format_duration(reply.last_restore_s)})" if reply.last_restore_s else ""
-        found.append(f"restored {reply.restores} times, last{why or ' without a known cause'}{took}")
+        times = "once" if reply.restores == 1 else f"{reply.restores:,} times, last"
+        found.append(f"restored {times}{why or ' without a known cause'}{took}")
     if reply.last_failure:
-        found.append(f"{reply.aborted + reply.failed} checkpoints did not complete, last: {reply.last_failure}")
+        count = reply.aborted + reply.failed
+        last = "" if count == 1 else ", last"
+        found.append(f"{counted(count, 'checkpoint')} did not complete{last}: {reply.last_failure}")
     return found
 
 

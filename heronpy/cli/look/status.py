@@ -77,7 +77,7 @@ def _record_json(record: plan_pb2.ExecutionState) -> dict[str, Any]:
 def status_json(session: Session, record: plan_pb2.ExecutionState, status: control_pb2.StatusReply) -> dict[str, Any]:
     """The documented shape of `heron status --json`."""
     return {
-        **summary.as_json(status, summary.components(status)),
+        **summary.as_json(status, summary.components(status), rates=False),
         **_record_json(record),
         "tasks": [
             {

@@ -146,7 +146,7 @@ def show_list(topology: str, mode: str, rows: list[Row], reply: control_pb2.Chec
         )
     say(
         f"since the topology master started: {reply.completed:,} completed, {reply.aborted:,} aborted,"
-        f" {reply.failed:,} failed, {reply.restores:,} restores"
+        f" {reply.failed:,} failed, {counted(reply.restores, 'restore')}"
     )
     if reply.last_failure:
         say(f"last failure: {clean(reply.last_failure)}")

@@ -113,9 +113,13 @@ class ComponentRow:
         """0 while no frame passes."""
         return self.frame_tuples_per_s / self.frames_per_s if self.frames_per_s else 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        found = {field: getattr(self, field) for field in self.__slots__ if field != "frame_tuples_per_s"}
-        return {**found, "tuples_per_frame": self.tuples_per_frame}
+    def as_json(self, rates: bool = True) -> dict[str, Any]:
+        """Its fields; one reply alone has no `rates`."""
+        found = {field: getattr(self, field) for field in self.__slots__ if rates or not field.endswith("_per_s")}
+        if rates:
+            del found["frame_tuples_per_s"]
+            found["tuples_per_frame"] = self.tuples_per_frame
+        return found
 
 
 def components(
@@ -217,8 +221,8 @@ def troubled_processes(executors: Iterable[control_pb2.RegisterExecutor]) -> lis
     ]
 
 
-def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[str, Any]:
-    """The documented shape of `heron top --json` and the core of `heron status --json`."""
+def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bool = True) -> dict[str, Any]:
+    """The documented shape of `heron top --json` and the core of `heron status --json`, which has no rates."""
     return {
         **picked(status, "topology", "topology_id", "cause", "plan_version", "discarded_tuples", "exceptions"),
         "lifecycle": lifecycle_name(status.lifecycle),
@@ -232,7 +236,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow]) -> dict[s
             **picked(status.totals, "spouts_begun_again"),
             "begun_again": list(status.totals.begun_again),
         },
-        "components": [row.as_json() for row in rows],
+        "components": [row.as_json(rates) for row in rows],
         "backpressure": [
             picked(culprit, "instance_id", "component", "task_id", "peer", "stmgr_id", "queued_bytes", "since_s")
             for culprit in status.culprits

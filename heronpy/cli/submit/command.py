@@ -177,9 +177,10 @@ def _taken_down_on_failure(session: Session, started: Started) -> Iterator[None]
         raise  # the topology runs on
     except KeyboardInterrupt:
         with uninterrupted():
-            _take_down(session, started)
+            removed = _take_down(session, started)
         name = started.record.topology
-        warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
+        if removed:
+            warn(f"topology '{name}' is removed; what it logged: {command('heron', 'logs', session.target, name)}")
         raise click.exceptions.Exit(exits.INTERRUPTED) from None
     except BaseException:
         with uninterrupted():
@@ -194,8 +195,10 @@ def _say_detached(session: Session, name: str) -> None:
         warn(f"  {what} {command('heron', verb, session.target, name)}")
 
 
-def _take_down(session: Session, started: Started) -> None:
+def _take_down(session: Session, started: Started) -> bool:
+    """Remove the topology, and warn of what remains; whether nothing does."""
     remains = submission.take_down(session, started)
     if remains:
         again = command("heron", "kill", session.target, started.record.topology)
         warning(f"not removed: {', '.join(remains)}; run: {again}")
+    return not remains

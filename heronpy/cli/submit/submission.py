@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
@@ -119,7 +119,8 @@ def start(session: Session, planned: Planned, loaded: Loaded) -> Started:
         except NodeExistsError:
             refuse_taken(session, topology.name)
             raise
-        # Registered before the first step that could leave something behind.
+        # Registered before the first step that could leave something behind; they run in reverse.
+        undo.push(_say_removed(topology.name))
         undo.callback(takedown.remove_state, session, record)
         check_folders(spec)
         make_folders(spec.log_dir)
@@ -155,10 +156,20 @@ def _undone_on_failure() -> Iterator[ExitStack]:
     undo = ExitStack()
     try:
         yield undo
-    except BaseException:
+    except BaseException as error:
         with uninterrupted():
-            undo.close()
+            undo.__exit__(type(error), error, error.__traceback__)
         raise
+
+
+def _say_removed(name: str) -> Callable[[type[BaseException] | None, object, object], None]:
+    """The end of undoing an interrupted submit; silent after a failure, which says what went wrong itself."""
+
+    def say(kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is KeyboardInterrupt:
+            output.warn(f"interrupted: topology '{name}' had not started; it is removed")
+
+    return say
 
 
 def take_down(session: Session, started: Started) -> list[str]:
