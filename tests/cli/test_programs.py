@@ -12,6 +12,7 @@ import pytest
 from heronpy.cli import exits
 from heronpy.cli.submit import package_files
 from heronpy.cli.submit.program import understand
+from heronpy.common import version
 from tests.cli.conftest import Heron
 from tests.cli.test_submit import MAIN, TOPOLOGY
 
@@ -208,7 +209,7 @@ def test_heronpy_below_the_programs_folder_is_not_shipped(tmp_path: Path, monkey
     ours = tmp_path / "checkout" / "heronpy" / "__init__.py"
     write(ours, "")
     write(tmp_path / "checkout" / "instance" / "task.py", "")
-    monkeypatch.setattr(package_files.heronpy, "__file__", str(ours))
+    monkeypatch.setattr(version, "FILE", str(ours.parent / "common" / "version.py"))
     loaded = [tmp_path / "topo.py", ours, tmp_path / "checkout" / "instance" / "task.py"]
     package_files.copy_needed(tmp_path, loaded, tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["topo.py"]
