@@ -240,23 +240,23 @@ class Records:
             finally:
                 self._operating = ""
 
-    def under_way(self, name: str) -> str:
-        """That another command is removing the topology right now, as a sentence; empty when none is.
+    def under_way(self, name: str) -> exits.Failure | None:
+        """The Failure of a request while another command removes the topology; None when none does.
 
-        A Failure when it is gone.
+        Raises one when it is gone.
         """
         self.find(name)
         if self._operating == name:
-            return ""
+            return None
         try:
             with self.operation(name, 0.0):
                 self.find(name)  # it may have been removed between the two
         except DeadlineError:
-            return (
-                f"another command is at work on topology '{name}', as a kill is;"
+            return exits.Failure(
+                f"another command, such as heron kill, is running on topology '{name}';"
                 f" try again if 'heron list {self.target}' still shows it"
             )
-        return ""
+        return None
 
     def _stored(self, kind: type[M], path: str) -> M | None:
         found = self.state.get(path)
@@ -265,9 +265,8 @@ class Records:
     def _must_get(self, kind: type[M], path: str, name: str, what: str) -> M:
         found = self.state.get(path)
         if found is None:
-            raise exits.Failure(
-                self.under_way(name)
-                or f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
+            raise self.under_way(name) or exits.Failure(
+                f"the {what} of '{name}' is missing from the state manager, possibly because a submit was interrupted;"
                 f" run 'heron kill {self.target} {name}' and submit again"
             )
         return self._parsed(kind, found[0], name, what)
