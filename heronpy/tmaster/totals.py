@@ -67,7 +67,7 @@ class TaskCounts:
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
     component: str = ""
-    #: A spout that had emitted when another process took its place, which calls `initialize` anew: unless that resumes,
+    #: A spout that had emitted when another process took its place, which calls `initialize` again: unless that resumes,
     #: everything is emitted again.
     begun_again: bool = False
 
