@@ -23,7 +23,7 @@ from heronpy.common.absolute import absolute
 from heronpy.common.errors import DeadlineError
 from heronpy.common.folders import check_root
 from heronpy.common.nearest import suggestion
-from heronpy.common.setting_types import StatemgrSettings
+from heronpy.common.setting_types import CheckpointSettings, StatemgrSettings
 from heronpy.common.settings import Resolved
 from heronpy.plan.launch import LaunchSpec
 from heronpy.proto import components_of, plan_pb2, topology_pb2
@@ -134,10 +134,10 @@ class Records:
 
     def pin_stores(self, resolved: Resolved) -> None:
         """Make the folders of checkpoints absolute: the topology's processes run elsewhere than this command."""
-        room = resolved.settings["checkpoint"]
-        room["root"] = _absolute(room["root"] or str(heron_home() / "checkpoints" / self.target.cluster))
-        room["replica"] = _absolute(room["replica"]) if room["replica"] else ""
-        room["stores"] = {name: _pinned(given) for name, given in room["stores"].items()}
+        room, given = resolved.settings["checkpoint"], settings.settings_for(resolved, CheckpointSettings)
+        room["root"] = _absolute(given.root or str(heron_home() / "checkpoints" / self.target.cluster))
+        room["replica"] = _absolute(given.replica) if given.replica else ""
+        room["stores"] = {name: _pinned(store) for name, store in given.stores.items()}
 
     # ---- state ----------------------------------------------------------------------------
 
