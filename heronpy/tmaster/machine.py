@@ -322,7 +322,7 @@ class TopologyMaster:
             self.checkpoints.restorer.forgive(now)
         restart = Restart(self.desk, event, now)
         if restart.of_all:
-            self.readiness.hold(now)
+            self.readiness.hold(now, self.desk.book.bolts)
         self.operation = None if restart.done else restart
 
     def _on_update_requested(self, event: events.UpdateRequested, now: float) -> None:
@@ -380,7 +380,8 @@ class TopologyMaster:
         checkpoints = self._require_checkpoints()
         self._require_going()
         checkpoints.on_rewind(event.request, event.checkpoint, now)
-        self.readiness.hold(now)
+        # The spouts of a region wait for its bolts to be restored in any case.
+        self.readiness.hold(now, self.desk.book.asking)
 
     def _on_delete_requested(self, event: events.DeleteRequested, now: float) -> None:
         checkpoints = self._require_checkpoints()

@@ -33,9 +33,10 @@ class PlanBook:
         self.epoch = epoch
         #: Attempts and checkpoints in the next plan (EFFECTIVELY_ONCE).
         self.regions: list[plan_pb2.RegionRecord] = []
-        #: Components whose tasks report when they are ready; until all are, no spout is called.
+        self.bolts = frozenset(bolt.comp.name for bolt in topology.bolts)
+        #: Components whose tasks report when they are ready.
         self.asking = frozenset(bolt.comp.name for bolt in topology.bolts if bolt.comp.asks_readiness)
-        self.spouts_held = bool(self.asking) if previous is None else previous.spouts_held
+        self.spouts_held = previous is None or previous.spouts_held
         #: An update moves tasks: the spouts also wait while the topology runs empty.
         self.held_for_move = False
         #: The current plan; None before the first, and while the previous one does not fit.

@@ -1,4 +1,4 @@
-"""When spouts are first asked for tuples: once every task of every bolt with `is_ready` is ready.
+"""When spouts are first asked for tuples: once every task of every bolt has initialised, and is ready if it has `is_ready`.
 
 Pure. The plan records that the spouts are held, so a successor of this master and a restarted task know it.
 The hold ends once per run and returns only when all tasks restart (`hold`): when a sink restarts alone,
@@ -6,6 +6,8 @@ backpressure stops the spouts instead.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from heronpy.common.units import listed
 from heronpy.tmaster.desk import Desk
@@ -19,22 +21,23 @@ class Readiness:
         #: Reports of processes up to these epochs are ignored: they are about to be replaced.
         self._replaced: dict[int, int] = {}
 
-    def hold(self, now: float) -> None:
-        """All tasks restart: hold the spouts until the new tasks of the sinks are ready."""
+    def hold(self, now: float, waits_for: Collection[str]) -> None:
+        """All tasks restart: hold the spouts until the new tasks of these components are ready; without any, not."""
         desk = self._desk
-        if desk.book.asking:
-            self._replaced = {task: desk.registry.epoch_of(task) for task in self._tasks()}
+        if waits_for:
+            tasks = [task for task, place in desk.registry.places.items() if place.component in waits_for]
+            self._replaced = {task: desk.registry.epoch_of(task) for task in tasks}
             desk.book.spouts_held = True
             desk.change_plan(now)
 
     def advance(self, now: float) -> None:
-        """Start the spouts when every sink is ready."""
+        """Start the spouts when every bolt is ready."""
         desk = self._desk
         if not desk.book.spouts_held or not desk.started or desk.publish_at is not None or self._missing():
             return
         desk.book.spouts_held = False
         self._replaced.clear()
-        desk.note(f"every sink of {desk.book.topology.name} is ready; its spouts begin")
+        desk.note(f"every bolt of {desk.book.topology.name} is ready; its spouts begin")
         desk.change_plan(now)
         desk.publish_if_due(now)
 
@@ -50,8 +53,8 @@ class Readiness:
         return "; ".join(texts) or f"waiting for {listed(self._missing()) or 'the plan that starts the spouts'}"
 
     def _tasks(self) -> list[int]:
-        asking = self._desk.book.asking
-        return [task for task, place in self._desk.registry.places.items() if place.component in asking]
+        bolts = self._desk.book.bolts
+        return [task for task, place in self._desk.registry.places.items() if place.component in bolts]
 
     def _missing(self) -> list[str]:
         """Tasks that have not reported that they are ready."""

@@ -70,7 +70,13 @@ def test_profile_counts_exactly(where: Cluster, name: str) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["word_count", "sentences", "deep", "fan_out", "big_tuples"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "word_count",
+        *(pytest.param(name, marks=pytest.mark.heavy) for name in ("sentences", "deep", "fan_out", "big_tuples")),
+    ],
+)
 def test_profile_counts_exactly_with_acks_over_two_containers(where: Cluster, name: str) -> None:
     load = small(name, mode="ATLEAST_ONCE", containers=2)
     run = run_once(where, load, 1)

@@ -50,7 +50,9 @@ def expected(count: int) -> Counter[int]:
 
 
 @pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
-@pytest.mark.parametrize("words", [("--containers", 1), ("--containers", 2), ARROW])
+@pytest.mark.parametrize(
+    "words", [pytest.param(("--containers", 1), marks=pytest.mark.heavy), ("--containers", 2), ARROW]
+)
 def test_batches_are_exact_in_each_mode(heron: Heron, out: Path, mode: str, words: tuple[object, ...]) -> None:
     submit(heron, out, mode, 20_000, *words)
     heron.when_state("batched", "FINISHED", 60)
@@ -83,10 +85,10 @@ def test_a_kill_in_the_middle_of_batches(heron: Heron, out: Path, mode: str, wor
         assert set(counts) == set(expected(count)) and not expected(count) - counts
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.heavy), "EFFECTIVELY_ONCE"])
 def test_an_update_in_the_middle_of_batches_loses_nothing(heron: Heron, out: Path, mode: str) -> None:
     """A task leaves between two batches; what it has not processed goes on to others."""
-    count = 600 * PER_CALL
+    count = 3000 * PER_CALL
     submit(heron, out, mode, count, "--pause-ms", 3)
     wait_for(lambda: busy(heron, "relay", set()), 60, "a busy relay")
     heron("update", "local", "batched", "--component-parallelism=relay:3").ok()
@@ -139,7 +141,10 @@ def test_effectively_once_a_tuple_that_makes_its_batch_fail_is_found(heron: Hero
     assert sorted(letter["payload"][0] for letter in letters(heron)) == [20, 60]
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize(
+    "mode",
+    ["ATLEAST_ONCE", *(pytest.param(mode, marks=pytest.mark.heavy) for mode in ("ATMOST_ONCE", "EFFECTIVELY_ONCE"))],
+)
 def test_a_value_that_cannot_be_decoded_costs_its_own_tuple_only(heron: Heron, out: Path, mode: str) -> None:
     poison = {20: "undecodable", 21: "undecodable", 150: "undecodable"}
     submit_poison(heron, out, poison, "--mode", mode, "--batches")

@@ -14,7 +14,7 @@ from tests.support.inside import inside
 POISON = {10: "exit1", 40: "exit3", 70: "exit4", 100: "exit7", 130: "exit8", 160: "exit9", 190: "exit143"}
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
 def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, mode: str) -> None:
     """Each becomes a dead letter after the same number of tries, and all other tuples arrive."""
     words = ("heron.checkpoint.interval_s=0.2", "heron.checkpoint.restore_budget=100")
@@ -31,7 +31,7 @@ def test_the_tuple_is_charged_whatever_the_code_means(heron: Heron, out: Path, m
     assert "user code ended the process with exit code" in told and "(finished)" not in told
 
 
-@pytest.mark.parametrize("code", [4, 7, 9, 42])
+@pytest.mark.parametrize("code", [7, *(pytest.param(code, marks=pytest.mark.heavy) for code in (4, 9, 42))])
 def test_at_most_once_its_losses_are_not_known_exactly(heron: Heron, out: Path, code: int) -> None:
     """It is started again, and what it held is gone: no number that is shown would be right."""
     submit(heron, out, {100: f"exit{code}"}, "--mode", "ATMOST_ONCE")

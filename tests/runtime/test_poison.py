@@ -177,7 +177,7 @@ def busy_worker(heron: Heron, killed: set[int]) -> int:
     return 0 if worker.pid in killed or worker.executed < 50 else worker.pid
 
 
-@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", "EFFECTIVELY_ONCE"])
+@pytest.mark.parametrize("mode", ["ATLEAST_ONCE", pytest.param("EFFECTIVELY_ONCE", marks=pytest.mark.heavy)])
 def test_many_equal_tuples_of_poison_cost_few_deaths(heron: Heron, out: Path, mode: str) -> None:
     """Each of them becomes a dead letter, and not a process each; the innocent among them arrive."""
     often = ("--config-property", "heron.checkpoint.interval_s=0.3")

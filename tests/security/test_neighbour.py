@@ -223,7 +223,10 @@ def test_a_thousand_idle_connections_over_tcp_end_no_stream_manager(heron: Heron
     heron.when("wc", lambda status: words_of(status) > before, "words that flow afterwards")
 
 
-@pytest.mark.parametrize("says", ["", "GET /metrics HT", "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+@pytest.mark.parametrize(
+    "says",
+    ["", "GET /metrics HT", pytest.param("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", marks=pytest.mark.heavy)],
+)
 def test_a_flood_of_another_user_takes_the_metrics_page_from_nobody(default: Heron, says: str) -> None:
     """Three times what a page serves at once: some say nothing, some never end their request, some do not read."""
     ports = [int(one["metrics_port"]) for one in default.status("wc")["containers"]]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 FOUND = {16: False, 388: False, 916: False, 1013: False, 80: True, 1741: True}
 
 
-@pytest.mark.parametrize("first", range(0, 18, 6))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.heavy) for first in (6, 12))])
 def test_seeds_come_to_the_right_end(first: int) -> None:
     with simulator() as folder:
         for seed in range(first, first + 6):

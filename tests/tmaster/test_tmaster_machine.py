@@ -55,7 +55,7 @@ def test_restarted_stream_manager_gives_a_new_plan_to_all() -> None:
     world.sims[1].restart([world.sims[1].name])
     world.round()
     world.tick(0.1)
-    assert world.sims[2].plan.version == 2
+    assert world.sims[2].plan.version == 3
     assert {r.epoch for r in world.sims[2].plan.stmgrs if r.id == "stmgr-1"} == {2}
 
 
@@ -66,15 +66,15 @@ def test_many_restarts_at_once_make_one_plan() -> None:
     for sim in world.sims.values():
         sim.register()
     world.tick(0.1)
-    assert world.store[Node.PHYSICAL_PLAN].version == 2
+    assert world.store[Node.PHYSICAL_PLAN].version == 3
 
 
 def test_equal_registration_is_answered_with_the_current_plan() -> None:
     world = World().running()
     world.sims[1].plan = None
     world.sims[1].register()
-    assert world.sims[1].plan.version == 1
-    assert world.store[Node.PHYSICAL_PLAN].version == 1
+    assert world.sims[1].plan.version == 2
+    assert world.store[Node.PHYSICAL_PLAN].version == 2
 
 
 def test_stale_epochs_are_refused_or_ignored() -> None:
@@ -123,8 +123,8 @@ def test_restarted_master_replaces_changed_addresses() -> None:
     world.start_master()
     world.sims[2].restart([world.sims[2].name])
     world.rounds(4)
-    assert world.store[Node.PHYSICAL_PLAN].version == 2
-    assert world.sims[1].plan.version == 2
+    assert world.store[Node.PHYSICAL_PLAN].version == 3
+    assert world.sims[1].plan.version == 3
 
 
 def test_plan_that_the_state_manager_lost_is_not_numbered_again() -> None:
@@ -134,15 +134,15 @@ def test_plan_that_the_state_manager_lost_is_not_numbered_again() -> None:
     del world.store[Node.PHYSICAL_PLAN]
     world.start_master()
     world.rounds(4)
-    assert world.store[Node.PHYSICAL_PLAN].version == 3
-    assert world.sims[1].plan.version == 3
+    assert world.store[Node.PHYSICAL_PLAN].version == 5
+    assert world.sims[1].plan.version == 5
 
 
 def test_old_plan_in_a_heartbeat_is_answered_with_the_plan() -> None:
     world = World().running()
     world.sims[1].plan = None
     world.rounds(2)
-    assert world.sims[1].plan.version == 1
+    assert world.sims[1].plan.version == 2
 
 
 def test_silent_stream_manager_is_lost_and_found() -> None:
@@ -243,7 +243,7 @@ def test_deactivate_and_activate_wait_for_every_spout_and_are_idempotent() -> No
     assert world.store[Node.TOPOLOGY].state == topology_pb2.PAUSED
     third = world.request(events.StateRequested, False)
     assert world.replies[third].body.text == "wc is already inactive"
-    assert world.store[Node.PHYSICAL_PLAN].version == 2
+    assert world.store[Node.PHYSICAL_PLAN].version == 3
     fourth = world.request(events.StateRequested, True)
     assert world.answer(fourth).body.text == "wc is active"
     assert world.life == control_pb2.LIFE_RUNNING
@@ -323,14 +323,14 @@ def test_restart_that_does_not_come_back_or_cannot_begin() -> None:
 def test_runtime_config_is_merged_stored_and_sent() -> None:
     world = World().running()
     token = world.request(events.ConfigRequested, ("rate:5", "count:limit:7", "rate:6"))
-    assert world.replies[token].body.text == "3 settings in plan 2"
+    assert world.replies[token].body.text == "3 settings in plan 3"
     for topology in (world.store[Node.TOPOLOGY], world.sims[2].plan.topology):
         assert [(kv.key, kv.value) for kv in topology.topology_config.kvs] == [("rate", "6")]
         assert ("limit", "7") in [(kv.key, kv.value) for kv in topology.bolts[0].comp.config.kvs]
     for bad, why in (("nobody:a:b", "no component 'nobody'"), ("x", "[component:]key:value")):
         token = world.request(events.ConfigRequested, ("rate:9", bad))
         assert why in str(world.replies[token].error)
-    assert world.store[Node.PHYSICAL_PLAN].version == 2
+    assert world.store[Node.PHYSICAL_PLAN].version == 3
 
 
 def exhaust(world: World) -> None:

@@ -33,9 +33,14 @@ def waiting(kind: type[World] = World) -> World:
     return world
 
 
-def test_a_topology_whose_bolts_do_not_ask_holds_nothing() -> None:
-    world = World().running()
-    assert not shown(world).spouts_held and shown(world).version == 1
+def test_bolts_that_do_not_ask_are_ready_when_they_have_initialised() -> None:
+    world = World()
+    sinks(world)[0].stuck = True
+    world.rounds(3)
+    assert world.life == control_pb2.LIFE_STARTING and shown(world).spouts_held
+    sinks(world)[0].stuck = False
+    world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 5)
+    assert not shown(world).spouts_held and shown(world).version == 2
 
 
 def test_spouts_are_held_until_the_last_task_is_ready() -> None:
@@ -126,7 +131,7 @@ def test_old_tasks_that_are_about_to_go_cannot_end_the_hold() -> None:
     world = waiting()
     say(world, "")
     world.until(lambda: world.life == control_pb2.LIFE_RUNNING, 5)
-    world.machine.readiness.hold(world.now)
+    world.machine.readiness.hold(world.now, world.machine.desk.book.asking)
     world.rounds(3)
     assert shown(world).spouts_held, "what is ready is about to be replaced"
     for sim in world.sims.values():

@@ -197,7 +197,7 @@ def test_topology_starts_pauses_restarts_and_finishes() -> None:
         async with cluster() as c:
             await c.join()
             found = plan_pb2.PhysicalPlan.FromString(c.state.get(paths.physical_plan("wc"))[0])
-            assert (found.version, found.tmaster_epoch) == (1, 7)
+            assert (found.version, found.tmaster_epoch) == (2, 7)
             reply = await c.cli.call(control_pb2.SetState(active=False))
             assert reply.text == "wc is inactive"
             assert (await c.status()).lifecycle == control_pb2.LIFE_PAUSED
@@ -276,7 +276,7 @@ def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
             for container in c.containers:
                 await eventually(lambda container=container: container.asked_to_register)
                 await container.register()
-                assert container.plan.version == 1
+                assert container.plan.version == 2
             await c.until_life(control_pb2.LIFE_RUNNING)
             assert (await c.status()).tmaster_epoch == 2
             assert state.get(paths.physical_plan("wc")) == before

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from heronpy.proto import control_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
+from tests.tmaster.checkpoint_world import CheckpointWorld
 from tests.tmaster.tmaster_world import World
 
 COUNT = st.integers(0, 1000)
@@ -121,7 +122,7 @@ def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
 
 def test_at_least_once_a_replaced_spout_shows_and_effectively_once_it_counts_once() -> None:
     for mode, shown in (("ATLEAST_ONCE", 1), ("ATMOST_ONCE", 1), ("EFFECTIVELY_ONCE", 0)):
-        world = World()
+        world = CheckpointWorld() if mode == "EFFECTIVELY_ONCE" else World()
         world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
         world.start_master()
         world.running()

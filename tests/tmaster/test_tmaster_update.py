@@ -151,7 +151,7 @@ def test_wrong_updates_do_not_begin() -> None:
     assert world.replies[world.update(other, {"count": 3, "word": 1})].error
     assert world.store == before
     token = world.update(world.packing(), {})
-    assert world.replies[token].body.plan_version == 1
+    assert world.replies[token].body.plan_version == 2
 
 
 def test_update_excludes_other_operations() -> None:
