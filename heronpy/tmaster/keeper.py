@@ -37,7 +37,7 @@ class Keeper:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write the latest counts, and the events that are not written yet, once; a write in progress completes first."""
+        """Write the latest counts, and unsaved events, once; a write in progress completes first."""
         if self._task is not None:
             self._task.cancel()
         if self._writing is not None:

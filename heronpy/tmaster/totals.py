@@ -155,9 +155,7 @@ class Totals:
         for record in previous.stmgrs:
             self.take_stmgr(record.id, record.epoch)
 
-    def take_task(
-        self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0
-    ) -> None:
+    def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
         """Take the status that a process of a task reports, with the component of its place.
 
         `stmgr_epoch` is that of the stream manager that passes it on; 0 of it, or of the container, is unknown.

@@ -26,7 +26,9 @@ def ending(run: subprocess.Popen[str], out: Path) -> tuple[str, str]:
     return shown.splitlines()[-2], complained
 
 
-def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_began_again(heron: Heron, out: Path) -> None:
+def test_a_restart_of_everything_lets_no_total_fall_and_says_that_the_spout_began_again(
+    heron: Heron, out: Path
+) -> None:
     """The topology master is one of the processes: it ends with the counts of a second before."""
     run = heron.start("submit", "local", PROGRAM, "all", "--out", out, "--wait")
     when_stored(out, 1000)

@@ -93,7 +93,9 @@ def counted_twice_text(status: control_pb2.StatusReply) -> str:
     if not unknown:
         return ""
     if _effectively_once(status):
-        help_text = "; a spout that is a StatefulComponent and keeps its position in its state is rewound with the others"
+        help_text = (
+            "; a spout that is a StatefulComponent and keeps its position in its state is rewound with the others"
+        )
     else:
         help_text = (
             ", unless its new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE and a spout that keeps"
