@@ -40,6 +40,8 @@ class Progress:
     resting: bool = False
     #: A spout whose class does not override fail().
     forgets_failed: bool = False
+    #: A spout whose state goes back to a checkpoint with the others.
+    rewinds: bool = False
 
     def count(self, emitted: int) -> None:
         """Take the counters at one moment; for the task's thread, between two calls of user code or within one."""
@@ -121,6 +123,7 @@ def status_of(task: Reported) -> control_pb2.TaskStatus:
         consumed_frames=task.link.total_consumed_frames,
         consumed_tuples=task.link.total_consumed_tuples,
         forgets_failed=p.forgets_failed,
+        rewinds=p.rewinds,
     )
 
 

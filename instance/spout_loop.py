@@ -19,6 +19,7 @@ from heronpy.api.api_constants import (
 )
 from heronpy.api.spout.async_spout import AsyncSpout
 from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.proto import control_pb2, frame_pb2, plan_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, FORGET, Frame, fits
 
@@ -113,6 +114,7 @@ class SpoutTask(Task):
         self.user.delegate.wait_readable = self._wait_readable
         self.user.delegate.busy = self._stay_busy
         self.progress.forgets_failed = not has_own(self.user.object, "fail")
+        self.progress.rewinds = self.checkpoints is not None and isinstance(self.user.object, StatefulComponent)
         self._tells_acks = has_own(self.user.object, "ack")
 
     def bind_emit(self) -> None:

@@ -76,6 +76,8 @@ def _ended_status(status: control_pb2.TaskStatus, switch: Switch) -> control_pb2
     task = switch.tasks.get(status.task_id)
     if task is not None and task.ended[0] == status.epoch:
         status.emitted = max(status.emitted, task.ended[1])
+    elif task is not None and task.epoch == status.epoch:  # its successor has no data link yet
+        status.emitted = max(status.emitted, task.received_tuples())
     return status
 
 

@@ -59,6 +59,16 @@ def child_epoch(container_epoch: int, start: int) -> Epoch:
     return Epoch((container_epoch << _STARTS_BITS) | start)
 
 
+def container_epoch_of(epoch: int) -> int:
+    """The epoch of the container in which a process has this epoch."""
+    return epoch >> _STARTS_BITS
+
+
+def is_first_start(epoch: int, container_epoch: int) -> bool:
+    """Whether no process of its name has run in its container since that had this epoch."""
+    return epoch <= child_epoch(container_epoch, 1)
+
+
 def short_hash(text: str) -> str:
     """Twelve hex digits that stand for a long name where paths are limited."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -8,7 +8,7 @@ from typing import Any
 from heronpy.common.errors import TopologyError
 from heronpy.common.ids import instance_id
 from heronpy.plan import packing_plan
-from heronpy.proto import plan_pb2
+from heronpy.proto import plan_pb2, topology_pb2
 
 
 def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any], version: int, epoch: int) -> Any:
@@ -37,3 +37,13 @@ def build_physical_plan(topology: Any, packing: Any, stmgr_records: Iterable[Any
             container=task.container,
         )
     return plan
+
+
+def emitters(plan: plan_pb2.PhysicalPlan) -> dict[int, int]:
+    """The spout tasks that this plan lets emit, each with the epoch of the stream manager of its container."""
+    if plan.spouts_held or plan.topology.state != topology_pb2.RUNNING:
+        return {}
+    restoring = {name for region in plan.regions if not region.started for name in region.components}
+    spouts = {spout.comp.name for spout in plan.topology.spouts} - restoring
+    epochs = {record.container: record.epoch for record in plan.stmgrs}
+    return {i.task_id: epochs.get(i.container, 0) for i in plan.instances if i.component in spouts}

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import TmasterSettings
+from heronpy.plan.physical_plan import emitters
 from heronpy.proto import control_pb2
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Reply, Send
 from heronpy.tmaster.exceptions import ExceptionStore
@@ -102,6 +103,7 @@ class Desk:
         self.publish_at = None
         plan = self.book.build(stmgrs)
         self.registry.expect(self.book.plan_tasks(), plan.version)
+        self.registry.totals.let_emit(emitters(plan))
         self.persist(Node.PHYSICAL_PLAN, plan)
         peers = []
         for name in self.book.wanted & stmgrs.keys():

@@ -27,7 +27,9 @@ class Keeper:
         self._desk = desk
         self._task: asyncio.Task[None] | None = None
         self._changes = self._event = 0
-        self._written = False
+        self._written: set[Node] = set()
+        #: The write in progress; it goes on when the task that waits for it is cancelled.
+        self._writing: asyncio.Future[None] | None = None
 
     def look(self) -> None:
         """Start writing if something has changed."""
@@ -35,14 +37,19 @@ class Keeper:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """Write unsaved changes, once; a write in progress is left to complete."""
+        """Write the latest counts, and unsaved events, once; a write in progress completes first."""
         if self._task is not None:
             self._task.cancel()
-        # Where nothing was written before, the topology may be gone by now.
-        if self._written and self._unkept() is not None:
-            with contextlib.suppress(HeronError, OSError, TimeoutError):
-                async with asyncio.timeout(LAST_WRITE_S):
-                    await self._write(Node.EVENTS)
+        if self._writing is not None:
+            await asyncio.wait([self._writing], timeout=LAST_WRITE_S)
+        # Counts change all the time, and a successor may not hear of them from anybody else.
+        last = [Node.TOTALS] if self._desk.journal.last == self._event else [Node.TOTALS, Node.EVENTS]
+        for node in last:
+            # Where nothing was written before, the topology may be gone by now.
+            if node in self._written:
+                with contextlib.suppress(HeronError, OSError, TimeoutError):
+                    async with asyncio.timeout(LAST_WRITE_S):
+                        await self._write(node)
 
     def _unkept(self) -> Node | None:
         if self._desk.registry.totals.changes != self._changes:
@@ -54,11 +61,18 @@ class Keeper:
         changes, event = totals.changes, journal.last
         # Copied here, because both keep changing during the write.
         ledger = totals.ledger(topology) if node is Node.TOTALS else journal.ledger(topology)
-        await asyncio.to_thread(self._store.write, node, ledger)
+        self._writing = asyncio.ensure_future(asyncio.to_thread(self._store.write, node, ledger))
+
+        def note(writing: asyncio.Future[None]) -> None:
+            if not writing.cancelled() and writing.exception() is None:
+                self._written.add(node)
+
+        self._writing.add_done_callback(note)
+        await asyncio.shield(self._writing)
         if node is Node.TOTALS:
             self._changes = changes
         else:
-            self._event, self._written = event, True
+            self._event = event
 
     async def _keep(self) -> None:
         while (node := self._unkept()) is not None:

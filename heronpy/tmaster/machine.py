@@ -65,6 +65,8 @@ class TopologyMaster:
         book = PlanBook(topology, packing, previous, epoch)
         registry = Registry(settings.stmgr_lost_s, settings.executor_lost_s)
         registry.totals = Totals.of(totals, topology.id)
+        if previous is not None:
+            registry.totals.take_plan(previous)
         journal = Journal(wall_offset_s)
         journal.take_over(happened, topology.id)
         self.desk = Desk(settings, registry, book, ExceptionStore(settings.exceptions_max), journal)
@@ -439,9 +441,6 @@ class TopologyMaster:
         totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
         if self.checkpoints is not None:
             totals.restores = self.desk.registry.totals.restores
-            # A spout goes back with its region: what it emits again counts once.
-            totals.spouts_begun_again = 0
-            del totals.begun_again[:]
         return totals
 
     def _is_drained(self) -> bool:

@@ -265,6 +265,7 @@ class Registry:
 
     def _take_tasks(self, container: int, statuses: Iterable[control_pb2.TaskStatus], now: float) -> set[int]:
         told: set[int] = set()
+        stmgr = self.stmgrs[stmgr_id(container)].record.epoch
         for status in statuses:
             task = status.task_id
             place = self.places.get(task)
@@ -274,7 +275,7 @@ class Registry:
             kept.CopyFrom(status)
             kept.component, kept.instance_id = place.component, place.name
             self.tasks[task] = kept
-            self.totals.take_task(kept, task in self._spouts)
+            self.totals.take_task(kept, task in self._spouts, container, stmgr)
             told.add(task)
             self._index(task)
             if status.waiting_for:

@@ -12,12 +12,14 @@ report until then. So without losses no component shows more executed tuples tha
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import isfinite
 
-from heronpy.proto import control_pb2
+from heronpy.common.ids import container_epoch_of, is_first_start
+from heronpy.plan.physical_plan import emitters
+from heronpy.proto import control_pb2, plan_pb2
 
 #: The totals of a TaskStatus.
 COUNTERS = ("emitted", "executed", "acked", "failed", "dead_letters", "lost_tuples")
@@ -67,9 +69,15 @@ class TaskCounts:
     #: A spout that cannot send failed tuples again.
     forgets_failed: bool = False
     component: str = ""
-    #: A spout that had emitted when another process took its place, which calls `initialize` again: unless that
+    #: A spout that may have emitted when another process took its place, which calls `initialize` again: unless that
     #: resumes, everything is emitted again.
     begun_again: bool = False
+    #: A spout that goes back to a checkpoint with the others, so what it emits again counts once.
+    rewinds: bool = False
+    #: The container of the current process; 0 is unknown.
+    container: int = 0
+    #: The epoch of the stream manager that has counted all tuples of the current process; 0: there is no such one.
+    witness: int = 0
 
     def totals(self) -> tuple[int, ...]:
         return tuple(map(_sum, self.before, self.latest))
@@ -125,6 +133,8 @@ class Totals:
     #: Grows with what nobody else can tell a successor: when a process is replaced, the reports of the new one do not
     #: include its counts.
     changes: int = 0
+    #: Spout tasks that a plan has let emit, each with the epoch of its stream manager then; 0 is unknown.
+    let: dict[int, int] = field(default_factory=dict)
     _moment: float = 0.0
     _retired: control_pb2.TupleTotals = field(default_factory=control_pb2.TupleTotals)
     #: Tasks that were removed, as of the last plan.
@@ -132,8 +142,24 @@ class Totals:
     #: The same tasks as `_retired`, by component.
     _retired_of: dict[str, control_pb2.RetiredTotals] = field(default_factory=dict)
 
-    def take_task(self, status: control_pb2.TaskStatus, spout: bool) -> None:
-        """Take the status that a process of a task reports, with the component of its place."""
+    def let_emit(self, spouts: Mapping[int, int]) -> None:
+        """A plan lets these spout tasks emit; each with the epoch of its stream manager, 0 if unknown."""
+        fresh = spouts.keys() - self.let.keys()
+        self.let.update((task, spouts[task]) for task in fresh)
+        self.changes += bool(fresh)
+
+    def take_plan(self, previous: plan_pb2.PhysicalPlan) -> None:
+        """Take what the last plan of a predecessor says about processes of which it may not have left any counts."""
+        # Who ran when that plan began to apply is not known: an older plan may have let them emit.
+        self.let_emit(dict.fromkeys(emitters(previous), 0))
+        for record in previous.stmgrs:
+            self.take_stmgr(record.id, record.epoch)
+
+    def take_task(self, status: control_pb2.TaskStatus, spout: bool, container: int = 0, stmgr_epoch: int = 0) -> None:
+        """Take the status that a process of a task reports, with the component of its place.
+
+        `stmgr_epoch` is that of the stream manager that passes it on; 0 of it, or of the container, is unknown.
+        """
         told = (
             status.emitted,
             status.executed,
@@ -145,23 +171,38 @@ class Totals:
         known = self.tasks.get(status.task_id)
         if known is None:
             known = self.tasks[status.task_id] = TaskCounts(spout, status.epoch, (0,) * len(told), told, status.pending)
-            known.forgets_failed, known.component = status.forgets_failed, status.component
+            known.forgets_failed, known.rewinds = status.forgets_failed, status.rewinds
+            known.component, known.container = status.component, container
+            known.begun_again = spout and self._follows_unseen(status)
+            known.witness = stmgr_epoch if self.let.get(status.task_id) in (None, stmgr_epoch) else 0
             known.keep(status.counted_at if isfinite(status.counted_at) else 0.0)
             self.changes += 1
             return
-        if status.epoch < known.epoch:
+        # Epochs of different containers cannot be compared.
+        moved = 0 < known.container != container > 0
+        if status.epoch < known.epoch and not moved:
             return
         known.forgets_failed = known.forgets_failed or status.forgets_failed
+        if status.rewinds and not known.rewinds:
+            known.rewinds = True
+            self.changes += 1
         known.component = status.component or known.component
-        if status.epoch > known.epoch:
-            known.begun_again = known.begun_again or (spout and known.totals()[_EMITTED] > 0)
+        same_witness = known.witness == stmgr_epoch and not moved
+        if status.epoch > known.epoch or moved:
+            let = status.task_id in self.let
+            # Its stream manager tells what came from a process that has ended; without it nobody does.
+            unsure = let and not (same_witness and stmgr_epoch)
+            known.begun_again = known.begun_again or (spout and (unsure or known.totals()[_EMITTED] > 0))
+            known.witness = stmgr_epoch if same_witness or not let else 0
             known.before, known.latest = known.totals(), told
             known.abandoned = _sum(known.abandoned, known.pending)
             known.epoch = status.epoch
             self.changes += 1
-        elif told != known.latest:
+        else:
             # A stream manager that has just started knows the task, but not its counts yet.
             known.latest = tuple(map(max, known.latest, told))
+            known.witness = known.witness if same_witness else 0
+        known.container = container or known.container
         known.pending = status.pending
         if status.counted_at > 0 and isfinite(status.counted_at):
             known.keep(status.counted_at)
@@ -210,10 +251,17 @@ class Totals:
         if not self._gone.issuperset(gone):
             self.changes += 1  # nobody else reports their counts to a successor
         self._gone = frozenset(gone)
+        self.let = {task: epoch for task, epoch in self.let.items() if task in tasks or task in self._gone}
         for task in gone[: max(0, len(gone) - RETIRED_MAX)]:
             counts = self.tasks.pop(task)
             _add(self._retired, task, counts, 0.0)
             _retire(self._retired_of, counts, 0.0)
+
+    def _follows_unseen(self, status: control_pb2.TaskStatus) -> bool:
+        """Whether an earlier process of a task that nobody has heard of may have emitted."""
+        then = self.let.get(status.task_id)
+        # The first epoch of a container is 1.
+        return then is not None and not is_first_start(status.epoch, container_epoch_of(then) if then else 1)
 
     @property
     def discarded(self) -> int:
@@ -267,6 +315,10 @@ class Totals:
                 forgets_failed=task.forgets_failed,
                 component=task.component,
                 begun_again=task.begun_again,
+                let_emit=number in self.let,
+                container=task.container,
+                stmgr_epoch=task.witness,
+                rewinds=task.rewinds,
             )
         for name, stmgr in self.stmgrs.items():
             kept.stmgrs.add(stmgr_id=name, epoch=stmgr.epoch, before=stmgr.before, latest=stmgr.latest, left=stmgr.left)
@@ -295,7 +347,12 @@ class Totals:
                     forgets_failed=task.forgets_failed,
                     component=task.component,
                     begun_again=task.begun_again,
+                    rewinds=task.rewinds,
+                    container=task.container,
+                    witness=task.stmgr_epoch,
                 )
+                if task.let_emit:
+                    totals.let[task.task_id] = 0
         for stmgr in kept.stmgrs:
             if len(stmgr.before) == len(stmgr.latest) == 2:
                 before, latest = (stmgr.before[0], stmgr.before[1]), (stmgr.latest[0], stmgr.latest[1])
@@ -336,7 +393,7 @@ def _add(totals: control_pb2.TupleTotals, number: int, task: TaskCounts, moment:
             failed = 0
         # A restarted spout may start over, whether or not it resends failed tuples.
         totals.replayed = _sum(totals.replayed, failed, task.abandoned)
-        if task.begun_again:
+        if task.begun_again and not task.rewinds:
             totals.spouts_begun_again = _sum(totals.spouts_begun_again, 1)
             if len(totals.begun_again) < BEGUN_AGAIN_NAMED:
                 totals.begun_again.append(f"task {number} of {task.component}" if task.component else f"task {number}")

@@ -401,7 +401,34 @@ def test_a_spout_that_began_again_leaves_no_bound_of_what_is_counted_twice(heron
     assert (shown["replayed_unknown"], shown["begun_again"]) == (True, ["task 1 of src"])
     assert summary.losses_text(totals) == "", "it is no loss"
     totals.spouts_begun_again = 5
-    assert summary.begun_again_text(totals) == "task 1 of src and 4 more began again"
+    assert summary.begun_again_text(wordy.status) == "task 1 of src and 4 more began again"
+
+
+def test_effectively_once_a_spout_that_began_again_could_not_be_rewound(wordy: FakeTopology) -> None:
+    status = control_pb2.StatusReply()
+    status.CopyFrom(wordy.status)
+    status.totals.spouts_begun_again = 0
+    del status.totals.begun_again[:]
+    mode = status.plan.topology.topology_config.kvs.add(key="topology.reliability.mode", value="EFFECTIVELY_ONCE")
+    mode.type = topology_pb2.STRING_VALUE
+    status.totals.restores = 2
+    assert "restored 2 times (what was replayed counts once), dead letters" in summary.totals_text(status)
+    assert summary.counted_twice_text(status) == ""
+    totals = status.totals
+    totals.dead_letters, totals.lost, totals.lost_estimated, totals.not_resent = 41, 0, False, 0
+    assert summary.losses_text(totals) == "about 41" and "dead letters about 41, lost 0" in summary.totals_text(status)
+    assert summary.given_up_text(totals) == "about 41 dead letters, 0 lost", "a tuple may come again to another task"
+    totals.restores = 0
+    assert summary.losses_text(totals) == "41" and "dead letters 41, lost 0" in summary.totals_text(status)
+    totals.restores, totals.dead_letters = 2, 0
+    assert summary.losses_text(totals) == ""
+    status.totals.spouts_begun_again = 1
+    status.totals.begun_again.append("task 1 of src")
+    told = "restored 2 times, replayed an unknown number: task 1 of src cannot be rewound (may be counted twice), dead"
+    assert told in summary.totals_text(status) and "counts once" not in summary.totals_text(status)
+    assert summary.counted_twice_text(status).startswith(
+        "task 1 of src cannot be rewound, so an unknown number of tuples may be counted twice; a spout that is a Stateful"
+    )
 
 
 def test_what_removed_tasks_have_counted_stays_in_their_component(wordy: FakeTopology) -> None:

@@ -40,3 +40,6 @@ def test_a_killed_process_has_emitted_what_came_from_it() -> None:
     assert machine.sessions.expire(5.0) == [] and machine.sessions.expire(9.9) == []
     world.now = 10.1
     assert machine.sessions.expire(world.now) == [SPOUT] and told() == {3: 7}, "silent, and perhaps dead"
+    late = control_pb2.RegisterInstance(task_id=SPOUT, epoch=4, component="spout")
+    machine.sessions.register(f"t:{SPOUT}:4".encode(), late, world.now)
+    assert told() == {3: 7, 4: 0}, "its successor has no link for its tuples yet"

@@ -25,6 +25,7 @@ from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
+from heronpy.tmaster.totals import COUNTERS
 from tests.support.launch import launch_spec
 from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
@@ -328,6 +329,32 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             assert taken.number > told
             running = next(event for event in story if event.reason == "running")
             assert running.times == 2 and running.first_at < taken.at, "once under each master"
+
+    run(scenario)
+
+
+def test_a_topology_master_that_ends_in_order_leaves_its_last_counts() -> None:
+    """Nothing was replaced, so they had not been written; the next one may not hear of them from anybody else."""
+
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+
+        def letters() -> list[int]:
+            found = state.get(paths.totals("wc"))
+            ledger = control_pb2.TotalsLedger.FromString(found[0]) if found else control_pb2.TotalsLedger()
+            return [task.latest[COUNTERS.index("dead_letters")] for task in ledger.tasks]
+
+        async with cluster(state, None) as c:
+            await c.join()
+            await eventually(lambda: len(letters()) == 4)
+            c.containers[0].dead_letters = 3
+            deadline = time.monotonic() + DEADLINE_S
+            while (found := (await c.status()).totals.dead_letters) != 6:
+                assert time.monotonic() < deadline, found
+                await asyncio.sleep(0.01)
+            assert sum(letters()) == 0
+        assert sum(letters()) == 6
 
     run(scenario)
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.proto import control_pb2
+from heronpy.plan.physical_plan import emitters
+from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.tmaster import events
 from heronpy.tmaster.totals import COUNTERS, ORDERLY_ENDS, SILENT_S, Totals
 from tests.tmaster.checkpoint_world import CheckpointWorld
@@ -120,15 +121,160 @@ def test_a_spout_that_began_again_may_have_emitted_everything_again() -> None:
     assert (found.spouts_begun_again, len(found.begun_again)) == (11, 3), "the first are named"
 
 
-def test_at_least_once_a_replaced_spout_shows_and_effectively_once_it_counts_once() -> None:
-    for mode, shown in (("ATLEAST_ONCE", 1), ("ATMOST_ONCE", 1), ("EFFECTIVELY_ONCE", 0)):
+#: Containers 1 and 2 in their first and second life, with the stream manager and the first task process of each.
+FIRST, SECOND = 1 << 16, 2 << 16
+
+
+def spout(epoch: int, emitted: int = 0, **told: bool) -> control_pb2.TaskStatus:
+    found = status(1, epoch, [emitted, 0, 0, 0, 0, 0, 0])
+    found.component = "src"
+    for name, value in told.items():
+        setattr(found, name, value)
+    return found
+
+
+def heir(totals: Totals) -> Totals:
+    return Totals.of(control_pb2.TotalsLedger.FromString(totals.ledger("id").SerializeToString()), "id")
+
+
+def begun(totals: Totals) -> int:
+    return totals.summed().spouts_begun_again
+
+
+def test_without_its_stream_manager_nobody_knows_what_a_spout_had_emitted() -> None:
+    """Its last report says nothing; also for a successor, which has it from a ledger older than the first tuple."""
+    for takes_over in (False, True):
+        totals = Totals()
+        totals.take_task(spout(FIRST + 1), True, 1, FIRST + 1)
+        totals.let_emit({1: FIRST + 1})
+        totals = heir(totals) if takes_over else totals
+        assert begun(totals) == 0
+        totals.take_task(spout(SECOND + 1), True, 1, SECOND + 1)
+        assert begun(totals) == 1 and begun(heir(totals)) == 1
+
+
+def test_what_a_stream_manager_has_counted_is_certain() -> None:
+    """It passes on the last counts of a process that it has survived: this one had emitted nothing."""
+    totals = Totals()
+    totals.let_emit({1: FIRST + 1})
+    totals.take_task(spout(FIRST + 1), True, 1, FIRST + 1)
+    totals = heir(totals)
+    totals.take_task(spout(FIRST + 2), True, 1, FIRST + 1)
+    assert begun(totals) == 0
+    totals.take_task(spout(FIRST + 2), True, 1, FIRST + 2)  # the spout outlives the stream manager
+    totals.take_task(spout(FIRST + 3), True, 1, FIRST + 2)
+    assert begun(totals) == 1, "the first stream manager may have had tuples from it"
+
+
+def test_a_spout_that_no_plan_has_let_emit_did_not() -> None:
+    totals = Totals()
+    for epoch in (FIRST, SECOND):
+        totals.take_task(spout(epoch + 1), True, 1, epoch + 1)
+    totals.let_emit({1: SECOND + 1})
+    totals.take_task(spout(SECOND + 2), True, 1, SECOND + 1)
+    assert begun(totals) == 0
+    totals.take_task(spout(3 * FIRST + 1), True, 1, 3 * FIRST + 1)
+    assert begun(totals) == 1
+
+
+def test_a_process_nobody_has_heard_of_may_have_emitted() -> None:
+    """The plan is out, and the first report of the task comes from its second process; not so of a later container."""
+    for epoch, then, shown in (
+        (FIRST + 1, FIRST + 1, 0),
+        (FIRST + 2, FIRST + 1, 1),
+        (SECOND + 1, FIRST + 4, 1),
+        (SECOND + 1, SECOND + 1, 0),  # an update adds it to a container that was restarted before
+        (FIRST + 1, 0, 0),  # nobody knows: only the first process of the first container is certain
+        (SECOND + 1, 0, 1),
+    ):
+        totals = Totals()
+        totals.let_emit({1: then})
+        totals.take_task(spout(epoch), True, 1, epoch)
+        assert begun(totals) == shown, (epoch, then)
+
+
+def test_a_successor_without_a_ledger_learns_from_the_plan_who_may_have_emitted() -> None:
+    plan = plan_pb2.PhysicalPlan()
+    plan.topology.spouts.add().comp.name = "src"
+    plan.topology.state = topology_pb2.RUNNING
+    plan.stmgrs.add(id="stmgr-1", container=1, epoch=FIRST + 1)
+    plan.instances.add(task_id=1, component="src", container=1)
+    plan.instances.add(task_id=2, component="count", container=1)
+    assert emitters(plan) == {1: FIRST + 1}
+    totals = Totals()
+    totals.take_plan(plan)
+    totals.take_task(spout(SECOND + 1), True, 1, SECOND + 1)
+    assert begun(totals) == 1 and not totals.uncounted
+    totals.take_stmgr("stmgr-1", SECOND + 1)
+    assert totals.uncounted
+    plan.spouts_held = True
+    assert emitters(plan) == {}
+    plan.spouts_held, plan.topology.state = False, topology_pb2.PAUSED
+    assert emitters(plan) == {}
+    plan.topology.state = topology_pb2.RUNNING
+    region = plan.regions.add(components=["src", "count"])
+    assert emitters(plan) == {}, "it is being restored"
+    region.started = True
+    assert emitters(plan) == {1: FIRST + 1}
+
+
+def test_a_spout_that_moves_to_another_container_has_another_process() -> None:
+    """Whatever its epoch: both containers may have been started as often, or the new one less often."""
+    for epoch in (FIRST + 1, SECOND + 1, 3 * FIRST + 1):
+        totals = Totals()
+        totals.let_emit({1: SECOND + 1})
+        totals.take_task(spout(SECOND + 1, 100), True, 1, SECOND + 1)
+        totals = heir(totals)
+        totals.take_task(spout(epoch, 7), True, 2, epoch)
+        totals.take_task(spout(epoch, 9), True, 2, epoch)
+        filled = control_pb2.TaskStatus(task_id=1)
+        totals.fill(filled)
+        assert (begun(totals), filled.emitted) == (1, 109)
+
+
+def test_a_spout_that_is_rewound_counts_once() -> None:
+    """Its process says so; the next one has not yet when it registers."""
+    totals = Totals()
+    totals.let_emit({1: FIRST + 1})
+    totals.take_task(spout(FIRST + 1, 100, rewinds=True), True, 1, FIRST + 1)
+    totals = heir(totals)
+    totals.take_task(spout(SECOND + 1), True, 1, SECOND + 1)
+    assert begun(totals) == 0 and begun(heir(totals)) == 0
+
+
+def test_a_normal_run_with_all_that_is_orderly_raises_no_alarm() -> None:
+    """Tasks that register after their plan, an update that adds one, a task of a bolt that dies, a new master."""
+    world = World().running()
+    found = world.status().totals
+    assert found.spouts_begun_again == 0
+    totals = world.machine.desk.registry.totals
+    assert totals.let.keys() == {1, 2}
+    for sim in world.sims.values():
+        sim.restart([f"container_{sim.container}_count_{task}" for task in sim.tasks if task > 2])
+    world.rounds(2)
+    world.start_master()
+    world.running()
+    assert world.status().totals.spouts_begun_again == 0
+    assert world.machine.desk.registry.totals.let.keys() == {1, 2}
+    world.sims[1].restart([])
+    world.rounds(2)
+    assert list(world.status().totals.begun_again) == ["task 1 of word"]
+
+
+def test_a_replaced_spout_shows_in_all_modes_unless_it_is_rewound() -> None:
+    for mode, rewinds, shown in (
+        ("ATLEAST_ONCE", False, 1),
+        ("ATMOST_ONCE", False, 1),
+        ("EFFECTIVELY_ONCE", False, 1),
+        ("EFFECTIVELY_ONCE", True, 0),
+    ):
         world = CheckpointWorld() if mode == "EFFECTIVELY_ONCE" else World()
         world.topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode, type=1)
         world.start_master()
         world.running()
         totals = world.machine.desk.registry.totals
-        totals.take_task(status(1, 1, [9, 0, 0, 0, 0, 0, 0]), spout=True)
-        totals.take_task(status(1, 99, [0] * 7), spout=True)
+        totals.take_task(spout(1, 9, rewinds=rewinds), spout=True)
+        totals.take_task(spout(99), spout=True)
         found = world.status().totals
         assert (found.spouts_begun_again, len(found.begun_again)) == (shown, shown), mode
 

@@ -33,14 +33,20 @@ def state_text(status: control_pb2.StatusReply) -> str:
 def losses_text(totals: control_pb2.TupleTotals) -> str:
     """How many tuples are missing from the result: `12`, `about 12`, `an unknown number`; empty when none are."""
     count = totals.dead_letters + totals.lost + totals.not_resent
-    if not totals.lost_estimated:
+    if not (totals.lost_estimated or letters_estimated(totals)):
         return f"{count:,}" if count else ""
     return f"about {count:,}" if count else "an unknown number"
 
 
+def letters_estimated(totals: control_pb2.TupleTotals) -> bool:
+    """Whether the number of dead letters is not exact: a tuple may come again, to another task, after a restore."""
+    return bool(totals.restores and totals.dead_letters)
+
+
 def given_up_text(totals: control_pb2.TupleTotals) -> str:
     """How the missing tuples were given up: `2 dead letters, about 3 lost`."""
-    texts = [counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
+    about = "about " if letters_estimated(totals) else ""
+    texts = [about + counted(totals.dead_letters, "dead letter"), f"{_lost_text(totals)} lost"]
     if totals.not_resent:
         texts.append(f"{totals.not_resent:,} failed and not sent again")
     return ", ".join(texts)
@@ -58,23 +64,48 @@ def totals_text(status: control_pb2.StatusReply) -> str:
     failed = f"failed {totals.failed:,}" + (f" ({totals.not_resent:,} not sent again)" if totals.not_resent else "")
     # Whether a spout's fail() sends the tuple again is known to its author only.
     replayed = f"replayed up to {totals.replayed:,} (may be counted twice)" if totals.replayed else "replayed 0"
-    if totals.spouts_begun_again:
-        replayed = f"replayed an unknown number: {begun_again_text(totals)} (may be counted twice)"
-    if reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE" and totals.restores:
+    unknown = begun_again_text(status)
+    if unknown:
+        replayed = f"replayed an unknown number: {unknown} (may be counted twice)"
+    if _effectively_once(status) and totals.restores:
         times = "once" if totals.restores == 1 else f"{totals.restores:,} times"
-        replayed = f"restored {times} (what was replayed counts once)"
-    return (
-        f"acked {totals.acked:,}, {failed}, {replayed}, dead letters {totals.dead_letters:,}, lost {_lost_text(totals)}"
-    )
+        replayed = f"restored {times}, {replayed}" if unknown else f"restored {times} (what was replayed counts once)"
+    letters = f"dead letters {'about ' if letters_estimated(totals) else ''}{totals.dead_letters:,}"
+    return f"acked {totals.acked:,}, {failed}, {replayed}, {letters}, lost {_lost_text(totals)}"
 
 
-def begun_again_text(totals: control_pb2.TupleTotals) -> str:
-    """Which spouts may have emitted everything again: `task 1 of src began again`; empty when none may."""
+def begun_again_text(status: control_pb2.StatusReply) -> str:
+    """Which spouts may have emitted everything again: `task 1 of src began again`; empty when none may.
+
+    Effectively once they should have gone back to the checkpoint: `task 1 of src cannot be rewound`.
+    """
+    totals = status.totals
     if not totals.spouts_begun_again:
         return ""
     more = totals.spouts_begun_again - len(totals.begun_again)
     names = clean(", ".join(totals.begun_again)) + (f" and {more:,} more" if more else "")
-    return f"{names} began again"
+    return f"{names} cannot be rewound" if _effectively_once(status) else f"{names} began again"
+
+
+def counted_twice_text(status: control_pb2.StatusReply) -> str:
+    """The warning that tuples may be counted twice, and what helps; empty when nothing began again."""
+    unknown = begun_again_text(status)
+    if not unknown:
+        return ""
+    if _effectively_once(status):
+        help_text = (
+            "; a spout that is a StatefulComponent and keeps its position in its state is rewound with the others"
+        )
+    else:
+        help_text = (
+            ", unless its new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE and a spout that keeps"
+            " its position in a state each counts once"
+        )
+    return f"{unknown}, so an unknown number of tuples may be counted twice{help_text}"
+
+
+def _effectively_once(status: control_pb2.StatusReply) -> bool:
+    return reliability_mode(status.plan.topology) == "EFFECTIVELY_ONCE"
 
 
 def trouble_texts(status: control_pb2.StatusReply) -> list[str]:
@@ -232,6 +263,7 @@ def as_json(status: control_pb2.StatusReply, rows: list[ComponentRow], rates: bo
                 status.totals,
                 *("acked", "failed", "not_resent", "replayed", "dead_letters", "lost", "lost_estimated", "restores"),
             ),
+            "dead_letters_estimated": letters_estimated(status.totals),
             "replayed_unknown": bool(status.totals.spouts_begun_again),
             **picked(status.totals, "spouts_begun_again"),
             "begun_again": list(status.totals.begun_again),

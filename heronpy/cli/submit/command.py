@@ -114,11 +114,9 @@ def _watch(session: Session, started: Started, options: SubmitOptions) -> contro
 def _say_how_it_ended(session: Session, name: str, last: control_pb2.StatusReply) -> None:
     """The end of --wait: print the totals of tuples; a Failure when some are missing from the result."""
     say(f"  tuples: {summary.totals_text(last)}")
-    if last.totals.spouts_begun_again:
-        warning(
-            f"{summary.begun_again_text(last.totals)}, so an unknown number of tuples may be counted twice, unless its"
-            " new process resumed; with topology.reliability.mode EFFECTIVELY_ONCE each counts once"
-        )
+    twice = summary.counted_twice_text(last)
+    if twice:
+        warning(twice)
     lost = summary.losses_text(last.totals)
     if not lost:
         say(f"Topology '{name}' has finished and is removed")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.spout.spout import Spout
+from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Grouping
 from heronpy.api.topology import TopologyBuilder
 
@@ -54,6 +55,21 @@ class DeafNumbers(Numbers):
         super().next_tuple()
 
 
+class KeptNumbers(Numbers, StatefulComponent):
+    """Goes back to a checkpoint with the others."""
+
+    def init_state(self, stateful_state):
+        self.state = stateful_state
+
+    def initialize(self, config, context):
+        super().initialize(config, context)
+        self.number = self.state.get("number", 0)
+
+    def next_tuple(self):
+        super().next_tuple()
+        self.state["number"] = self.number
+
+
 class Store(Bolt):
     def initialize(self, config, context):
         self.poison, self.refuse = config["poison"], config["refuse"]
@@ -84,10 +100,11 @@ def main() -> None:
     parser.add_argument("--poison", type=int, default=0)
     parser.add_argument("--refuse", type=int, default=0)
     parser.add_argument("--deaf", action="store_true")
+    parser.add_argument("--kept", action="store_true")
     parser.add_argument("--mode", default="ATLEAST_ONCE")
     args = parser.parse_args()
     b = TopologyBuilder(args.name)
-    numbers = b.add_spout("numbers", DeafNumbers if args.deaf else Numbers, par=1)
+    numbers = b.add_spout("numbers", DeafNumbers if args.deaf else KeptNumbers if args.kept else Numbers, par=1)
     b.add_bolt("store", Store, par=2, inputs={numbers: Grouping.SHUFFLE})
     b.set_config(
         {
@@ -95,6 +112,7 @@ def main() -> None:
             "poison": args.poison,
             "refuse": args.refuse,
             "topology.stmgrs": 1,
+            "topology.stateful.checkpoint.interval.seconds": 1,
             "topology.reliability.mode": args.mode,
         }
     )
