@@ -87,8 +87,26 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
             short.padding = (0, 0, 0, 0)
         screen.print(short)
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        if end_to_end := _end_to_end(reply):
+            say(end_to_end)
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
+
+
+def _end_to_end(reply: control_pb2.MetricsReply) -> str:
+    """How long tuples take from their spout to the end of their path; empty when none was measured."""
+    samples, ends = [], set()
+    for report in reply.reports:
+        for sample in report.samples:
+            if sample.name == "__end-to-end-latency" and sample.count:
+                samples.append(sample)
+                ends.add(report.component)
+    merged = _merged(samples)
+    if merged is None:
+        return ""
+    median, high = (_time(merged, merged.quantile(part)) for part in QUANTILES)
+    where = clean(", ".join(sorted(ends)))
+    return f"from the spout to the end of the path, which is in {where}: median {median}, 99 % {high}"
 
 
 def _whole(count: float | None) -> int | None:
@@ -125,7 +143,11 @@ class Combined:
     buckets: dict[float, int] = field(default_factory=dict)
 
     def add(self, sample: control_pb2.Sample) -> None:
-        self.value += sample.value
+        found = find(self.name)
+        if found is not None and found[0].largest:
+            self.value = max(self.value, sample.value)
+        else:
+            self.value += sample.value
         self.sum += sample.sum
         self.count += sample.count
         for bucket in sample.buckets:
