@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain, repeat
 from operator import sub
 
 #: (nanoseconds of a call, number of calls that took so long)
@@ -61,17 +62,18 @@ class ExecuteTimes:
 
 
 def by_stream(streams: Sequence[str], samples: list[Sample]) -> dict[str, list[Sample]]:
-    """The samples of each stream, of calls for tuples of several; a slow call of a chunk goes to the largest one."""
+    """The samples of each stream, of calls for tuples of several; the slow call of a chunk goes to the largest one."""
     found: dict[str, list[Sample]] = {}
-    if len(samples) == len(streams):
-        for stream, sample in zip(streams, samples):
-            found.setdefault(stream, []).append(sample)
-        return found
     usual, slow = samples[0][0], samples[1:]
-    for stream, number in Counter(streams).most_common():
-        left = number - sum(count for _, count in slow)
-        found[stream] = [(usual, left), *slow] if left > 0 else [(usual, number)]
-        slow = []
+    if len(samples) < len(streams) and (not slow or (len(slow) == 1 and slow[0][1] == 1)):
+        for stream, number in Counter(streams).most_common():
+            left = number - len(slow)
+            found[stream] = [(usual, left), *slow] if left else slow
+            slow = []
+        return found
+    each = chain.from_iterable(repeat((value, 1), number) for value, number in samples)
+    for stream, sample in zip(streams, each):
+        found.setdefault(stream, []).append(sample)
     return found
 
 

@@ -67,9 +67,7 @@ def test_the_times_of_batches_have_a_median_and_a_99th_percentile() -> None:
     assert sink["waited_s"] == {"p50": 0.05, "p99": 2.0} and sink["run_s"] == {"p50": 1.0, "p99": 1.0}
     assert sink["publish_s"] == {"p50": 0.005, "p99": None}
     [line] = lines(shown)
-    assert line.endswith(
-        "; waits 50ms (99 %: 2s), runs 1s (99 %: 1s), publishes 5ms (99 %: more than 17 min)"
-    ), line
+    assert line.endswith("; waits 50ms (99 %: 2s), runs 1s (99 %: 1s), publishes 5ms (99 %: more than 17 min)"), line
 
 
 def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> None:

@@ -465,7 +465,7 @@ def test_what_it_emits_is_marked_with_the_time_of_the_emit_and_not_of_the_rest_b
             before, sent = time.time_ns(), len(h.frames)
             await asyncio.sleep(0.02)
             await h.emit([1])
-            await eventually(lambda: len(h.frames) > sent)
+            await eventually(lambda sent=sent: len(h.frames) > sent)
             assert before + 15_000_000 <= h.frames[-1].origin_ns <= time.time_ns()
 
     h.run(script)

@@ -36,7 +36,11 @@ def reported() -> dict[str, str]:
 
 def test_every_reported_name_is_registered() -> None:
     names = reported()
-    assert len(names) > 100 and "spark-lag-seconds" not in names and {"spark-batches-committed", "spark-run-seconds"} <= names.keys()
+    assert (
+        len(names) > 100
+        and "spark-lag-seconds" not in names
+        and {"spark-batches-committed", "spark-run-seconds"} <= names.keys()
+    )
     strangers = {
         name: where
         for name, where in names.items()

@@ -62,3 +62,14 @@ def test_a_slow_bolt_is_busy_its_spout_blocked_and_its_sink_idle(heron: Heron, o
     )
     new = seconds(heron, "slow")["work"]
     assert all(new[name] >= old[name] for name in TIMES)
+
+
+def test_latency_end_to_end_is_measured_where_checkpoints_are_taken(heron: Heron, out: Path) -> None:
+    heron.submit(PROGRAM, "exact", "--out", out, "--count", 10**6, "--mode", "EFFECTIVELY_ONCE", "--work-pause-ms", 1)
+
+    def ends() -> set[str]:
+        reply = ask_master(heron, "exact", control_pb2.GetMetrics(names=["__end-to-end-latency"]))
+        return {report.component for report in reply.reports for s in report.samples if s.count and s.sum > 0}
+
+    wait_for(lambda: "store" in ends(), 60, "the latency at the end of the path")
+    heron.kill("exact")

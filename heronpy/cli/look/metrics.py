@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.look.combined import Combined
 from heronpy.cli.look.metrics_short import COLUMNS, figures
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
@@ -127,41 +127,6 @@ def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
         return f"No process reports {', '.join(names)}; run without --name to list all metrics"
     return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
-
-
-@dataclass(slots=True)
-class Combined:
-    """One metric of one owner, over all its processes."""
-
-    owner: str
-    name: str
-    label: str
-    type: int
-    value: float = 0.0
-    sum: float = 0.0
-    count: int = 0
-    buckets: dict[float, int] = field(default_factory=dict)
-
-    def add(self, sample: control_pb2.Sample) -> None:
-        found = find(self.name)
-        if found is not None and found[0].largest:
-            self.value = max(self.value, sample.value)
-        else:
-            self.value += sample.value
-        self.sum += sample.sum
-        self.count += sample.count
-        for bucket in sample.buckets:
-            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
-
-    def quantile(self, part: float) -> float | None:
-        """Upper bound of the bucket at this quantile; None when there are no observations."""
-        if not self.buckets or not self.count:
-            return None
-        wanted = part * self.count
-        for le in sorted(self.buckets):
-            if self.buckets[le] >= wanted:
-                return le
-        return float("inf")
 
 
 def combine(reply: control_pb2.MetricsReply, by_instance: bool) -> list[Combined]:

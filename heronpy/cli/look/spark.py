@@ -8,7 +8,7 @@ from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
-from heronpy.cli.look.metrics import Combined
+from heronpy.cli.look.combined import Combined
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
