@@ -77,6 +77,8 @@ class Batches:
         #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see marks.py.
         self.origin_ns = self._origin_ns = 0
         self.marked = False
+        #: If not 0, an outlet that has been sent begins anew with this mark.
+        self.renewed_ns = 0
         #: How often an outlet was sent.
         self.flushes = 0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
@@ -130,6 +132,8 @@ class Batches:
                 self._send_runs(outlet, dest, values, kinds, marks[start : start + size], start)
             start += size
         outlet.clear()
+        if self.renewed_ns:
+            outlet.origin_ns = self.renewed_ns
 
     def _send_runs(
         self,

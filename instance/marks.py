@@ -1,7 +1,7 @@
 """Marks, from which latency is measured end to end: some frames say when the spout tuple behind them was emitted. Pure.
 
-A spout marks what it sends for about a millisecond, `heron.trace.per_s` times a second: the frames carry the time of
-the turn of its loop in which their first tuple was emitted. A task that processes tuples of a marked frame
+A spout marks what it sends for some milliseconds, `heron.trace.per_s` times a second: the frames carry the time at
+which the turn of its loop began that emitted their first tuple. A task that processes tuples of a marked frame
 marks the outlets that grew meanwhile, so the time travels on; where nothing was emitted for them, the path of the
 tuples has ended, and their age is a sample of the latency end to end. It is so in any mode, with and without acks.
 
@@ -10,9 +10,9 @@ they do not fall into step with the sources of a task.
 
 What the samples say, and what not:
 
-- The first tuple of a frame counts for all of them: they are too old by the time it took to fill the frame, at most
-  `heron.instance.linger_max_us` and a turn. The time of the call of next_tuple itself counts, so a spout that blocks
-  in its source seems slow.
+- The first tuple of a frame counts for all of them: they are too old by the time it took to fill the frame, a few
+  times `heron.instance.linger_max_us` at most, and a turn. The time of the call of next_tuple itself counts, so a
+  spout that blocks in its source seems slow.
 - In the middle of the graph the outlets that a marked chunk of tuples has reached are marked as a whole, and of two
   marks the first one stays.
 - What a window or a state holds back is not measured: where a tuple is put into it, its path ends. What is
@@ -56,14 +56,30 @@ class Marks:
     # ---- spouts -------------------------------------------------------------------------------
 
     def open(self, now: float, wall_ns: int) -> None:
-        """A turn begins, and a mark is due: what is emitted from here on carries it, if nothing waits already."""
-        if self._batches.marked:
-            self.sent(now)
-        elif not self._emitter.dirty():
-            self._batches.origin_ns = wall_ns
+        """A turn begins, and a mark is due: what is emitted from here on carries it. To be called in each such turn.
 
-    def sent(self, now: float) -> None:
+        While tuples wait from earlier turns, an outlet gets the mark with the first tuple after it was sent: a task
+        that emits all the time may never be without any.
+        """
+        batches = self._batches
+        if batches.marked:
+            self._sent(now)
+        elif not self._emitter.dirty():
+            self._renew(0)
+            batches.origin_ns = wall_ns
+        elif not batches.origin_ns:
+            self._renew(wall_ns)
+
+    def _renew(self, wall_ns: int) -> None:
+        """Outlets that hold nothing do not keep the mark of an earlier turn."""
+        self._batches.renewed_ns = wall_ns
+        for outlet in self._emitter.outlets():
+            if outlet.origin_ns and not outlet.flat:
+                outlet.origin_ns = wall_ns
+
+    def _sent(self, now: float) -> None:
         """Frames have left with the mark."""
+        self._renew(0)
         self._batches.origin_ns, self._batches.marked = 0, False
         self._made(now)
 

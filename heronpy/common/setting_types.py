@@ -81,7 +81,8 @@ class InstanceSettings:
     linger_max_us: float = _setting(
         1000.0,
         "Longest wait of an emitted tuple for others to travel with. A task that sends rarely sends at once; none sends"
-        " to one destination more often than this, unless batches are full. 0 never waits.",
+        " to one destination more often than this, unless batches are full. A task that has not slept since its last"
+        " send is saturated and waits up to five times as long, for larger frames. 0 never waits.",
     )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
     in_queue_bytes_max: int = _setting(

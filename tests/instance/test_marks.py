@@ -42,6 +42,11 @@ class World:
         for number in numbers:
             self.emitter.push(self.stream, [number], None)
 
+    def fill(self, *numbers: int) -> None:
+        """Emit these again and again, until a batch is full."""
+        while not self.sent:
+            self.emit(*numbers)
+
     def origins(self) -> dict[int, int]:
         """What has been sent since the last look: the mark of each destination."""
         found = {frame.dest_task: frame.origin_ns for frame in self.sent}
@@ -59,8 +64,7 @@ def test_a_spout_marks_what_it_sends_until_it_has_and_then_not_before_it_is_due_
     world.emit(*range(20))
     world.emitter.flush()
     assert world.origins() == {4: ORIGIN, 5: ORIGIN}
-    assert world.emitter.batches.marked
-    world.marks.sent(10.0)
+    world.marks.open(10.001, ORIGIN + 1)
     assert 10.1 <= world.marks.due <= 10.3
     world.emit(*range(20))
     world.emitter.flush()
@@ -73,6 +77,38 @@ def test_a_spout_does_not_mark_what_was_emitted_before() -> None:
     world.marks.open(10.0, ORIGIN)
     world.emitter.flush()
     assert set(world.origins().values()) == {0}
+
+
+def test_a_spout_that_always_has_tuples_marks_what_comes_after_those_that_wait() -> None:
+    world = World()
+    four, five = world.key_of(4), world.key_of(5)
+    world.emit(four, five)
+    world.marks.open(10.0, ORIGIN)
+    world.fill(four, five)
+    assert world.origins() == {4: 0, 5: 0}, "they begin with what came before"
+    world.emit(four)
+    world.marks.open(10.001, ORIGIN + 1)
+    world.fill(four, five)
+    assert world.origins()[4] == ORIGIN
+    world.marks.open(10.002, ORIGIN + 2)
+    assert world.marks.due > 10.1
+
+
+def test_an_outlet_that_stays_empty_does_not_keep_an_old_mark() -> None:
+    world = World()
+    four, five = world.key_of(4), world.key_of(5)
+    world.emit(four, five)
+    world.marks.open(10.0, ORIGIN)
+    world.emitter.flush()
+    world.origins()
+    world.marks.open(19.0, ORIGIN + 9)
+    world.emit(four)
+    world.emitter.flush()
+    assert world.origins() == {4: ORIGIN + 9}
+    world.marks.open(19.001, ORIGIN + 10)
+    world.emit(four, five)
+    world.emitter.flush()
+    assert world.origins() == {4: 0, 5: 0}
 
 
 def test_a_spout_without_tuples_does_not_make_them_old() -> None:
