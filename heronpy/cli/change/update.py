@@ -60,7 +60,7 @@ def _configure(session: Session, name: str, options: UpdateOptions) -> None:
     changes = [split_setting(text, components) for text in options.runtime_config]
     for _, key, value in changes:
         problem = runtime_key_problem(key, value)
-        if problem:
+        if problem is not None:
             raise exits.Failure(problem, exits.USAGE)
     if not options.dry_run:
         session.ask(name, control_pb2.RuntimeConfig(settings=list(options.runtime_config)), options.timeout_s)
