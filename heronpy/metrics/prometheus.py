@@ -83,7 +83,7 @@ class _Reports(Collector):
             name = f"heron_user_{_fit(sample.name)}"
         else:
             metric, rest = found
-            name = _own_name(metric)
+            name = own_name(metric)
             if Kind.HISTOGRAM not in (kind, metric.kind):
                 kind = metric.kind
         shown = f"{name}_total" if kind is Kind.COUNTER else name
@@ -117,7 +117,7 @@ def _add_histogram(family: Family, sample: control_pb2.Sample, labels: dict[str,
 
 
 @cache
-def _own_name(metric: Metric) -> str:
+def own_name(metric: Metric) -> str:
     """The name of one of our metrics on the page, without `_total`: the unit, a base unit, comes last."""
     words = _fit(metric.name.replace("-", "_")).split("_")
     if metric.unit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.parser import text_string_to_metric_families
 
 from heronpy.metrics.names import METRICS, Kind, find
-from heronpy.metrics.prometheus import SERIES_MAX, _own_name, exposition
+from heronpy.metrics.prometheus import SERIES_MAX, exposition, own_name
 from heronpy.proto import control_pb2
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
@@ -92,7 +92,7 @@ def test_times_are_in_seconds_and_names_say_so() -> None:
 
 def test_names_have_base_units_at_their_end_and_no_others() -> None:
     for metric in METRICS.values():
-        name = _own_name(metric)
+        name = own_name(metric)
         words = name.removesuffix("_per_sec").split("_")
         assert not {"ns", "us", "ms", "usec", "sec", "secs", "byte"} & set(words), name
         assert not {"seconds", "bytes"} & set(words[:-1]), name
