@@ -344,15 +344,16 @@ class BoltTask(Task):
         whole = place == 0 and len(current) <= self._chunk
         part = current if whole else current[place : place + self._chunk]
         first, waited_ns = part[0], self.waited_ns
-        origin_ns = first.frame.origin_ns
-        stamps: list[int] | None = [] if self.account.singly(first) else None
+        frame = first.frame
+        origin_ns, source = frame.origin_ns, f"{frame.component}/{frame.stream}"
+        stamps: list[int] | None = [] if self.account.singly(source) else None
         if origin_ns:
             self.marks.begin(origin_ns, now)
         count = self._process(part, stamps)
         after = time.monotonic()
         self.progress.executed += count
         took_ns = (after - now) * 1e9 - (self.waited_ns - waited_ns)
-        self.account.chunk(first, count, took_ns, stamps or (), after)
+        self.account.chunk(source, first, count, took_ns, stamps or (), after)
         if origin_ns and self.marks.end(after):
             self.account.path_ended(first, count, time.time_ns())
         self.flush_due_acks(count, after, current if whole and count == len(part) else None)

@@ -80,17 +80,23 @@ def by_stream(streams: Sequence[str], samples: list[Sample]) -> dict[str, list[S
 class RecentMax:
     """The largest value of the last minute. One thread notes, any may read."""
 
-    __slots__ = ("_periods",)
+    __slots__ = ("_largest", "_periods", "_until")
 
     def __init__(self) -> None:
         #: (number of the period, largest value)
         self._periods: list[tuple[int, float]] = [(-1, 0.0)] * PERIODS
+        #: The largest value of the newest period, and its end.
+        self._largest = self._until = 0.0
 
     def note(self, value: float, now: float) -> None:
-        """`now` in monotonic seconds."""
+        """`now` in monotonic seconds, never less than before."""
+        if value <= self._largest and now < self._until:
+            return
         period = int(now // PERIOD_S)
+        self._until = (period + 1) * PERIOD_S
         known, largest = self._periods[period % PERIODS]
         if known != period or value > largest:
+            self._largest = value
             self._periods[period % PERIODS] = (period, value)
 
     def at(self, now: float) -> float:

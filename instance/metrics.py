@@ -97,12 +97,17 @@ class TaskMetrics:
             histogram = self.histograms[name, label] = Histogram()
         return histogram
 
-    def executed(self, source: str, took_ns: float, samples: list[Sample], now: float) -> None:
-        """Calls of `process` for tuples of one source, `took_ns` in all; `now` in monotonic seconds."""
-        self.count("__execute-count", source, sum(number for _, number in samples))
+    def executed(self, source: str, count: int, took_ns: float, samples: list[Sample], now: float) -> None:
+        """`count` calls of `process` for tuples of one source, `took_ns` in all; `now` in monotonic seconds."""
+        self.count("__execute-count", source, count)
         self.count("__execute-time-ns", source, took_ns)
-        self._histogram("__execute-latency", source).observe_each(samples)
-        self.slowest_call(source, max(samples)[0], now)
+        histogram, slowest = self._histogram("__execute-latency", source), samples[0][0]
+        if len(samples) == 1:
+            histogram.observe(slowest, count)
+        else:
+            histogram.observe_each(samples)
+            slowest = max(samples)[0]
+        self.slowest_call(source, slowest, now)
 
     def slowest_call(self, source: str, took_ns: float, now: float) -> None:
         """One call of user code for tuples of a source took so long."""
