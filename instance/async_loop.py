@@ -18,11 +18,12 @@ from typing import Any
 from heronpy.net.zsock import readable
 from heronpy.proto import control_pb2, frame_pb2
 
-from .awake import Awake
+from .awake import Awake, WatchedSelector
 from .bolt_loop import IDLE_WAIT_S, TICK_COMPONENT, TICK_STREAM, BoltTask
 from .in_queue import Entry
 from .readiness import ASK_S
 from .task import CREDIT_EVERY_S, StopRequested, UserError
+from .time_use import WORKING, Doing
 from .tuples import DamagedValues, HeronTuple, InFrame
 
 log = logging.getLogger("heron.instance")
@@ -49,11 +50,25 @@ class AsyncBoltTask(BoltTask):
         self._tick_s = self.user.tick_interval_s()
         self._next_tick = time.monotonic() + (self._tick_s or 0)
         self.set_state(control_pb2.TASK_RUNNING)
-        asyncio.run(self._main())
+        with asyncio.Runner(loop_factory=self._make_loop) as runner:
+            runner.run(self._main())
         if self._failure is not None:
             if isinstance(self._failure, (Exception, SystemExit)):
                 raise UserError from self._failure
             raise self._failure
+
+    def _make_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
+
+    def falls_asleep(self) -> None:
+        """No coroutine can go on: those in progress wait for something outside."""
+        work = min(1.0, len(self._running) / self._bound())
+        self.time_use.turn(Doing(work, bool(self.link.outbox)), time.monotonic_ns())
+
+    def wakes_up(self) -> None:
+        """Coroutines go on."""
+        if self.time_use.doing is not WORKING:
+            self.time_use.turn(WORKING, time.monotonic_ns())
 
     async def _main(self) -> None:
         self._awake.listen(self.control.wake_fd)
@@ -104,8 +119,7 @@ class AsyncBoltTask(BoltTask):
         """Start coroutines up to the bound."""
         if self._cut_due():
             return
-        # With several tuples in progress it is not known which one ends the process.
-        bound = 1 if self.poison.careful else self.settings.async_concurrency
+        bound = self._bound()
         waiting = self.in_queue.waiting
         while len(self._running) < bound and not self.link.outbox and (self.current or waiting):
             if not self.current:
@@ -120,6 +134,10 @@ class AsyncBoltTask(BoltTask):
                 self.current, self._place = [], 0
             self._start(tup, tup)
 
+    def _bound(self) -> int:
+        # With several tuples in progress it is not known which one ends the process.
+        return 1 if self.poison.careful else self.settings.async_concurrency
+
     def _cut_due(self) -> bool:
         return self.checkpoints is not None and self.checkpoints.due is not None
 
@@ -130,7 +148,8 @@ class AsyncBoltTask(BoltTask):
         task.add_done_callback(self._done)
 
     async def _run_one(self, tup: HeronTuple, tick: bool) -> None:
-        start = time.monotonic()
+        start, waited_ns, origin_ns = time.monotonic(), self.waited_ns, tup.frame.origin_ns
+        marked = bool(origin_ns) and self.marks.join(origin_ns, start)
         try:
             if tick:
                 await self.user.object.process_tick(tup)
@@ -143,8 +162,15 @@ class AsyncBoltTask(BoltTask):
                 if not tick:
                     self.acks.fail(tup)
                 self._failure = self._failure or error
+        if marked:
+            self.marks.part(origin_ns)
         if not tick:
-            self.account(tup, 1, time.monotonic() - start)
+            now = time.monotonic()
+            took_ns = (now - start) * 1e9 - (self.waited_ns - waited_ns)
+            self.progress.executed += 1
+            self.account.call(tup, took_ns, now)
+            if origin_ns and not self.emitter.has_consumers():
+                self.account.path_ended(tup, 1, time.time_ns())
             self._tuple_done(tup)
 
     async def _process_one(self, tup: HeronTuple) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import selectors
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -25,9 +24,10 @@ from heronpy.common.errors import TopologyError
 from heronpy.common.permits import Permits
 from heronpy.net.zsock import readable
 
-from .awake import Awake
+from .awake import Awake, WatchedSelector
 from .spout_loop import SpoutTask
 from .task import StopRequested, UserError
+from .time_use import BLOCKED, IDLE, WORKING
 
 log = logging.getLogger("heron.instance")
 
@@ -158,7 +158,7 @@ class AsyncSpoutTask(SpoutTask):
         """Run the asyncio loop until asked to stop; raises UserError when user code raises."""
         self._stream_names = list(self.emitter.streams)
         self._activated = True
-        loop = asyncio.SelectorEventLoop(_Selector(self.falls_asleep, self.wakes_up))
+        loop = asyncio.SelectorEventLoop(WatchedSelector(self.falls_asleep, self.wakes_up))
         try:
             loop.run_until_complete(self._main())
         finally:
@@ -186,12 +186,18 @@ class AsyncSpoutTask(SpoutTask):
     def falls_asleep(self) -> None:
         """No coroutine can go on."""
         self.note_outgoing()
+        held = bool(self.link.outbox) or (self.active and self._permits.waiting > 0)
+        self.time_use.turn(BLOCKED if held else IDLE, time.monotonic_ns())
         self.progress.resting = True
 
     def wakes_up(self) -> None:
         """Coroutines go on. The loop turns, even when no turn of ours is due."""
-        self.progress.resting = False
-        self.progress.turned_at = self.emitter.batches.now = time.monotonic()
+        if self.progress.resting:
+            self.progress.resting = False
+            self.time_use.turn(WORKING, time.monotonic_ns())
+        now = self.progress.turned_at = self.emitter.batches.now = time.monotonic()
+        if now >= self.marks.due:
+            self.marks.open(now, time.time_ns())
 
     def _turn(self) -> None:
         self._awake.clear()
@@ -292,22 +298,6 @@ class AsyncSpoutTask(SpoutTask):
                 log.warning("%d coroutines did not end when they were cancelled", len(stuck))
                 return
         await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-class _Selector(selectors.DefaultSelector):
-    """Tells when the loop sleeps, so that a coroutine that blocks it is seen, and one that waits is not."""
-
-    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        super().__init__()
-        self._before, self._after = before, after
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None or timeout > 0:
-            self._before()
-        try:
-            return super().select(timeout)
-        finally:
-            self._after()
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -1,8 +1,13 @@
-"""Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`."""
+"""Wakes the asyncio loop of a task: on a message of its control thread, a frame of its link, or a call of `set`.
+
+And tells when the loop sleeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import selectors
+from collections.abc import Callable
 
 from .link import DataLink, drain
 
@@ -39,3 +44,21 @@ class Awake(asyncio.Event):
         """Stop waiting for messages and frames."""
         self.unwatch()
         asyncio.get_running_loop().remove_reader(self._wake_fd)
+
+
+class WatchedSelector(selectors.DefaultSelector):
+    """Tells when the loop sleeps, so that a coroutine that blocks it is seen, and one that waits is not."""
+
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """`before` is called when no coroutine can go on, `after` whenever coroutines go on, slept or not."""
+        super().__init__()
+        self._before, self._after = before, after
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """See `selectors`."""
+        if timeout is None or timeout > 0:
+            self._before()
+        try:
+            return super().select(timeout)
+        finally:
+            self._after()

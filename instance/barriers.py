@@ -53,7 +53,9 @@ class BoltCheckpoints(Checkpoints):
         """The frames that were in flight to this task when the checkpoint was taken go first."""
         frames = super().restore()
         for data in frames:
-            self.queue.restore(Frame.FromString(data), len(data))
+            frame = Frame.FromString(data)
+            frame.origin_ns = 0  # its age would be that of the checkpoint
+            self.queue.restore(frame, len(data))
         return frames
 
     def admit(self, frame: frame_pb2.Frame, size: int) -> None:

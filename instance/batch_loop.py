@@ -48,9 +48,14 @@ class BatchBoltTask(BoltTask):
         if self.poison.careful is not None and len(part) > 1:
             part, *rest = part.singles()
             self.parts.extendleft(reversed(rest))
+        origin_ns, waited_ns = part.frame.origin_ns, self.waited_ns
+        if origin_ns:
+            self.marks.begin(origin_ns, now)
         self._process_part(part)
-        count = len(part)
-        self._account_batch(part, time.monotonic() - now)
+        count, after = len(part), time.monotonic()
+        self._account_batch(part, (after - now) * 1e9 - (self.waited_ns - waited_ns), after)
+        if origin_ns and self.marks.end(after):
+            self.account.path_ended(part.marks()[0], count, time.time_ns())
         self.advance(count)
         return count
 
@@ -79,14 +84,10 @@ class BatchBoltTask(BoltTask):
     #: Its local `tup` is the batch in user code.
     process_function: Callable[..., Any] = _process_part
 
-    def _account_batch(self, batch: InBatch, took: float) -> None:
-        count = len(batch)
-        self.progress.executed += count
-        metrics, source, each = self.metrics, f"{batch.component}/{batch.stream}", took * 1e9 / count
-        metrics.count("__execute-count", source, count)
-        metrics.count("__execute-time-ns", source, took * 1e9)
-        metrics.observe("__execute-latency", source, each, count)
+    def _account_batch(self, batch: InBatch, took_ns: float, now: float) -> None:
+        self.progress.executed += len(batch)
+        self.account.batch(batch, took_ns, now)
         context = self.user.context
         if context.has_hooks:
             for tup in batch:
-                context.invoke_hook_bolt_execute(tup, each)
+                context.invoke_hook_bolt_execute(tup, took_ns / len(batch))

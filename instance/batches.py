@@ -74,6 +74,13 @@ class Batches:
         #: The attempt in the frames of this process, where checkpoints are taken; else 0.
         self.attempt = 0
         self.now = 0.0
+        #: The mark of what is emitted now, of the outlet that is sent, and whether any was sent since; see marks.py.
+        self.origin_ns = self._origin_ns = 0
+        self.marked = False
+        #: If not 0, an outlet that has been sent begins anew with this mark.
+        self.renewed_ns = 0
+        #: How often an outlet was sent.
+        self.flushes = 0
         #: Flush every outlet after this many tuples; adapts to the size of the tuples.
         self.limit: int = settings.batch_tuples
         self._limit_max: int = settings.batch_tuples
@@ -104,6 +111,10 @@ class Batches:
         total = len(outlet)
         if not total:
             return
+        self.flushes += 1
+        self._origin_ns = outlet.origin_ns or self.origin_ns
+        if self._origin_ns:
+            self.marked = True
         if self.tracked == "bolt":
             self.settle(outlet)
         flat, marks, kinds, width = outlet.flat, outlet.marks, outlet.kinds, outlet.width
@@ -121,6 +132,8 @@ class Batches:
                 self._send_runs(outlet, dest, values, kinds, marks[start : start + size], start)
             start += size
         outlet.clear()
+        if self.renewed_ns:
+            outlet.origin_ns = self.renewed_ns
 
     def _send_runs(
         self,
@@ -220,6 +233,8 @@ class Batches:
         frame.codec = self._codec
         if self.attempt:
             frame.attempt = self.attempt
+        if self._origin_ns:
+            frame.origin_ns = self._origin_ns
         return frame
 
     # ---- tracked spout tuples with several copies -----------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,14 @@ from .barriers import BoltCheckpoints
 from .emit_batch import columns_of, emit_columns
 from .emitter import mark_of, marks_of
 from .execute_watch import ExecuteWatch
+from .executed import Executed
 from .in_batch import Part
 from .in_queue import Entry, InQueue
 from .linger import Linger
 from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
-from .routing import upstream_tasks
+from .routing import input_streams, upstream_tasks
 from .sleeps import Sleeps
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
@@ -73,6 +74,7 @@ class BoltTask(Task):
         self._finished = False
         self.opener: FrameOpener
         self.poison = PoisonGuard(self)
+        self.account = Executed(self.metrics)
         self._execute_watch: ExecuteWatch | None = None
 
     # ---- emit, ack ------------------------------------------------------------------------------
@@ -244,6 +246,8 @@ class BoltTask(Task):
     def take_plan(self, plan: plan_pb2.PhysicalPlan) -> None:
         super().take_plan(plan)
         self.in_queue.put_first(self.opener.take_plan(plan, self.components))
+        for source in input_streams(plan.topology, self.component):
+            self.metrics.count("__execute-count", source, 0)  # an edge without tuples has a rate, too
         if not self.starting:
             # A live change of the configuration comes as a new plan.
             interval = self.user.tick_interval_s()
@@ -339,9 +343,19 @@ class BoltTask(Task):
         current, place = self.current, self._place
         whole = place == 0 and len(current) <= self._chunk
         part = current if whole else current[place : place + self._chunk]
-        count = self._process(part)
+        first, waited_ns = part[0], self.waited_ns
+        frame = first.frame
+        origin_ns, source = frame.origin_ns, f"{frame.component}/{frame.stream}"
+        stamps: list[int] | None = [] if self.account.singly(source) else None
+        if origin_ns:
+            self.marks.begin(origin_ns, now)
+        count = self._process(part, stamps)
         after = time.monotonic()
-        self.account(part[0], count, after - now)
+        self.progress.executed += count
+        took_ns = (after - now) * 1e9 - (self.waited_ns - waited_ns)
+        self.account.chunk(source, first, count, took_ns, stamps or (), after)
+        if origin_ns and self.marks.end(after):
+            self.account.path_ended(first, count, time.time_ns())
         self.flush_due_acks(count, after, current if whole and count == len(part) else None)
         took = after - now
         if took < CHUNK_SHORT_S:
@@ -363,8 +377,11 @@ class BoltTask(Task):
             self.current = []
         self.in_queue.done(self.entry, count)
 
-    def _process(self, part: list[HeronTuple]) -> int:
-        """Process tuples; returns their number, which is smaller when the loop was interrupted."""
+    def _process(self, part: list[HeronTuple], stamps: list[int] | None = None) -> int:
+        """Process tuples; returns their number, which is smaller when the loop was interrupted.
+
+        `stamps` gets the times of their calls, if each is to be timed: the waits for room are left out.
+        """
         process, interrupted = self.poison.careful or self.user.object.process, self.control.interrupted
         if self.opener.damaged:
             process = self.poison.sparing(process)
@@ -375,6 +392,14 @@ class BoltTask(Task):
                     start = time.monotonic()
                     process(tup)
                     self.user.context.invoke_hook_bolt_execute(tup, (time.monotonic() - start) * 1e9)
+                    if interrupted:
+                        break
+            elif stamps is not None:
+                clock = time.monotonic_ns
+                stamps.append(clock() - self.waited_ns)
+                for tup in part:
+                    process(tup)
+                    stamps.append(clock() - self.waited_ns)
                     if interrupted:
                         break
             else:
@@ -402,20 +427,6 @@ class BoltTask(Task):
         self.progress.executed += count
         self.flush_acks()
         self.advance(count)
-
-    def account(self, first: HeronTuple, count: int, took: float) -> None:
-        """Count `count` tuples from `first` on, which are all of one frame."""
-        self.progress.executed += count
-        metrics, frame = self.metrics, first.frame
-        each = took * 1e9 / count
-        streams = {frame.stream: count}
-        if frame.streams is not None:
-            streams = Counter(frame.streams[first.index : first.index + count])
-        for stream, number in streams.items():
-            source = f"{frame.component}/{stream}"
-            metrics.count("__execute-count", source, number)
-            metrics.count("__execute-time-ns", source, each * number)
-            metrics.observe("__execute-latency", source, each, number)
 
     def _tick(self, now: float) -> None:
         """Ticks that were missed while user code was busy are skipped."""
@@ -452,7 +463,7 @@ class BoltTask(Task):
             self._granted_at = now
             self.link.grant()
         self.publish_progress(now, resting=True)
-        self.sleep(max(0.0, deadline - now))
+        self.sleep(max(0.0, deadline - now), blocked=busy)
 
     def turn(self, now: float) -> None:
         super().turn(now)

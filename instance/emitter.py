@@ -91,7 +91,7 @@ class Emitter:
 
     def route(self, choosers: dict[str, list[Any]]) -> None:
         """Take (new) choosers per stream; nothing buffered is lost. Compiled functions stay valid."""
-        for outlet in self._outlets():
+        for outlet in self.outlets():
             self.batches.flush(outlet)
         tasks_of: dict[str, set[int]] = {}
         for name, stream in self.streams.items():
@@ -369,7 +369,7 @@ class Emitter:
 
     def send_buffered(self) -> None:
         """Send everything that is buffered, and never wait."""
-        for outlet in self._outlets():
+        for outlet in self.outlets():
             if outlet.flat:
                 self.batches.flush(outlet)
 
@@ -378,17 +378,22 @@ class Emitter:
             if outlet.flat:
                 self.batches.flush(outlet)
 
-    def _outlets(self) -> Iterable[Outlet]:
+    def outlets(self) -> Iterable[Outlet]:
+        """The buffers of all streams, each once."""
         for stream in self._leaders:
             yield from stream.all_outlets()
 
+    def has_consumers(self) -> bool:
+        """Whether any stream is consumed."""
+        return any(stream.choosers for stream in self.streams.values())
+
     def dirty(self) -> bool:
         """Whether anything is buffered."""
-        return any(outlet.flat for outlet in self._outlets())
+        return any(outlet.flat for outlet in self.outlets())
 
     def buffered(self) -> int:
         """Tuples that wait in the buffers."""
-        return sum(map(len, self._outlets()))
+        return sum(map(len, self.outlets()))
 
     def emitted(self) -> int:
         """Tuples emitted so far on all streams, buffered ones included."""
@@ -396,7 +401,7 @@ class Emitter:
 
     def settle(self) -> None:
         """XOR the edges of all buffered anchored tuples into the tuples they are anchored to."""
-        for outlet in self._outlets():
+        for outlet in self.outlets():
             if outlet.marks:
                 self.batches.settle(outlet)
 

@@ -19,7 +19,13 @@ from heronpy.common import exit_codes
 from heronpy.common.errors import FencedError, HeronError
 from heronpy.common.ids import instance_id
 from heronpy.common.logs import setup
-from heronpy.common.setting_types import InstanceSettings, LoggingSettings, MetricsSettings, StmgrSettings
+from heronpy.common.setting_types import (
+    InstanceSettings,
+    LoggingSettings,
+    MetricsSettings,
+    StmgrSettings,
+    TraceSettings,
+)
 from heronpy.common.settings import settings_for
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs import sampler
@@ -40,6 +46,7 @@ from .restoring import RestoreError
 from .routing import takes_arrow
 from .spout_loop import SpoutTask
 from .task import StopRequested, Task, UserError
+from .time_use import IDLE
 
 log = logging.getLogger("heron.instance")
 
@@ -60,7 +67,8 @@ def run(launch: LaunchSpec, container: int, task_id: int, epoch: int, after: Exi
     part = components_of(topology)[component]
     setup(instance_id(container, component, task_id), settings_for(launch, LoggingSettings).level)
     kind, problem = _task_class(topology, part, launch)
-    task = kind(launch, settings, metrics_s, container, task_id, epoch)
+    marks_per_s = settings_for(launch, TraceSettings).per_s
+    task = kind(launch, settings, metrics_s, container, task_id, epoch, marks_per_s)
     task.after = after
     task.identify(topology, component, settings_for(launch, StmgrSettings))
     connect(task)
@@ -169,6 +177,7 @@ def await_rewind(task: Task, region: plan_pb2.RegionRecord, error: BaseException
     task.control.notify()
     # There is no emitter to count yet, so this waits by itself.
     task.progress.resting = True
+    task.time_use.turn(IDLE, time.monotonic_ns())
     while not task.stopping:
         # Frames that are not taken would end each wait at once.
         task.link.receive(_ignore)

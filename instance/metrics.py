@@ -11,11 +11,13 @@ import logging
 import os
 import resource
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any
 
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 from heronpy.proto import control_pb2
 
+from .execute_times import RecentMax, Sample
 from .traffic import Traffic, gauges_between
 
 log = logging.getLogger("heron.metrics")
@@ -42,6 +44,17 @@ class Histogram:
         self.sum += value * weight
         self.count += weight
 
+    def observe_each(self, samples: Iterable[tuple[float, int]]) -> None:
+        """Several values, each with its weight."""
+        bounds, counts = self.bounds, self.counts
+        total, number = 0.0, 0
+        for value, weight in samples:
+            counts[bisect_left(bounds, value)] += weight
+            total += value * weight
+            number += weight
+        self.sum += total
+        self.count += number
+
     def fill(self, sample: Any) -> None:
         """Write this histogram into a control_pb2.Sample."""
         sample.type = control_pb2.Sample.HISTOGRAM
@@ -59,6 +72,8 @@ class TaskMetrics:
         self.counters: dict[tuple[str, str], float] = {}
         self.gauges: dict[tuple[str, str], float] = {}
         self.histograms: dict[tuple[str, str], Histogram] = {}
+        #: The slowest call of `process` by source.
+        self.slowest: dict[str, RecentMax] = {}
         self._traffic: Traffic | None = None
 
     def count(self, name: str, label: str, by: float) -> None:
@@ -68,11 +83,38 @@ class TaskMetrics:
     def gauge(self, name: str, label: str, value: float) -> None:
         self.gauges[name, label] = value
 
+    def count_to(self, name: str, label: str, total: float) -> None:
+        """Set a counter to a total of which a reader may learn late; it never falls."""
+        key = (name, label)
+        self.counters[key] = max(total, self.counters.get(key, 0.0))
+
     def observe(self, name: str, label: str, value: float, weight: int) -> None:
+        self._histogram(name, label).observe(value, weight)
+
+    def _histogram(self, name: str, label: str) -> Histogram:
         histogram = self.histograms.get((name, label))
         if histogram is None:
             histogram = self.histograms[name, label] = Histogram()
-        histogram.observe(value, weight)
+        return histogram
+
+    def executed(self, source: str, count: int, took_ns: float, samples: list[Sample], now: float) -> None:
+        """`count` calls of `process` for tuples of one source, `took_ns` in all; `now` in monotonic seconds."""
+        self.count("__execute-count", source, count)
+        self.count("__execute-time-ns", source, took_ns)
+        histogram, slowest = self._histogram("__execute-latency", source), samples[0][0]
+        if len(samples) == 1:
+            histogram.observe(slowest, count)
+        else:
+            histogram.observe_each(samples)
+            slowest = max(samples)[0]
+        self.slowest_call(source, slowest, now)
+
+    def slowest_call(self, source: str, took_ns: float, now: float) -> None:
+        """One call of user code for tuples of a source took so long."""
+        slowest = self.slowest.get(source)
+        if slowest is None:
+            slowest = self.slowest[source] = RecentMax()
+        slowest.note(took_ns, now)
 
     def gauge_traffic(self, now: Traffic) -> None:
         """Set the rates of the link since the last call that was long enough ago."""

@@ -139,6 +139,7 @@ class FrameOpener:
         self.damaged = False
         batch = decode_batch(frame.payload, declared(schema), frame.count)
         inner = InFrame(component, name, frame.source_task, frame.count, now)
+        inner.origin_ns = frame.origin_ns
         if frame.tracked and self._acks.acking:
             inner.track(frame)
         return batch, inner, fields
@@ -165,6 +166,7 @@ class FrameOpener:
                 f"frame of {frame.count} tuples on {component}/{name} holds {len(flat)} values, expected {expected}"
             )
         inner = InFrame(component, name, frame.source_task, frame.count, now)
+        inner.origin_ns = frame.origin_ns
         if frame.tracked and self._acks.acking:
             inner.track(frame)
         if kinds is not None:

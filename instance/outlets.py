@@ -25,7 +25,8 @@ class Outlet:
     """A buffer of tuples for one destination, or of one stream for several that share it (shuffle)."""
 
     __slots__ = (
-        "big_bytes", "copies", "dests", "flat", "kinds", "marks", "seed", "settled", "stream", "turn", "width",
+        "big_bytes", "copies", "dests", "flat", "kinds", "marks", "origin_ns", "seed", "settled", "stream", "turn",
+        "width",
     )  # fmt: skip
 
     def __init__(self, stream: int, dests: list[int], width: int, turn: int = 0, mixed: bool = False) -> None:
@@ -37,6 +38,8 @@ class Outlet:
         #: Index of each tuple's stream, in an outlet of several streams.
         self.kinds: list[int] | None = [] if mixed else None
         self.big_bytes = 0
+        #: When the spout tuple behind some of its tuples was emitted, if that is known; see marks.py.
+        self.origin_ns = 0
         #: It holds copies of tracked spout tuples, so all outlets with copies are sent together.
         self.copies = False
         #: Edges of anchored tuples and of copies are splitmix64(seed + position); drawn when needed.
@@ -52,7 +55,7 @@ class Outlet:
         self.marks.clear()
         if self.kinds is not None:
             self.kinds.clear()
-        self.big_bytes = self.seed = self.settled = 0
+        self.big_bytes = self.seed = self.settled = self.origin_ns = 0
 
     def shares(self, total: int) -> list[tuple[int, int]]:
         """Cut `total` tuples into contiguous shares, one per destination, that differ by one at most.

@@ -15,6 +15,7 @@ from .link import DataLink
 from .metrics import TaskMetrics
 from .queues import TunedCapacity
 from .readiness import Readiness
+from .time_use import TimeUse
 from .traffic import Traffic
 
 
@@ -79,6 +80,7 @@ class Reported(Protocol):
     in_capacity: TunedCapacity
     out_capacity: TunedCapacity
     readiness: Readiness | None
+    time_use: TimeUse
 
     @property
     def emitter(self) -> Streams: ...
@@ -159,7 +161,14 @@ def report_of(task: Reported) -> control_pb2.MetricsReport:
     counters["__gateway-consumed-tuples-count", ""] = link.total_consumed_tuples
     counters["__gateway-sent-messages-count", ""] = link.all_frames_sent
     counters["__gateway-received-messages-count", ""] = link.all_frames_received
-    metrics.gauge_traffic(traffic_of(link, time.monotonic()))
+    now = time.monotonic()
+    metrics.gauge_traffic(traffic_of(link, now))
+    for source, slowest in list(metrics.slowest.items()):
+        gauge("__execute-max-ns", source, slowest.at(now))
+    busy, blocked, idle = task.time_use.totals(time.monotonic_ns())
+    metrics.count_to("__busy-time-ns", "", busy)
+    metrics.count_to("__blocked-time-ns", "", blocked)
+    metrics.count_to("__idle-time-ns", "", idle)
     counters["__gateway-lost-tuples", ""] = link.lost_tuples
     counters["__gateway-link-gaps", ""] = link.gaps
     counters["__gateway-stale-frames", ""] = link.stale_frames

@@ -118,3 +118,13 @@ def upstream_tasks(plan: plan_pb2.PhysicalPlan, component: str) -> list[int]:
         for source in bolt.inputs
     }
     return sorted(record.task_id for record in plan.instances if record.component in sources)
+
+
+def input_streams(topology: topology_pb2.Topology, component: str) -> list[str]:
+    """The streams that a bolt consumes, as "component/stream"."""
+    return [
+        f"{source.stream.component_name}/{source.stream.id}"
+        for bolt in topology.bolts
+        if bolt.comp.name == component
+        for source in bolt.inputs
+    ]

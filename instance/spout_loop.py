@@ -286,7 +286,7 @@ class SpoutTask(Task):
     def _turns(self) -> None:
         """Turns of the loop until something asks to stop."""
         link, emitter, linger, interrupted = self.link, self.emitter, self._linger, self.control.interrupted
-        monotonic = time.monotonic
+        monotonic, marks = time.monotonic, self.marks
         #: Calls of next_tuple in a turn; 0: one by one, until it is dry.
         chunk = 0
         idle_since = monotonic()
@@ -302,6 +302,8 @@ class SpoutTask(Task):
             now = emitter.batches.now = monotonic()
             self._do_what_came(now)
             self.turn(now)
+            if now >= marks.due:
+                marks.open(now, time.time_ns())
             if now < self._call_at and not self.exhausted:
                 self._flush_due(now)
                 self._idle(now, idle_since)
@@ -312,6 +314,7 @@ class SpoutTask(Task):
                 self._rest(now)
                 idle_since = monotonic()
                 continue
+            waited_ns = self.waited_ns
             made, dry = (self.call_user(calls), False) if chunk else self._call_until_dry(calls, now)
             after = monotonic()
             total = emitter.emitted()
@@ -319,7 +322,8 @@ class SpoutTask(Task):
             if fresh:
                 idle_since, took = after, after - now
                 self.metrics.count("__next-tuple-count", "", made)
-                self.metrics.observe("__next-tuple-latency", "", took * 1e9 / made, made)
+                worked_ns = took * 1e9 - (self.waited_ns - waited_ns)
+                self.metrics.observe("__next-tuple-latency", "", worked_ns / made, made)
                 if fresh < made and took > fresh * CALM_TUPLE_S:
                     dry = True
                 elif took < CHUNK_SHORT_S:
@@ -436,7 +440,8 @@ class SpoutTask(Task):
         pause = BLOCKED_WAIT_S
         if self._resume_at:
             pause = min(pause, max(0.0, self._resume_at - now))
-        self.sleep(self._until_timer(pause, now))
+        may_not = self.active and not self.exhausted  # though it may have something
+        self.sleep(self._until_timer(pause, now), blocked=may_not or bool(self.link.outbox))
         self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:

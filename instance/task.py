@@ -31,6 +31,7 @@ from .control import ControlThread
 from .emitter import Emitter
 from .inbox import act
 from .link import DataLink
+from .marks import Marks
 from .memory import explain
 from .messages import Refused
 from .metrics import TaskMetrics, UserMetrics
@@ -40,6 +41,7 @@ from .readiness import ASK_S, Readiness
 from .reports import Progress, exception_report
 from .restoring import RestoreError, open_state
 from .routing import arrow_schemas, choosers_for, component_of, downstream_tasks, output_streams
+from .time_use import BLOCKED, IDLE, WORKING, TimeUse
 from .user_code import UserCode
 
 if TYPE_CHECKING:
@@ -84,7 +86,14 @@ class Task:
     readiness: Readiness | None = None
 
     def __init__(
-        self, launch: LaunchSpec, settings: InstanceSettings, metrics_s: float, container: int, task_id: int, epoch: int
+        self,
+        launch: LaunchSpec,
+        settings: InstanceSettings,
+        metrics_s: float,
+        container: int,
+        task_id: int,
+        epoch: int,
+        marks_per_s: float = 0.0,
     ) -> None:
         self.launch = launch
         self.settings = settings
@@ -110,12 +119,18 @@ class Task:
         self.acking = False
         self.finish_requested = self.leaving = self._waiting = False
         self.metrics_s = metrics_s
+        #: Marks per second; see marks.py.
+        self.marks_per_s = marks_per_s
+        self.time_use = TimeUse(time.monotonic_ns())
+        #: Time that user code has waited for room in the outgoing queue.
+        self.waited_ns = 0
         self._next_progress = self._next_notice = 0.0
         tuned = partial(TunedCapacity, weight=settings.queue_ema_weight, sample_s=settings.queue_sample_ms / 1000)
         self.in_capacity = tuned(settings.in_queue_expected_tuples, settings.in_queue_tuples_max)
         self.out_capacity = tuned(settings.out_queue_expected_tuples, settings.out_queue_tuples_max)
         self.user: UserCode
         self.emitter: Emitter
+        self.marks: Marks
         self.link: DataLink
         self.control: ControlThread
 
@@ -131,6 +146,7 @@ class Task:
 
     def build(self, plan: plan_pb2.PhysicalPlan) -> None:
         """Make the user's object and the emitter, and initialise; raises UserError."""
+        self.time_use.turn(WORKING, time.monotonic_ns())
         global_metrics.init(self.user_metrics, GLOBAL_METRICS_S)
         self.user = UserCode(self, plan)
         self.acking = self.user.reliability == "ATLEAST_ONCE"
@@ -141,19 +157,21 @@ class Task:
                 zip(output_streams(plan.topology, self.component), arrow_schemas(plan.topology, self.component))
             )
         ]
+        bits = _random_bits()
         self.emitter = Emitter(
             self.component,
             self.task_id,
             streams,
             self.settings,
             self.link_send if self.checkpoints is None else self.checkpoints.send,
-            _random_bits(),
+            bits,
             tracked=self.tracked_as if self.acking else None,
             pending=getattr(self, "pending", None),
             serialize=self.user.serialize,
             room=self.wait_for_room,
             frame_max_bytes=self.stmgr.frame_max_bytes,
         )
+        self.marks = Marks(self.emitter, self.marks_per_s, bits)
         self.emitter.batches.now = time.monotonic()
         self.emitter.batches.attempt = 0 if self.checkpoints is None else self.checkpoints.attempt
         self.user.construct()
@@ -248,6 +266,8 @@ class Task:
             return
         self.metrics.count("__out-queue-full-count", "", 1)
         self._waiting = True
+        since = time.monotonic_ns()
+        self.time_use.turn(BLOCKED, since)
         try:
             while link.outbox and not self.stopping and not self._cut_is_urgent():
                 now = self.emitter.batches.now = time.monotonic()
@@ -259,6 +279,9 @@ class Task:
                     self.sleep(0.1)
         finally:
             self._waiting = False
+            now_ns = time.monotonic_ns()
+            self.time_use.turn(WORKING, now_ns)
+            self.waited_ns += now_ns - since
         if self.stopping and not self.leaving and link.outbox_bytes > STOP_OVERSHOOT * bytes_max:
             raise StopRequested
 
@@ -361,9 +384,10 @@ class Task:
                 self._next_notice = now + NOTICE_S
                 self.control.notify()
 
-    def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1) -> bool:
+    def sleep(self, timeout_s: float, *, frames: bool = True, also: int = -1, blocked: bool = False) -> bool:
         """Wait for a frame (unless not `frames`), a message or the time; a task that waits is not hung.
 
+        `blocked` says that it could work but may not, or has no room for what it emits; else it is idle.
         Also for a descriptor of user code; returns whether that can be read.
 
         A message whose wake-up was used up by an earlier wait is not waited for again; nor is anything by a
@@ -376,9 +400,12 @@ class Task:
         if self.readiness is not None:
             timeout_s = min(timeout_s, ASK_S)
         self.note_outgoing()
+        before = self.time_use.doing
+        self.time_use.turn(BLOCKED if blocked or before is BLOCKED else IDLE, time.monotonic_ns())
         self.progress.resting = True
         readable = self.link.wait(timeout_s, frames=frames, also=also)
         self.progress.resting = False
+        self.time_use.turn(before, time.monotonic_ns())
         return readable
 
     def note_outgoing(self) -> None:

@@ -41,6 +41,7 @@ class InFrame:
         "many_roots",
         "number",
         "offsets",
+        "origin_ns",
         "root_counts",
         "root_tasks",
         "roots",
@@ -63,6 +64,8 @@ class InFrame:
         self.task = task
         self.count = size
         self.created = created
+        #: When the spout tuple behind some of its tuples was emitted, if the frame says so; see marks.py.
+        self.origin_ns = 0
         self.tracked = False
         #: All tuples were acked or failed at once; later acks of them are duplicates.
         self.whole_done = False

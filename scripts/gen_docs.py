@@ -263,7 +263,8 @@ def metrics_page() -> str:
         "# Metrics\n",
         "`heron metrics` shows them by their Heron names. Each executor serves those of its container to Prometheus at\n"
         "`http://127.0.0.1:<metrics_port>/metrics` (`/health` beside it); `heron status --json` tells the ports, and\n"
-        "`heron.executor.metrics_port` fixes them. Every series has the labels `topology`, `container` and `process`; those\n"
+        "`heron.executor.metrics_port` fixes them. There times are in seconds and sizes in bytes; the column `unit` is that of\n"
+        "the Heron name. Every series has the labels `topology`, `container` and `process`; those\n"
         "of tasks also `component`, `task` and `instance_id`. Counters start at 0 when their process starts. A metric that\n"
         "your code registers appears as `heron_user_<name>`, with the label `key` when it has several values.\n",
     ]

@@ -383,6 +383,18 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSettings:
+    """Marks on some tuples of the spouts, from which latencies end to end are measured."""
+
+    per_s: float = _setting(
+        5.0,
+        "Frames to each destination that a task marks per second. The tasks at the ends of the graph measure from them"
+        " how long tuples take from their spout on (__end-to-end-latency). 0 turns it off.",
+        high=1000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LoggingSettings:
     """Logs of all processes."""
 
@@ -427,6 +439,7 @@ ROOMS: Final[Mapping[str, type]] = {
     "spark": SparkSettings,
     "checkpoint": CheckpointSettings,
     "metrics": MetricsSettings,
+    "trace": TraceSettings,
     "logging": LoggingSettings,
     "security": SecuritySettings,
 }

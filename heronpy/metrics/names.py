@@ -29,6 +29,8 @@ class Metric:
     #: The meaning of `Sample.label`: "stream", "source" ("component/stream"), "peer", "reason", "component", or "".
     label: str
     help: str
+    #: A gauge whose values over several tasks are not summed: the largest counts.
+    largest: bool = False
 
 
 _C, _G, _H = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -43,9 +45,48 @@ _INSTANCE = (
     Metric("__next-tuple-latency", _H, "ns", "", "Time spent in one call of next_tuple."),
     Metric("__next-tuple-count", _C, "", "", "Calls of next_tuple."),
     Metric("__pending-acked-count", _G, "", "", "Spout tuples emitted but neither acked nor failed yet."),
-    Metric("__execute-count", _C, "", "source", "Tuples processed, or given up as dead letters."),
-    Metric("__execute-latency", _H, "ns", "source", "Time spent in one call of process."),
-    Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process."),
+    Metric(
+        "__execute-count",
+        _C,
+        "",
+        "source",
+        "Tuples processed, or given up as dead letters; of one edge of the graph, because the label is its source.",
+    ),
+    Metric(
+        "__execute-latency",
+        _H,
+        "ns",
+        "source",
+        "Time spent in one call of process, without waiting for room in the outgoing queue. Calls that take longer"
+        " than 0.1 ms on average are timed one by one, quicker ones together.",
+    ),
+    Metric("__execute-time-ns", _C, "ns", "source", "Total time spent in process, without waiting for room."),
+    Metric("__execute-max-ns", _G, "ns", "source", "Slowest call of process in the last minute.", largest=True),
+    Metric(
+        "__end-to-end-latency",
+        _H,
+        "ns",
+        "source",
+        "Time from the emit of a tuple at its spout to the end of the call of process that emitted nothing for it any"
+        " more, of a sample of tuples (heron.trace.per_s).",
+    ),
+    Metric(
+        "__busy-time-ns",
+        _C,
+        "ns",
+        "",
+        "Time the task worked: user code, and the runtime for its tuples. Busy, blocked and idle time add up to the"
+        " time since its process started.",
+    ),
+    Metric(
+        "__blocked-time-ns",
+        _C,
+        "ns",
+        "",
+        "Time the task was kept from working: no room in the outgoing queue, and for a spout also backpressure,"
+        " topology.max.spout.pending, or a sink that is not ready.",
+    ),
+    Metric("__idle-time-ns", _C, "ns", "", "Time the task had nothing to do, or was paused."),
     Metric("__out-queue-full-count", _C, "", "", "Times the task paused because its outgoing queue was full."),
     Metric("__gateway-received-packets-count", _C, "", "", "Frames received from the stream manager."),
     Metric("__gateway-received-packets-size", _C, "bytes", "", "Bytes received from the stream manager."),
@@ -166,6 +207,9 @@ _SPARK = (
     Metric("spark-batches-failed", _C, "", "component", "Micro-batches that were given up."),
     Metric("spark-attempts-failed", _C, "", "component", "Attempts at a micro-batch that raised and are repeated."),
     Metric("spark-seconds", _C, "seconds", "component", "Time that Spark worked on micro-batches with an outcome."),
+    Metric("spark-wait-seconds", _H, "seconds", "component", "Time a micro-batch waited for Spark, once written."),
+    Metric("spark-run-seconds", _H, "seconds", "component", "Time in the function of the sink, over all attempts."),
+    Metric("spark-publish-seconds", _H, "seconds", "component", "Time to make what a micro-batch wrote visible."),
     Metric("spark-lag-seconds", _G, "seconds", "component", "Age of the oldest micro-batch without outcome."),
     Metric("spark-batches-running", _G, "", "component", "Micro-batches that Spark works on now."),
     Metric("spark-batches-waiting", _G, "", "", "Micro-batches without outcome."),

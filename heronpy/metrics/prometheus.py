@@ -1,8 +1,9 @@
 """MetricsReports as a page for Prometheus.
 
 A series is located by the labels topology, container, process, instance_id, component and
-task; never by `instance`, which Prometheus sets itself. One name has one type, and the page holds at
-most `SERIES_MAX` series; `heron_executor_series_discarded` says how many were left out.
+task; never by `instance`, which Prometheus sets itself. Times are in seconds and sizes in bytes, whatever the unit
+of the metric. One name has one type, and the page holds at most `SERIES_MAX` series;
+`heron_executor_series_discarded` says how many were left out.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -28,9 +30,17 @@ _KINDS = {
     control_pb2.Sample.HISTOGRAM: Kind.HISTOGRAM,
 }
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]+")
-_UNIT_SUFFIX = {"ns": "_ns", "us": "_usec", "ms": "_ms", "bytes": "_bytes", "seconds": "_seconds"}
-#: A name that already contains its unit gets no suffix.
+#: The base unit of each of our units, which ends the name, and how many of ours it has.
+_BASE_UNITS = {
+    "ns": ("seconds", 1e9),
+    "us": ("seconds", 1e6),
+    "ms": ("seconds", 1e3),
+    "seconds": ("seconds", 1.0),
+    "bytes": ("bytes", 1.0),
+}
+#: Units within a name, and Heron's word for a number, which Prometheus keeps for histograms.
 _UNIT_WORDS = {"ns", "usec", "ms", "sec", "secs", "seconds", "byte", "bytes"}
+_COUNT = "count"
 
 
 def exposition(topology: str, reports: Iterable[control_pb2.MetricsReport]) -> str:
@@ -73,7 +83,7 @@ class _Reports(Collector):
             name = f"heron_user_{_fit(sample.name)}"
         else:
             metric, rest = found
-            name = _own_name(metric)
+            name = own_name(metric)
             if Kind.HISTOGRAM not in (kind, metric.kind):
                 kind = metric.kind
         shown = f"{name}_total" if kind is Kind.COUNTER else name
@@ -83,10 +93,11 @@ class _Reports(Collector):
         elif family.type != kind.value:
             return  # Two tasks disagree about a user's metric; one name has one type.
         labels = place | _label(metric, sample.label or rest)
+        per_base = _BASE_UNITS.get(metric.unit, ("", 1.0))[1]
         if kind is Kind.HISTOGRAM:
-            _add_histogram(family, sample, labels)
+            _add_histogram(family, sample, labels, per_base)
         else:
-            family.add_sample(shown, labels, sample.value)
+            family.add_sample(shown, labels, sample.value / per_base)
 
 
 def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
@@ -96,20 +107,25 @@ def _place(topology: str, report: control_pb2.MetricsReport) -> dict[str, str]:
     return place
 
 
-def _add_histogram(family: Family, sample: control_pb2.Sample, labels: dict[str, str]) -> None:
-    bounds = {bucket.le: bucket.count for bucket in sample.buckets}
+def _add_histogram(family: Family, sample: control_pb2.Sample, labels: dict[str, str], per_base: float) -> None:
+    bounds = {bucket.le / per_base: bucket.count for bucket in sample.buckets}
     for bound, count in {**bounds, math.inf: bounds.get(math.inf, sample.count)}.items():
         le = "+Inf" if math.isinf(bound) else repr(bound).removesuffix(".0")
         family.add_sample(f"{family.name}_bucket", {**labels, "le": le}, count)
-    family.add_sample(f"{family.name}_sum", labels, sample.sum)
+    family.add_sample(f"{family.name}_sum", labels, sample.sum / per_base)
     family.add_sample(f"{family.name}_count", labels, sample.count)
 
 
-def _own_name(metric: Metric) -> str:
-    base = _fit(metric.name.replace("-", "_"))
-    if _UNIT_WORDS & set(base.split("_")):
-        return f"heron_{base}"
-    return f"heron_{base}{_UNIT_SUFFIX.get(metric.unit, '')}"
+@cache
+def own_name(metric: Metric) -> str:
+    """The name of one of our metrics on the page, without `_total`: the unit, a base unit, comes last."""
+    words = _fit(metric.name.replace("-", "_")).split("_")
+    if metric.unit:
+        words = [word for word in words if word not in _UNIT_WORDS]
+        words.append(_BASE_UNITS[metric.unit][0])
+    elif metric.kind is Kind.GAUGE and words[-1] == _COUNT:
+        del words[-1]
+    return "_".join(("heron", *words))
 
 
 def _fit(name: str) -> str:

@@ -216,7 +216,10 @@ class Gateway:
             return
         sink = self._inbox.component_of(result.ticket.component)
         self._reports.add("spark-seconds", result.seconds, sink)
+        self._reports.observe("spark-wait-seconds", result.outcome.waited_s, sink)
+        self._reports.observe("spark-run-seconds", result.outcome.run_s, sink)
         if result.outcome.committed:
+            self._reports.observe("spark-publish-seconds", result.outcome.publish_s, sink)
             self._reports.add("spark-batches-committed", label=sink)
             self._reports.add("spark-rows-committed", result.outcome.rows, sink)
             log.info("batch %s committed: %d rows in %.2f s", result.outcome.id, result.outcome.rows, result.seconds)

@@ -14,7 +14,9 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from heronpy.common.errors import StateError
@@ -106,10 +108,13 @@ class Inbox:
         if not is_claimed:
             name = f"{ticket.stem}.json"
             try:
+                # The last change of its file is the rename that handed it over.
+                handed_over_at = os.stat(folder.inbox / name).st_ctime
                 os.rename(folder.inbox / name, folder.claimed / name)
             except FileNotFoundError:
                 return None
             sync_folder(folder.claimed)
+            manifest.waited_s = max(0.0, time.time() - handed_over_at)
         return manifest
 
     def _is_fenced(self, folder: Folder, manifest: Manifest, is_claimed: bool) -> bool:
@@ -148,8 +153,7 @@ class Inbox:
     def commit(self, ticket: Ticket, manifest: Manifest) -> Outcome | None:
         """Publish a prepared batch and record that it is committed; None when a restore has voided it."""
         if not manifest.checkpoint:
-            publish(manifest.tables)
-            return self._finish(ticket, Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started))
+            return self._finish(ticket, _published(manifest))
         folder = self.folder(ticket.component)
         # A restored task takes over under this lock: either it finds the outcome and retracts what was
         # published, or its owner record is seen here.
@@ -157,16 +161,24 @@ class Inbox:
             if self._is_fenced(folder, manifest, is_claimed=True):
                 self._refuse(folder, ticket.stem, manifest)
                 return None
-            publish(manifest.tables)
-            done = Outcome(manifest.id, COMMITTED, manifest.rows, manifest.started, tables=manifest.tables)
+            done = replace(_published(manifest), tables=manifest.tables)
             return self._finish(ticket, done, CHECKPOINTED_OUTCOMES_KEPT)
 
     def fail(self, ticket: Ticket, manifest: Manifest | None, error: str) -> Outcome:
         """Give a batch up: nothing of it stays published."""
         if manifest is None:
-            return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error))
+            return self._finish(ticket, Outcome(ticket.stem, FAILED, 0, 0, error, ended_at=time.time()))
         unpublish(manifest.tables)
-        outcome = Outcome(manifest.id, FAILED, manifest.rows, manifest.started, error)
+        outcome = Outcome(
+            manifest.id,
+            FAILED,
+            manifest.rows,
+            manifest.started,
+            error,
+            waited_s=manifest.waited_s,
+            run_s=manifest.run_s,
+            ended_at=time.time(),
+        )
         if not manifest.checkpoint:
             return self._finish(ticket, outcome)
         self._keep_failed(ticket)
@@ -219,3 +231,19 @@ class Inbox:
             return path.read_bytes()
         except FileNotFoundError:
             raise StateError(f"{path} is missing; restart the sink tasks to write it again") from None
+
+
+def _published(manifest: Manifest) -> Outcome:
+    """Publish a prepared batch; its outcome, without tables."""
+    began = time.monotonic()
+    publish(manifest.tables)
+    return Outcome(
+        manifest.id,
+        COMMITTED,
+        manifest.rows,
+        manifest.started,
+        waited_s=manifest.waited_s,
+        run_s=manifest.run_s,
+        publish_s=time.monotonic() - began,
+        ended_at=time.time(),
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
+from bisect import bisect_left
+from itertools import accumulate
 from typing import Any
 
 import zmq
@@ -18,6 +21,30 @@ from heronpy.spark.worker import first_line, full_traceback
 log = logging.getLogger("heronpy.spark")
 
 PROCESS = "spark-gateway"
+#: Upper bounds of the buckets of distributions, in seconds.
+BOUNDS_S = (*(float(f"{m}e{e}") for e in range(-3, 3) for m in (1, 2, 5)), 1000.0)
+
+
+class Times:
+    """A distribution of times."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self._sum += seconds
+
+    def sample(self, name: str, label: str) -> control_pb2.Sample:
+        """It as a metric."""
+        below = list(accumulate(self._counts))
+        sample = control_pb2.Sample(
+            name=name, label=label, type=control_pb2.Sample.HISTOGRAM, value=self._sum, sum=self._sum, count=below[-1]
+        )
+        for bound, count in zip((*BOUNDS_S, math.inf), below, strict=True):
+            sample.buckets.add(le=bound, count=count)
+        return sample
 
 
 class Reports:
@@ -31,19 +58,28 @@ class Reports:
         connect(self._sock, f"ipc://{os.path.join(sockets_dir, 'executor-0.metrics')}")
         #: By name and label.
         self._counters: dict[tuple[str, str], float] = {}
+        self._times: dict[tuple[str, str], Times] = {}
 
     def add(self, name: str, amount: float = 1.0, label: str = "") -> None:
         """Count something; the label of what belongs to a sink is its component."""
         self._counters[name, label] = self._counters.get((name, label), 0.0) + amount
 
+    def observe(self, name: str, seconds: float, label: str) -> None:
+        """Add to a distribution; the label of what belongs to a sink is its component."""
+        times = self._times.get((name, label))
+        if times is None:
+            times = self._times[name, label] = Times()
+        times.observe(seconds)
+
     def send_metrics(self, gauges: dict[tuple[str, str], float]) -> None:
-        """Send the counts so far, and gauges by name and label."""
+        """Send the counts and distributions so far, and gauges by name and label."""
         kinds = ((control_pb2.Sample.COUNTER, self._counters), (control_pb2.Sample.GAUGE, gauges))
         samples = [
             control_pb2.Sample(name=name, label=label, type=kind, value=value)
             for kind, values in kinds
             for (name, label), value in values.items()
         ]
+        samples += [times.sample(name, label) for (name, label), times in self._times.items()]
         self._send(control_pb2.MetricsReport(process=PROCESS, epoch=self._epoch, pid=os.getpid(), samples=samples))
 
     def send_exception(self, error: BaseException, component: str = "", startup: bool = False) -> None:

@@ -151,6 +151,7 @@ class Worker:
         manifest.started += 1
         self._inbox.save(ticket, manifest)
         batch: Batch | None = None
+        began = time.monotonic()
         try:
             function, options = self._function(ticket, manifest)
             batch = Batch(manifest, options)
@@ -163,7 +164,9 @@ class Worker:
                 return Lost("the Spark driver is gone", error)
             if batch is not None:
                 batch.drop_staged()
+            manifest.run_s += time.monotonic() - began
             return self._raised(ticket, manifest, error)
+        manifest.run_s += time.monotonic() - began
         manifest.tables, manifest.prepared = tables, True
         self._inbox.save(ticket, manifest)
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heronpy.cli.look.spark import figures, lines
 from heronpy.metrics.names import METRICS, Kind
 from heronpy.proto import control_pb2
+from heronpy.spark.reports import Times
 
 COUNTER, GAUGE = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE
 
@@ -34,9 +35,9 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
     assert shown == {
         "sinks": [
             {"component": "other", "rows": 0, "batches": 0, "failed_batches": 0, "seconds_per_batch": None, "lag_s": 0,
-             "running": 0},
+             "running": 0, "waited_s": None, "run_s": None, "publish_s": None},
             {"component": "store", "rows": 12000, "batches": 3, "failed_batches": 1, "seconds_per_batch": 1.5, "lag_s": 2.5,
-             "running": 2},
+             "running": 2, "waited_s": None, "run_s": None, "publish_s": None},
         ],
         "ui": "http://127.0.0.1:4040",
     }  # fmt: skip
@@ -50,6 +51,25 @@ def test_each_sink_has_its_rows_batches_time_and_lag() -> None:
     assert pages == "its pages: http://127.0.0.1:4040"
 
 
+def test_the_times_of_batches_have_a_median_and_a_99th_percentile() -> None:
+    asked = reply(("spark-batches-committed", "store", 100))
+    for name, times in (
+        ("spark-wait-seconds", [0.04] * 90 + [1.5] * 10),
+        ("spark-run-seconds", [0.8] * 100),
+        ("spark-publish-seconds", [0.003] * 98 + [5000.0] * 2),
+    ):
+        measured = Times()
+        for seconds in times:
+            measured.observe(seconds)
+        asked.reports[0].samples.append(measured.sample(name, "store"))
+    shown = figures(asked, "")
+    [sink] = shown["sinks"]
+    assert sink["waited_s"] == {"p50": 0.05, "p99": 2.0} and sink["run_s"] == {"p50": 1.0, "p99": 1.0}
+    assert sink["publish_s"] == {"p50": 0.005, "p99": None}
+    [line] = lines(shown)
+    assert line.endswith("; waits 50ms (99 %: 2s), runs 1s (99 %: 1s), publishes 5ms (99 %: more than 17 min)"), line
+
+
 def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> None:
     assert lines(None) == []
     assert lines(figures(control_pb2.MetricsReply(), "")) == []
@@ -58,4 +78,4 @@ def test_nothing_is_said_before_spark_reports_and_of_pages_that_are_off() -> Non
 
 def test_metrics_of_the_gateway_are_registered() -> None:
     found = [metric for name, metric in METRICS.items() if name.startswith("spark-")]
-    assert {metric.kind for metric in found} == {Kind.COUNTER, Kind.GAUGE} and len(found) == 11
+    assert {metric.kind for metric in found} == set(Kind) and len(found) == 14

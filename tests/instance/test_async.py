@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from heronpy.proto import control_pb2
 from heronpy.wire import codec
 from heronpy.wire.frames import DATA, FAIL, LEAVE, Frame
 from instance.async_loop import AsyncBoltTask
+from instance.time_use import WORKING, Doing, TimeUse
 from tests.instance.harness import TaskHarness, closing
 from tests.support.waiting import eventually
 
@@ -268,3 +270,73 @@ def test_a_new_stream_manager_in_the_middle(harnesses: Callable[..., Harness]) -
 
     h.run(script)
     assert h.task.link.consumed_tuples == 1 and h.task.progress.in_tuples == 0
+
+
+class Doings(TimeUse):
+    """Keeps what the task did."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.seen: list[Doing] = []
+
+    def turn(self, doing: Doing, now_ns: int) -> None:
+        self.seen.append(doing)
+        super().turn(doing, now_ns)
+
+
+def test_it_is_busy_to_the_part_of_its_bound_that_is_in_use(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+    h.task.time_use = doings = Doings()
+
+    async def asleep(work: float) -> None:
+        """Until the task sleeps with this part of its bound in use."""
+        doings.seen.clear()
+        await eventually(lambda: doings.seen[-2:] == [Doing(work, False), WORKING])
+
+    async def script() -> None:
+        await asleep(0.0)
+        h.tuples(1)
+        await asleep(0.25)
+        h.tuples(2, 3, 4, 5, 6)
+        await asleep(1.0)
+        h.user.open = True
+        for number in range(1, 7):
+            if not h.user.gate(number).done():
+                h.user.gate(number).set_result(None)
+        await asleep(0.0)
+
+    h.run(script)
+    assert h.task.progress.executed == 6
+
+
+def test_its_time_per_tuple_is_that_of_the_coroutine_and_the_slowest_is_kept(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+
+    async def script() -> None:
+        h.tuples(1)
+        await eventually(lambda: h.user.started == [1])
+        before = time.monotonic()
+        await eventually(lambda: time.monotonic() > before + 0.02)
+        h.user.gate(1).set_result(None)
+        await eventually(lambda: h.task.progress.executed == 1)
+
+    h.run(script)
+    took = h.task.metrics.histograms["__execute-latency", "src/default"]
+    assert took.count == 1 and took.sum >= 20e6
+    assert h.task.metrics.slowest["src/default"].at(time.monotonic()) == took.sum
+
+
+def test_the_age_of_a_marked_tuple_is_measured_where_its_path_ends(harnesses: Callable[..., Harness]) -> None:
+    h = harnesses()
+    h.user.open = True
+
+    async def script() -> None:
+        frame = Frame(kind=DATA, source_task=1, dest_task=2, count=3, payload=codec.encode([1, 2, 3]))
+        frame.origin_ns = time.time_ns() - 10**9
+        h.come(frame)
+        h.tuples(4)
+        await eventually(lambda: h.task.progress.executed == 4)
+
+    h.run(script)
+    age = h.task.metrics.histograms["__end-to-end-latency", "src/default"]
+    assert age.count == 3 and age.sum >= 3e9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,8 @@ from heronpy.common.setting_types import InstanceSettings
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.wire.frames import CLAMP, COMPLETE, CREDIT, DATA, Frame, pack32, pack64
 from instance.async_spout import IDLE_WAIT_S, AsyncSpoutTask
+from instance.marks import Marks
+from instance.time_use import BLOCKED, IDLE, Doing, TimeUse
 from tests.instance.harness import TaskHarness, closing
 from tests.support.waiting import eventually
 
@@ -420,3 +423,49 @@ def test_a_wait_is_rest_and_a_blocked_loop_is_not(harnesses: Callable[..., Harne
 
     h.run(script)
     assert resting and all(resting)
+
+
+def test_a_spout_that_may_not_emit_is_blocked_and_one_that_waits_for_its_source_idle(
+    harnesses: Callable[..., Harness],
+) -> None:
+    h = harnesses()
+    seen: list[Doing] = []
+
+    class Doings(TimeUse):
+        def turn(self, doing: Doing, now_ns: int) -> None:
+            seen.append(doing)
+            super().turn(doing, now_ns)
+
+    h.task.time_use = Doings(0)
+
+    async def script() -> None:
+        await eventually(lambda: IDLE in seen)
+        assert BLOCKED not in seen
+        h.come(Frame(kind=CLAMP, on=True))
+        await eventually(lambda: h.task.clamped)
+        emitting = asyncio.get_running_loop().create_task(h.emit([1]))
+        await eventually(lambda: BLOCKED in seen)
+        h.come(Frame(kind=CLAMP, on=False))
+        await emitting
+        seen.clear()
+        await eventually(lambda: IDLE in seen)
+        assert BLOCKED not in seen
+
+    h.run(script)
+
+
+def test_what_it_emits_is_marked_with_the_time_of_the_emit_and_not_of_the_rest_before(
+    harnesses: Callable[..., Harness],
+) -> None:
+    h = harnesses()
+    h.task.marks = Marks(h.task.emitter, 1000.0, lambda: 0)
+
+    async def script() -> None:
+        for _ in range(10):
+            before, sent = time.time_ns(), len(h.frames)
+            await asyncio.sleep(0.02)
+            await h.emit([1])
+            await eventually(lambda sent=sent: len(h.frames) > sent)
+            assert before + 15_000_000 <= h.frames[-1].origin_ns <= time.time_ns()
+
+    h.run(script)

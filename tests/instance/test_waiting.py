@@ -9,6 +9,7 @@ from typing import Any
 from heronpy.proto import control_pb2
 from instance.reports import Progress
 from instance.task import Task
+from instance.time_use import TimeUse
 
 
 class Link:
@@ -28,7 +29,7 @@ def task_with(messages: list[Any], stopping: bool = False) -> tuple[Any, Link]:
     link = Link()
     task.control, task.link, task.progress = SimpleNamespace(inbox=deque(messages)), link, Progress()
     task.emitter = SimpleNamespace(emitted=lambda: 0, buffered=lambda: 0)
-    task.stopping, task.checkpoints = stopping, None
+    task.stopping, task.checkpoints, task.time_use = stopping, None, TimeUse(0)
     return task, link
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from heronpy.metrics.names import METRICS, find
-from heronpy.metrics.prometheus import SERIES_MAX, exposition
+from heronpy.metrics.names import METRICS, Kind, find
+from heronpy.metrics.prometheus import SERIES_MAX, exposition, own_name
 from heronpy.proto import control_pb2
 
 COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
@@ -18,8 +18,8 @@ def report(*samples: control_pb2.Sample, task: int = 3) -> control_pb2.MetricsRe
 
 
 def test_page_parses_and_places_every_series() -> None:
-    histogram = control_pb2.Sample(name="__execute-latency", label="word/default", type=HISTOGRAM, sum=30, count=3)
-    histogram.buckets.add(le=10, count=2)
+    histogram = control_pb2.Sample(name="__execute-latency", label="word/default", type=HISTOGRAM, sum=3e9, count=3)
+    histogram.buckets.add(le=2000, count=2)
     histogram.buckets.add(le=float("inf"), count=3)
     page = exposition(
         'a"b\\c\n',
@@ -39,10 +39,11 @@ def test_page_parses_and_places_every_series() -> None:
     assert labels["instance_id"] == "container_1_word_3"
     assert labels["task"] == "3"
     assert "instance" not in labels
-    latency = families["heron_execute_latency_ns"]
+    latency = families["heron_execute_latency_seconds"]
+    assert [s.value for s in latency.samples if s.name.endswith("_sum")] == [3.0]
     assert latency.type == "histogram"
     assert latency.samples[0].labels["source_component"] == "word"
-    assert [(s.labels["le"], s.value) for s in latency.samples if "le" in s.labels] == [("10", 2), ("+Inf", 3)]
+    assert [(s.labels["le"], s.value) for s in latency.samples if "le" in s.labels] == [("2e-06", 2), ("+Inf", 3)]
     assert families["heron_user_my_gauge"].samples[0].labels["key"] == "k\n"
     assert families["heron_connection_buffer_by_instanceid_bytes"].samples[0].labels["peer"] == "x/bytes"
 
@@ -64,6 +65,38 @@ def test_series_are_bounded() -> None:
     page = exposition("t", [report(*samples)])
     assert page.count("heron_user_x{") == SERIES_MAX
     assert 'heron_executor_series_discarded{topology="t"} 7.0' in page
+
+
+def test_times_are_in_seconds_and_names_say_so() -> None:
+    samples = [
+        control_pb2.Sample(name=name, type=COUNTER, value=value)
+        for name, value in (
+            ("__busy-time-ns", 2.5e9),
+            ("__process/__cpu_user_usec", 2.5e6),
+            ("__time_spent_back_pressure_aggr", 2500.0),
+            ("spark-seconds", 2.5),
+            ("__process/__uptime_sec", 2.5),
+        )
+    ]
+    page = exposition("t", [report(*samples)])
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    assert set(families) == {
+        "heron_busy_time_seconds",
+        "heron_process_cpu_user_seconds",
+        "heron_time_spent_back_pressure_aggr_seconds",
+        "heron_spark_seconds",
+        "heron_process_uptime_seconds",
+    }
+    assert {family.samples[0].value for family in families.values()} == {2.5}
+
+
+def test_names_have_base_units_at_their_end_and_no_others() -> None:
+    for metric in METRICS.values():
+        name = own_name(metric)
+        words = name.removesuffix("_per_sec").split("_")
+        assert not {"ns", "us", "ms", "usec", "sec", "secs", "byte"} & set(words), name
+        assert not {"seconds", "bytes"} & set(words[:-1]), name
+        assert not (metric.kind is Kind.GAUGE and words[-1] == "count"), name
 
 
 def test_names_do_not_collide_on_the_page() -> None:

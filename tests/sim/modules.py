@@ -51,8 +51,16 @@ class Time(Stand):
     perf_counter = monotonic
 
     @staticmethod
+    def monotonic_ns() -> int:
+        return round(Time.monotonic() * 1e9)
+
+    @staticmethod
     def time() -> float:
         return active_world().now + 1.7e9
+
+    @staticmethod
+    def time_ns() -> int:
+        return round(Time.time() * 1e9)
 
     @staticmethod
     def sleep(seconds: float) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -30,7 +32,8 @@ def test_a_batch_is_seen_claimed_committed_and_its_rows_removed(tmp_path):
     written = box.write(ROWS)
     (ticket,) = tickets(inbox)
     manifest = inbox.claim(ticket)
-    assert manifest == written and manifest.rows == 3
+    assert manifest is not None and replace(manifest, waited_s=0.0) == written and manifest.rows == 3
+    inbox.save(ticket, manifest)
     assert inbox.claim(ticket) == manifest, "a claimed batch can be gone on with"
     with pa.memory_map(str(inbox.rows_file(ticket))) as source:
         assert pa.ipc.open_file(source).read_all() == ROWS
@@ -38,6 +41,34 @@ def test_a_batch_is_seen_claimed_committed_and_its_rows_removed(tmp_path):
     assert outcome.committed and inbox.claim(ticket) is None
     assert tickets(inbox) == []
     assert list(inbox.folder("store").inbox.iterdir()) == list(inbox.folder("store").claimed.iterdir()) == []
+
+
+def test_the_outcome_has_the_times_of_the_batch(tmp_path):
+    box, inbox = outbox(tmp_path), Inbox(tmp_path, RUN)
+    box.write(ROWS)
+    (ticket,) = tickets(inbox)
+    began = time.time()
+    # It came an hour ago: the clock that its file shows cannot be set back, so this one is set forward.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heronpy.spark.inbox.time.time", lambda: began + 3600)
+        manifest = inbox.claim(ticket)
+        manifest.run_s = 2.5
+        inbox.commit(ticket, manifest)
+    outcome = inbox.folder("store").outcome(ticket.stem)
+    assert 3590 < outcome.waited_s < 3660 and outcome.run_s == 2.5
+    assert 0 <= outcome.publish_s < 60 and outcome.ended_at == began + 3600
+
+
+def test_the_time_that_a_batch_waited_outlives_a_gateway(tmp_path):
+    box, inbox = outbox(tmp_path), Inbox(tmp_path, RUN)
+    box.write(ROWS)
+    (ticket,) = tickets(inbox)
+    manifest = inbox.claim(ticket)
+    manifest.waited_s, manifest.run_s, manifest.started = 7.0, 1.5, 1
+    inbox.save(ticket, manifest)
+    again = Inbox(tmp_path, RUN)
+    outcome = again.fail(ticket, again.claim(ticket), "it raised")
+    assert (outcome.waited_s, outcome.run_s, outcome.publish_s) == (7.0, 1.5, 0.0) and outcome.ended_at > 0
 
 
 def test_numbers_and_ids_are_never_reused(tmp_path):

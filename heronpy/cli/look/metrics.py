@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
+from heronpy.cli.look.combined import Combined
 from heronpy.cli.look.metrics_short import COLUMNS, figures
 from heronpy.cli.look.silent_tasks import add_zeros
 from heronpy.cli.output import clean, console, print_json, print_table, say, table
@@ -87,8 +87,26 @@ def _show_short(topology: str, reply: control_pb2.MetricsReply, by_instance: boo
             short.padding = (0, 0, 0, 0)
         screen.print(short)
         apart = f"tasks have reported up to {format_duration(reply.apart_s)} apart; " if reply.apart_s >= 0.05 else ""
+        if end_to_end := _end_to_end(reply):
+            say(end_to_end)
         say(f"{apart}'--all' shows every metric; 'heron top' has the counts of one moment")
     return bool(rows)
+
+
+def _end_to_end(reply: control_pb2.MetricsReply) -> str:
+    """How long tuples take from their spout to the end of their path; empty when none was measured."""
+    samples, ends = [], set()
+    for report in reply.reports:
+        for sample in report.samples:
+            if sample.name == "__end-to-end-latency" and sample.count:
+                samples.append(sample)
+                ends.add(report.component)
+    merged = _merged(samples)
+    if merged is None:
+        return ""
+    median, high = (_time(merged, merged.quantile(part)) for part in QUANTILES)
+    where = clean(", ".join(sorted(ends)))
+    return f"from the spout to the end of the path, which is in {where}: median {median}, 99 % {high}"
 
 
 def _whole(count: float | None) -> int | None:
@@ -109,37 +127,6 @@ def _nothing(names: tuple[str, ...], reply: control_pb2.MetricsReply) -> str:
     if names:
         return f"No process reports {', '.join(names)}; run without --name to list all metrics"
     return "No process has reported metrics yet" if not reply.reports else "No metric of that kind was reported"
-
-
-@dataclass(slots=True)
-class Combined:
-    """One metric of one owner, over all its processes."""
-
-    owner: str
-    name: str
-    label: str
-    type: int
-    value: float = 0.0
-    sum: float = 0.0
-    count: int = 0
-    buckets: dict[float, int] = field(default_factory=dict)
-
-    def add(self, sample: control_pb2.Sample) -> None:
-        self.value += sample.value
-        self.sum += sample.sum
-        self.count += sample.count
-        for bucket in sample.buckets:
-            self.buckets[bucket.le] = self.buckets.get(bucket.le, 0) + bucket.count
-
-    def quantile(self, part: float) -> float | None:
-        """Upper bound of the bucket at this quantile; None when there are no observations."""
-        if not self.buckets or not self.count:
-            return None
-        wanted = part * self.count
-        for le in sorted(self.buckets):
-            if self.buckets[le] >= wanted:
-                return le
-        return float("inf")
 
 
 def combine(reply: control_pb2.MetricsReply, by_instance: bool) -> list[Combined]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import isfinite
 from typing import Any
 
 from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
+from heronpy.cli.look.combined import Combined
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import SparkSettings
 from heronpy.common.settings import settings_for
@@ -24,6 +26,12 @@ _NAMES = {
     "spark-lag-seconds": "lag_s",
     "spark-batches-running": "running",
 }
+#: Distributions of seconds, and what their quantiles are called.
+_TIMES = {
+    "spark-wait-seconds": "waited_s",
+    "spark-run-seconds": "run_s",
+    "spark-publish-seconds": "publish_s",
+}
 _PORT = "spark-ui-port"
 
 
@@ -32,7 +40,7 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
     if not needs_spark(status.plan.topology):
         return None
     try:
-        request = control_pb2.GetMetrics(names=[*_NAMES, _PORT], instances=[GATEWAY])
+        request = control_pb2.GetMetrics(names=[*_NAMES, *_TIMES, _PORT], instances=[GATEWAY])
         reply = session.ask(status.topology, request, ASK_S)
     except (HeronError, exits.Failure):
         return None  # the status stands without it
@@ -46,12 +54,16 @@ def as_json(session: Session, status: control_pb2.StatusReply) -> dict[str, Any]
 def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
     """Figures of each sink by component, and the address of Spark's own pages on this host ("" when off)."""
     found: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_NAMES.values(), 0.0))
+    times: dict[tuple[str, str], Combined] = {}
     ui = ""
     for sample in (sample for report in reply.reports for sample in report.samples):
         if sample.name == _PORT and sample.value:
             ui = f"http://{host}:{sample.value:.0f}"
         elif sample.label and sample.name in _NAMES:
             found[sample.label][_NAMES[sample.name]] += sample.value
+        elif sample.name in _TIMES:
+            key = (sample.label, _TIMES[sample.name])
+            times.setdefault(key, Combined("", sample.name, "", sample.type)).add(sample)
     sinks = []
     for component, values in sorted(found.items()):
         ended = values["batches"] + values["failed_batches"]
@@ -64,9 +76,31 @@ def figures(reply: control_pb2.MetricsReply, host: str) -> dict[str, Any]:
                 "seconds_per_batch": values["seconds"] / ended if ended else None,
                 "lag_s": values["lag_s"],
                 "running": int(values["running"]),
+                **{name: _quantiles(times.get((component, name))) for name in _TIMES.values()},
             }
         )
     return {"sinks": sinks, "ui": ui}
+
+
+def _quantiles(times: Combined | None) -> dict[str, float | None] | None:
+    """Seconds at the median and at 99 %, as upper bounds; None for more than the last bound. None without a batch."""
+    if times is None or not times.count:
+        return None
+    found = {"p50": times.quantile(0.5), "p99": times.quantile(0.99)}
+    return {name: value if value is not None and isfinite(value) else None for name, value in found.items()}
+
+
+def _times_text(sink: dict[str, Any]) -> str:
+    """What the batches took, median and 99 %."""
+    parts = []
+    for name, word in (("waited_s", "waits"), ("run_s", "runs"), ("publish_s", "publishes")):
+        if sink[name] is not None:
+            middle, high = (
+                format_duration(value) if value is not None else "more than 17 min"
+                for value in (sink[name]["p50"], sink[name]["p99"])
+            )
+            parts.append(f"{word} {middle} (99 %: {high})")
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def lines(shown: dict[str, Any] | None) -> list[str]:
@@ -82,5 +116,6 @@ def lines(shown: dict[str, Any] | None) -> list[str]:
             + f", lag {format_duration(sink['lag_s'])}"
             + (f", {sink['running']:,} in work" if sink["running"] else "")
             + (f", {sink['failed_batches']:,} batches FAILED" if sink["failed_batches"] else "")
+            + _times_text(sink)
         )
     return found + ([f"its pages: {shown['ui']}"] if shown["ui"] else [])

@@ -97,7 +97,7 @@ class CheckpointedOutbox(BatchWriter):
                 continue
             _link_or_copy(old.rows_file(stem), self.folder.rows_file(target))
             ours = replace(manifest, run=self.run, component=self.component, task=self.task, incarnation=0,
-                           number=base + place, started=0, raised=0, prepared=False, tables=[])  # fmt: skip
+                           number=base + place, started=0, raised=0, prepared=False, tables=[], run_s=0.0)  # fmt: skip
             write_record(self.folder.inbox / f"{target}.json", ours.to_bytes())
             adopted += 1
         return adopted

@@ -64,6 +64,9 @@ class Manifest:
     started: int = 0
     raised: int = 0
     prepared: bool = False
+    #: Seconds from when it was handed over until it was claimed, and in the sink's function over all attempts.
+    waited_s: float = 0.0
+    run_s: float = 0.0
     #: Pairs [staged folder, published folder]; decided when `prepared` is.
     tables: list[list[str]] = field(default_factory=list)
 
@@ -94,6 +97,13 @@ class Outcome:
     error: str = ""
     #: What it published, for a batch of a checkpoint: retracted when the checkpoint turns out to be damaged.
     tables: list[list[str]] = field(default_factory=list)
+    #: Seconds: from when it was handed over until the gateway claimed it; in the sink's function, over all attempts
+    #: whose driver survived; to publish what it wrote. 0 in records of batches that could not be read.
+    waited_s: float = 0.0
+    run_s: float = 0.0
+    publish_s: float = 0.0
+    #: When it ended, in seconds since the epoch.
+    ended_at: float = 0.0
 
     @property
     def committed(self) -> bool:

@@ -1,0 +1,169 @@
+"""Busy, blocked and idle time of a task: the sums, and what the loops count as which, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.spout.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import TopologyBuilder
+from heronpy.proto import control_pb2
+from instance.time_use import BLOCKED, IDLE, WORKING, Doing, TimeUse, Totals
+from tests.sim.kernel import spend
+from tests.sim.run import cluster_of
+from tests.sim.workload import Program
+
+DOINGS = st.sampled_from([WORKING, BLOCKED, IDLE]) | st.builds(Doing, st.floats(0, 1), st.booleans())
+
+
+@given(st.lists(st.tuples(DOINGS, st.integers(0, 10**15), st.integers(0, 10**15))), DOINGS)
+def test_the_three_are_the_time_that_has_passed_and_never_fall(
+    steps: list[tuple[Doing, int, int]], first: Doing
+) -> None:
+    start = now = 10**18
+    use = TimeUse(now, first)
+    before = Totals(0, 0, 0)
+    for doing, pause, look in steps:
+        now += pause
+        use.turn(doing, now)
+        for at in (now, now + look):
+            totals = use.totals(at)
+            assert sum(totals) == at - start
+            assert all(value >= old for value, old in zip(totals, before, strict=True))
+        now += look
+        before = totals
+        use.turn(use.doing, now)
+
+
+def test_a_part_of_the_time_counts_as_work() -> None:
+    use = TimeUse(0, Doing(0.25, blocked=True))
+    assert use.totals(1000) == (250, 750, 0)
+    use.turn(Doing(0.5, blocked=False), 1000)
+    use.turn(WORKING, 1100)
+    assert use.totals(1200) == (400, 750, 50)
+
+
+def test_a_clock_that_is_read_late_takes_nothing_back() -> None:
+    use = TimeUse(100, WORKING)
+    use.turn(IDLE, 200)
+    use.turn(WORKING, 150)
+    assert use.totals(120) == (100, 0, 0)
+
+
+# ---- tasks --------------------------------------------------------------------------------------
+
+
+class Fast(Spout):
+    """Emits as fast as it may, or, once `calm`, once a second."""
+
+    outputs = ["n"]
+    calm = False
+
+    def next_tuple(self) -> None:
+        if self.calm:
+            self.wait(1.0)
+        spend(1e-6)
+        self.emit([1], tup_id=1)
+
+
+class Slow(Bolt):
+    outputs = ["n"]
+    cost_s = 0.01
+
+    def process(self, tup: Any) -> None:
+        spend(self.cost_s)
+        self.emit([1], anchors=[tup])
+        self.ack(tup)
+
+
+class Quick(Bolt):
+    def process(self, tup: Any) -> None:
+        self.ack(tup)
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_a_slow_bolt_is_busy_what_is_before_it_blocked_and_what_is_after_it_idle(mode: str) -> None:
+    made = TopologyBuilder("sim")
+    spout = made.add_spout("spout", Fast, par=1)
+    slow = made.add_bolt("slow", Slow, par=1, inputs={spout: Grouping.SHUFFLE})
+    made.add_bolt("quick", Quick, par=1, inputs={slow: Grouping.SHUFFLE})
+    made.set_config({api_constants.TOPOLOGY_RELIABILITY_MODE: mode, api_constants.TOPOLOGY_MAX_SPOUT_PENDING: 1000})
+    with cluster_of(3, Program(made, None)) as (cluster, _):
+        world = cluster.world
+        cluster.until(control_pb2.LIFE_RUNNING)
+        world.run(world.now + 5.0, lambda: False)
+        tasks = {name: cluster.tasks(name)[0].program for name in ("spout", "slow", "quick")}
+
+        def looks() -> dict[str, Totals]:
+            return {name: task.time_use.totals(round(world.now * 1e9)) for name, task in tasks.items()}
+
+        before, began = looks(), world.now
+        world.run(world.now + 10.0, lambda: False)
+        after, took_ns = looks(), (world.now - began) * 1e9
+        part = {
+            name: Totals(*(round(100 * (new - old) / took_ns) for new, old in zip(after[name], before[name])))
+            for name in tasks
+        }
+        for name in tasks:
+            assert sum(after[name]) - sum(before[name]) == pytest.approx(took_ns, rel=1e-6)
+        assert part["slow"].busy >= 97, part
+        assert part["spout"].blocked >= 90, part
+        assert part["quick"].idle >= 95, part
+
+
+def test_a_spout_that_waits_for_its_source_is_idle() -> None:
+    made = TopologyBuilder("sim")
+    spout = made.add_spout("spout", Fast, par=1)
+    made.add_bolt("quick", Quick, par=1, inputs={spout: Grouping.SHUFFLE})
+    with cluster_of(3, Program(made, None)) as (cluster, _):
+        world = cluster.world
+        cluster.until(control_pb2.LIFE_RUNNING)
+        [process] = cluster.tasks("spout")
+        process.program.user.object.calm = True
+        world.run(world.now + 5.0, lambda: False)
+        before = process.program.time_use.totals(round(world.now * 1e9))
+        world.run(world.now + 10.0, lambda: False)
+        after = process.program.time_use.totals(round(world.now * 1e9))
+        assert after.idle - before.idle > 9.5e9 and after.blocked == before.blocked
+
+
+class Flood(Bolt):
+    """Emits much for each tuple, so that it waits for room within `process`."""
+
+    outputs = ["n"]
+
+    def process(self, tup: Any) -> None:
+        spend(0.001)
+        for _ in range(2000):
+            self.emit(["x" * 1000])
+
+
+def test_waiting_for_room_is_blocked_and_no_execute_time() -> None:
+    made = TopologyBuilder("sim")
+    spout = made.add_spout("spout", Fast, par=1)
+    flood = made.add_bolt("flood", Flood, par=1, inputs={spout: Grouping.SHUFFLE})
+    made.add_bolt("slow", Slow, par=1, inputs={flood: Grouping.SHUFFLE})
+    with cluster_of(3, Program(made, None, pad=1000)) as (cluster, _):
+        world = cluster.world
+        cluster.until(control_pb2.LIFE_RUNNING)
+        [process] = cluster.tasks("flood")
+        task = process.program
+
+        def look() -> tuple[Totals, float]:
+            return task.time_use.totals(round(world.now * 1e9)), executed()
+
+        def executed() -> float:
+            return float(sum(v for (name, _), v in task.metrics.counters.items() if name == "__execute-time-ns"))
+
+        cluster.run(lambda: bool(executed()))
+        before, began = look(), world.now
+        world.run(world.now + 15.0, lambda: False)
+        after, took_ns = look(), (world.now - began) * 1e9
+        assert after[0].blocked - before[0].blocked > 0.9 * took_ns
+        assert after[1] - before[1] < 0.05 * took_ns
