@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 #: 200 tuples per second; each goes to `double` and `keep`, and `double` makes two of it.
-PROGRAM = '''
+PROGRAM = """
 from heronpy import Bolt, Grouping, Spout, TopologyBuilder
 
 class Numbers(Spout):
@@ -49,7 +49,7 @@ numbers = builder.add_spout("numbers", Numbers, par=1)
 double = builder.add_bolt("double", Double, par=2, inputs={numbers: Grouping.SHUFFLE})
 builder.add_bolt("keep", Keep, par=1, inputs={numbers: Grouping.SHUFFLE, double: Grouping.SHUFFLE})
 builder.build_and_submit()
-'''
+"""
 
 
 class Master:
@@ -80,7 +80,11 @@ class Master:
 
 def flows(reply: control_pb2.LoadReply) -> bool:
     """Whether a whole window was measured, in which tuples were processed everywhere."""
-    return reply.window_s >= 5 and all(edge.tuples > 0 for edge in reply.edges) and reply.lifecycle == control_pb2.LIFE_RUNNING
+    return (
+        reply.window_s >= 5
+        and all(edge.tuples > 0 for edge in reply.edges)
+        and reply.lifecycle == control_pb2.LIFE_RUNNING
+    )
 
 
 def check_sums(reply: control_pb2.LoadReply, doubles: int) -> None:

@@ -212,6 +212,13 @@ def test_what_explains_a_lack_of_cpu_comes_before_more_tasks() -> None:
     assert first(updated)[0] is Verdict.HEALTHY, "tasks do less on a machine without CPU, whatever was updated"
 
 
+def test_a_task_that_waits_for_the_cpu_waits_for_nothing_else() -> None:
+    starved = [HostSignals("h1", 2, 0.98, 2.0, 0.7)]
+    assert first(signals(bolt(2, 0.99, 230, cpu=0.25), **HELD))[0] is Verdict.DEPENDENCY
+    assert first(signals(bolt(2, 0.99, 230, cpu=0.25), **HELD, hosts=starved))[0] is Verdict.MACHINE
+    assert first(signals(bolt(2, 0.99, 19, cpu=0.02), **HELD, hosts=starved))[0] is Verdict.DEPENDENCY
+
+
 def test_what_is_unknown_gives_no_verdict() -> None:
     short = history(busy=[0.2] * 20, tasks=[4.0] * 20, executed=[4e3] * 18 + [2e3, 2e3])
     assert first(signals(*EVEN, updated_s=100.0, history=short))[0] is Verdict.HEALTHY

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from heronpy.procs.host_usage import HostMeter, pressure_of, times_of
 
-PRESSURE = "some avg10=29.45 avg60=28.28 avg300=25.94 total=23340480150\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+PRESSURE = (
+    "some avg10=29.45 avg60=28.28 avg300=25.94 total=23340480150\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+)
 
 
 def stat(user: int, idle: int) -> str:

@@ -348,15 +348,17 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
             load = await c.cli.call(control_pb2.GetLoad())
             assert load.plan.version == load.plan_version >= 1 and load.lifecycle == control_pb2.LIFE_RUNNING
             assert [(one.component, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
-            assert not load.components[1].HasField("executed") and not load.edges[0].HasField("tuples"), "unknown, not 0"
+            assert not load.components[1].HasField("executed") and not load.edges[0].HasField("tuples"), (
+                "unknown, not 0"
+            )
             again = await c.cli.call(control_pb2.GetLoad(plan_version=load.plan_version))
             assert not again.HasField("plan") and again.components == load.components
             assert load.findings and load.found_at > 0
             with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
                 await c.cli.call(control_pb2.GetTimeline(names=["x"]))
-            minutes = c.shell._observatory.figures.minutes
+            minutes = c.shell.observatory.figures.minutes
             minutes.add(29_000_000, {"count": {"executed": 5.0}})
-            c.shell._keeper.look()
+            c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
             await until(lambda: state.get(paths.minutes("wc")))
         async with cluster(MemoryStateManager(store), None) as c:
             known = await c.cli.call(control_pb2.GetTimeline())

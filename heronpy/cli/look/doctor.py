@@ -15,7 +15,7 @@ from heronpy.cli import exits
 from heronpy.cli.cluster.session import Session
 from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import evidence, stateful
-from heronpy.cli.output import clean, console, print_json, say
+from heronpy.cli.output import clean, print_json, say
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings, InstanceSettings
 from heronpy.common.settings import settings_for
@@ -128,7 +128,7 @@ def _print(signals: Signals, findings: list[Finding], session: Session, as_json:
     for line in _seen(signals):
         say(f"{'seen':<10} {clean(line)}")
     if lines:
-        console().rule()
+        say()
 
 
 def _seen(signals: Signals) -> list[str]:
