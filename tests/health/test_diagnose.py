@@ -239,6 +239,15 @@ def test_time_blocked_is_not_time_busy() -> None:
     assert (task.busy, task.blocked) == pytest.approx((5 / 60, 0.9))
 
 
+def test_a_task_that_was_down_for_a_while_is_not_slow() -> None:
+    """Half of the window it did not run: it has done half as much, in half of the busy time."""
+    crashed = bolt(2, 0.96, 450.0, working=0.48)
+    others = [bolt(n, 0.6, 600.0) for n in (3, 4, 5)]
+    assert crashed.per_busy_s == 937.5
+    assert first(signals(crashed, *others, **HELD))[0] is not Verdict.SLOW_TASK
+    assert first(signals(bolt(2, 0.96, 450.0), *others, **HELD))[0] is Verdict.SLOW_TASK
+
+
 def test_the_window_begins_after_a_change_that_has_settled() -> None:
     def update(at: float) -> control_pb2.TopologyEvent:
         return control_pb2.TopologyEvent(kind=control_pb2.EVENT_UPDATE, at=at)
