@@ -251,7 +251,7 @@ def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: b
 
 def _shares(values: Mapping[str, float], is_spout: bool, over_s: float) -> tuple[float | None, float | None]:
     """Busy and blocked. Tasks of an earlier release report only the time in `process`, which includes waiting."""
-    times = [values.get(f"__{kind}-time-ns") for kind in ("busy", "blocked", "idle")]
+    times = [values.get(name) for name in ("__busy-time-ns", "__blocked-time-ns", "__idle-time-ns")]
     whole = sum(time for time in times if time is not None)
     if times[0] is not None and times[1] is not None and times[2] is not None:
         return (times[0] / whole, times[1] / whole) if whole > 0 else (None, None)
@@ -282,8 +282,8 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         for process in executor.processes:
             if process.kind == control_pb2.PROCESS_STMGR:
                 values = sums.get(process.name, {})
-                used_us = sum(values.get(f"__process/__cpu_{kind}_usec", 0.0) for kind in ("user", "system"))
-                own[executor.host] += used_us / 1e6 / found.window_s
+                used_us = (values.get(name, 0.0) for name in ("__process/__cpu_user_usec", "__process/__cpu_system_usec"))
+                own[executor.host] += sum(used_us) / 1e6 / found.window_s
     seen: set[str] = set()
     for executor in status.executors:
         usage = executor.usage

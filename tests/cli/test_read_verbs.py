@@ -253,7 +253,7 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     logs.mkdir(parents=True, exist_ok=True)
     (logs / "container_1_count_2.log").write_text("".join(f"line {n} token: {secret}\n" for n in range(2000)))
     file = tmp_path / "evidence.jsonl"
-    found = heron("doctor", "local", "wordy", "--evidence", file)
+    found = heron("doctor", "local", "wordy", "--evidence", str(file))
     assert found.code == 1 and f"in {file}; read it before you pass it on" in found.out
     text = file.read_text()
     assert secret not in text and "***" in text and stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -264,7 +264,7 @@ def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeT
     assert len(log["lines"]) == 50 and log["lines"][-1] == "line 1999 token: ***"
     ((_, signals),) = replay(text.splitlines(), str(file))
     assert diagnose(signals)[0].verdict is Verdict.MEMORY
-    again = heron("doctor", "local", "wordy", "--evidence", file)
+    again = heron("doctor", "local", "wordy", "--evidence", str(file))
     assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
 
 
