@@ -282,7 +282,9 @@ def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, 
         for process in executor.processes:
             if process.kind == control_pb2.PROCESS_STMGR:
                 values = sums.get(process.name, {})
-                used_us = (values.get(name, 0.0) for name in ("__process/__cpu_user_usec", "__process/__cpu_system_usec"))
+                used_us = (
+                    values.get(name, 0.0) for name in ("__process/__cpu_user_usec", "__process/__cpu_system_usec")
+                )
                 own[executor.host] += sum(used_us) / 1e6 / found.window_s
     seen: set[str] = set()
     for executor in status.executors:
