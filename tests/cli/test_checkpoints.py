@@ -403,7 +403,7 @@ def test_status_and_top_say_how_checkpoints_go(heron: Heron, running: FakeTopolo
 def test_other_modes_are_named_and_not_asked_for_checkpoints(heron: Heron, wordy: FakeTopology) -> None:
     assert "mode       ATMOST_ONCE" in heron("status", "local", "wordy").out
     assert json.loads(heron("status", "local", "wordy", "--json").out)["checkpoints"] is None
-    assert {name for name, _ in wordy.asked} == {"get_status"}
+    assert {name for name, _ in wordy.asked} == {"get_status", "get_load"}
 
 
 def test_kill_names_the_newest_checkpoint_and_keeps_all(heron: Heron, running: FakeTopology, home: Path) -> None:
