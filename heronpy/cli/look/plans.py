@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.output import print_json, say
 from heronpy.cli.render import logical as render_logical
 from heronpy.cli.render import packing as render_packing
 from heronpy.cli.render import physical as render_physical
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 
 P = TypeVar("P", bound=Message)
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.interrupts import interruptible, uninterrupted
 from heronpy.cli.output import command, print_json, say, warn, warning
 from heronpy.cli.render import logical as render_logical
@@ -28,6 +26,8 @@ from heronpy.cli.submit.program import understand
 from heronpy.cli.submit.restoring import choose
 from heronpy.cli.submit.waiting import until_running
 from heronpy.cli.submit.watching import watch_until_finished
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2, topology_pb2
 
 
