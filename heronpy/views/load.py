@@ -23,29 +23,43 @@ class ComponentLoad(Struct, kw_only=True):
     busy: float | None
     blocked: float | None
     idle: float | None
-    #: Of its busiest task, which colours the node.
+    #: Of its busiest task, which colours the node, and which task that is.
     busy_max: float | None
-    #: The busiest task.
     busiest: str | None
+    blocked_max: float | None
+    most_blocked: str | None
     #: Waiting in front of its tasks.
     queue_tuples: int | None
     queue_bytes: int | None
-    #: In the task with the longest queue.
+    #: In the task with the longest queue, and which task that is.
     queue_bytes_max: int | None
+    fullest: str | None
+    #: A queue of a task does not grow beyond this.
+    queue_bound_bytes: int | None
     #: Emitted by a spout and neither acked nor failed.
     pending: int | None
     #: Time in user code for one tuple.
     latency_p50_s: float | None
     latency_p99_s: float | None
+    #: Of a sink: from emit at the spout to the end of its processing.
+    end_to_end_p50_s: float | None
+    end_to_end_p99_s: float | None
+    #: Of a spout with acks: from emit to the full ack.
+    complete_p50_s: float | None
+    complete_p99_s: float | None
     #: CPU seconds per second, all tasks.
     cpu: float | None
     memory_bytes: int | None
-    #: Of its largest task.
+    #: Of its largest task, and which task that is.
     memory_bytes_max: int | None
+    largest: str | None
+    #: Of one task; None: no limit.
+    memory_limit_bytes: int | None
+    #: Of its processes, since `Load.since`.
     restarts: int | None
-    exceptions: int | None
-    #: Tuples given up since submit.
+    #: Tuples given up, and tuples lost, since submit.
     dead_letters: int | None
+    lost: int | None
 
 
 class EdgeLoad(Struct, kw_only=True):
@@ -77,17 +91,19 @@ class Load(Struct, kw_only=True):
     cause: str
     #: Wall time at the topology master when it was made.
     at: float
-    #: The time that rates and shares are over.
-    window_s: float
+    #: The time that rates and shares are over; None: there is no window yet.
+    window_s: float | None
+    #: From when on the topology master has reports.
+    since: float | None
     components: list[ComponentLoad]
     edges: list[EdgeLoad]
     #: Share of the window in which spouts were held.
     held: float | None
     culprits: list[Culprit]
-    #: From emitting a spout tuple to the end of its tree; None without acks, marks or windows.
+    #: From emitting a tuple at its spout to the end of its processing at the slowest sink; if none tells, to the full
+    #: ack. The largest of the components' quantiles.
     latency_p50_s: float | None
     latency_p99_s: float | None
-    latency_p999_s: float | None
 
 
 class TaskLoad(Struct, kw_only=True):
@@ -150,6 +166,7 @@ class Tasks(Struct, kw_only=True):
 
     plan_version: int
     at: float
-    window_s: float
+    #: None: nothing was reported over a time.
+    window_s: float | None
     tasks: list[TaskLoad]
     processes: list[ProcessRow]

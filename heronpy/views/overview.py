@@ -65,9 +65,8 @@ class Topology(Struct, kw_only=True):
     latency_p99_s: float | None
     #: Share of time that the spouts were held back.
     held: float | None
-    #: Exceptions of user code since the topology master started.
-    exceptions: int | None
-    #: Totals since submit.
+    #: The highest number of an event, see `Event.number`.
+    last_event: int | None
     totals: Totals | None
     #: When the figures above were made at the topology master; None: it has never answered.
     asked_at: float | None

@@ -96,33 +96,25 @@ class Sink(Struct, kw_only=True):
     #: Attempts that raised and are repeated.
     retried: int
     running: int
+    #: Of all sinks of the topology together.
     waiting: int | None
     #: Spark's mean time for one batch.
     seconds_per_batch: float | None
     #: Age of the oldest batch without outcome.
     lag_s: float | None
-
-
-class Batch(Struct, kw_only=True):
-    """One micro-batch, when its times are known."""
-
-    component: str
-    number: int
-    #: `committed`, `failed`, `running`, `waiting`.
-    state: str
-    rows: int | None
-    tries: int | None
-    waited_s: float | None
-    run_s: float | None
-    publish_s: float | None
-    ended_at: float | None
+    #: Of the batches that have ended: the time until Spark took it, in the function of the sink, and until its output
+    #: was visible. Quantiles since the Spark gateway started.
+    wait_p50_s: float | None
+    wait_p99_s: float | None
+    run_p50_s: float | None
+    run_p99_s: float | None
+    publish_p50_s: float | None
+    publish_p99_s: float | None
 
 
 class Batches(Struct, kw_only=True):
     """`GET /batches`"""
 
     sinks: list[Sink]
-    #: Newest first, at most 200; empty when the release of the topology does not tell.
-    batches: list[Batch]
     #: Address of Spark's own pages; None when they are off.
     spark_ui: str | None

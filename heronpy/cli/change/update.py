@@ -11,6 +11,7 @@ from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.units import counted
 from heronpy.proto import control_pb2, plan_pb2
+from heronpy.views.heron_plans import packing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ def _show_dry_run(name: str, old: plan_pb2.PackingPlan, new: plan_pb2.PackingPla
                 "added": changes.added,
                 "removed": changes.removed,
                 "moved": changes.moved,
-                "current_packing_plan": render_packing.as_json(old),
-                "packing_plan": render_packing.as_json(new),
+                "current_packing_plan": packing_plan(old),
+                "packing_plan": packing_plan(new),
             }
         )
         return

@@ -29,6 +29,7 @@ from heronpy.cli.submit.watching import watch_until_finished
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.proto import control_pb2, topology_pb2
+from heronpy.views.heron_plans import logical_plan, packing_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +155,8 @@ def _print_plans(planned: Planned, form: str) -> None:
     if form == "json":
         print_json(
             {
-                "logical_plan": render_logical.as_json(planned.topology),
-                "packing_plan": render_packing.as_json(planned.packing_plan),
+                "logical_plan": logical_plan(planned.topology),
+                "packing_plan": packing_plan(planned.packing_plan),
                 "restore": planned.restore.location if planned.restore is not None else None,
             }
         )
