@@ -28,6 +28,7 @@ from heronpy.common.settings import settings_for
 from heronpy.common.states import UP_STATES
 from heronpy.executor.child_logs import ChildLogs
 from heronpy.executor.desired import INSTANCE, REPLICATOR, SPARK_GATEWAY, STANDBY, TMASTER, Roles, desired_processes
+from heronpy.executor.files_door import FilesDoor
 from heronpy.executor.limits import check_files
 from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.metrics_page import MetricsPage, check_host
@@ -127,6 +128,7 @@ class Executor:
             self._on_report,
             self._on_exception,
         )
+        self._door = FilesDoor(launch, container)
         self._reports = Reports(
             self._place, self._supervisor, self._host.started_at, self._inbox, self._settings.usage_interval_s
         )
@@ -134,7 +136,7 @@ class Executor:
         self._link = MasterFollower(
             launch.topology,
             f"{self._name}:{self._place.epoch}".encode(),
-            lambda: self._reports.registration(self._page.port),
+            lambda: self._reports.registration(self._page.port, self._door.endpoint),
             self._on_tmaster,
             self._on_registered,
         )
@@ -162,6 +164,7 @@ class Executor:
         self._host.close()
         self._logs.close()
         self._inbox.close()
+        self._door.close()
         self._state.close()
 
     def stop(self, why: str, exit_code: int = exit_codes.OK) -> None:

@@ -62,6 +62,28 @@ TASK_PAUSED: TaskState
 TASK_RESTORED: TaskState
 TASK_RUNNING: TaskState
 TASK_STARTING: TaskState
+VERDICT_BAD_UPDATE: HealthVerdict
+VERDICT_CATCHING_UP: HealthVerdict
+VERDICT_CHANGING: HealthVerdict
+VERDICT_CHECKPOINTS: HealthVerdict
+VERDICT_CRASHING: HealthVerdict
+VERDICT_DEPENDENCY: HealthVerdict
+VERDICT_DOWN: HealthVerdict
+VERDICT_FAILED: HealthVerdict
+VERDICT_HEALTHY: HealthVerdict
+VERDICT_HUNG: HealthVerdict
+VERDICT_LIMIT: HealthVerdict
+VERDICT_LOSSES: HealthVerdict
+VERDICT_MACHINE: HealthVerdict
+VERDICT_MEMORY: HealthVerdict
+VERDICT_NO_INPUT: HealthVerdict
+VERDICT_OVER_PROVISIONED: HealthVerdict
+VERDICT_SKEW: HealthVerdict
+VERDICT_SLOW_HOST: HealthVerdict
+VERDICT_SLOW_TASK: HealthVerdict
+VERDICT_SPARK: HealthVerdict
+VERDICT_UNDER_PROVISIONED: HealthVerdict
+VERDICT_UNTRIAGED: HealthVerdict
 
 class Backpressure(_message.Message):
     __slots__ = ["culprits", "episode", "epoch", "lease_s", "on", "stmgr_id"]
@@ -131,6 +153,72 @@ class CheckpointsReply(_message.Message):
     restores: int
     def __init__(self, complete: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointRecord, _Mapping]]] = ..., pending: _Optional[int] = ..., pending_s: _Optional[float] = ..., pending_tasks: _Optional[int] = ..., completed: _Optional[int] = ..., aborted: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., last_failure: _Optional[str] = ..., last_restore: _Optional[str] = ..., last_restore_s: _Optional[float] = ..., regions: _Optional[_Iterable[_Union[_plan_pb2.RegionRecord, _Mapping]]] = ..., pending_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ComponentLoad(_message.Message):
+    __slots__ = ["acked", "blocked", "busiest", "busy", "complete_p50_s", "complete_p99_s", "component", "cpu", "dead_letters", "emitted", "end_to_end_p50_s", "end_to_end_p99_s", "execute_p50_s", "execute_p99_s", "executed", "failed", "fullest", "idle", "largest", "lost", "memory_bytes", "memory_limit_bytes", "most_blocked", "pending", "queue_bound_bytes", "queue_bytes", "queue_tuples", "restarts", "spout", "tasks", "up"]
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    BUSIEST_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_P50_S_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_P99_S_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    EMITTED_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_P50_S_FIELD_NUMBER: _ClassVar[int]
+    END_TO_END_P99_S_FIELD_NUMBER: _ClassVar[int]
+    EXECUTED_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_P50_S_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_P99_S_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    FULLEST_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MOST_BLOCKED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_BOUND_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TUPLES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    SPOUT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    acked: float
+    blocked: float
+    busiest: WorstTask
+    busy: float
+    complete_p50_s: float
+    complete_p99_s: float
+    component: str
+    cpu: float
+    dead_letters: int
+    emitted: float
+    end_to_end_p50_s: float
+    end_to_end_p99_s: float
+    execute_p50_s: float
+    execute_p99_s: float
+    executed: float
+    failed: float
+    fullest: WorstTask
+    idle: float
+    largest: WorstTask
+    lost: int
+    memory_bytes: int
+    memory_limit_bytes: int
+    most_blocked: WorstTask
+    pending: int
+    queue_bound_bytes: int
+    queue_bytes: int
+    queue_tuples: int
+    restarts: int
+    spout: bool
+    tasks: int
+    up: int
+    def __init__(self, component: _Optional[str] = ..., spout: bool = ..., tasks: _Optional[int] = ..., up: _Optional[int] = ..., emitted: _Optional[float] = ..., executed: _Optional[float] = ..., acked: _Optional[float] = ..., failed: _Optional[float] = ..., busy: _Optional[float] = ..., blocked: _Optional[float] = ..., idle: _Optional[float] = ..., busiest: _Optional[_Union[WorstTask, _Mapping]] = ..., most_blocked: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bytes: _Optional[int] = ..., queue_tuples: _Optional[int] = ..., fullest: _Optional[_Union[WorstTask, _Mapping]] = ..., queue_bound_bytes: _Optional[int] = ..., execute_p50_s: _Optional[float] = ..., execute_p99_s: _Optional[float] = ..., end_to_end_p50_s: _Optional[float] = ..., end_to_end_p99_s: _Optional[float] = ..., complete_p50_s: _Optional[float] = ..., complete_p99_s: _Optional[float] = ..., cpu: _Optional[float] = ..., largest: _Optional[_Union[WorstTask, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., restarts: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost: _Optional[int] = ..., pending: _Optional[int] = ...) -> None: ...
+
 class ContainersReply(_message.Message):
     __slots__ = ["containers"]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
@@ -187,8 +275,20 @@ class DumpStacksReply(_message.Message):
     text: str
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
+class EdgeLoad(_message.Message):
+    __slots__ = ["source", "stream", "target", "tuples"]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    TUPLES_FIELD_NUMBER: _ClassVar[int]
+    source: int
+    stream: str
+    target: int
+    tuples: float
+    def __init__(self, source: _Optional[int] = ..., stream: _Optional[str] = ..., target: _Optional[int] = ..., tuples: _Optional[float] = ...) -> None: ...
+
 class Envelope(_message.Message):
-    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_metrics", "get_status", "hold_ticks", "instance_status", "kill_topology", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "trigger_checkpoint", "update_reply", "update_topology"]
+    __slots__ = ["backpressure", "checkpoint_aborted", "checkpoint_complete", "checkpoints_reply", "checksum", "containers_reply", "data_lost", "delete_checkpoints", "dump_stacks", "dump_stacks_reply", "error", "events_reply", "exception_report", "exceptions_reply", "executor_heartbeat", "finish_task", "finish_tasks", "get_checkpoints", "get_containers", "get_events", "get_exceptions", "get_load", "get_metrics", "get_status", "get_timeline", "hold_ticks", "instance_status", "kill_topology", "list_files", "list_files_reply", "load_reply", "metrics_batch", "metrics_reply", "metrics_report", "new_plan", "ok", "read_file", "read_file_reply", "refusal", "register_again", "register_executor", "register_instance", "register_instance_reply", "register_stmgr", "register_stmgr_reply", "reply", "request_id", "restart_container", "restart_processes", "restart_target", "restore_checkpoint", "restore_failed", "runtime_config", "set_state", "status_reply", "stmgr_heartbeat", "stop_task", "take_checkpoint", "take_checkpoint_reply", "task_checkpoint", "timeline_reply", "trigger_checkpoint", "update_reply", "update_topology"]
     BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_REPLY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ABORTED_FIELD_NUMBER: _ClassVar[int]
@@ -210,16 +310,23 @@ class Envelope(_message.Message):
     GET_CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     GET_EVENTS_FIELD_NUMBER: _ClassVar[int]
     GET_EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    GET_LOAD_FIELD_NUMBER: _ClassVar[int]
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
     GET_STATUS_FIELD_NUMBER: _ClassVar[int]
+    GET_TIMELINE_FIELD_NUMBER: _ClassVar[int]
     HOLD_TICKS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_STATUS_FIELD_NUMBER: _ClassVar[int]
     KILL_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    LIST_FILES_FIELD_NUMBER: _ClassVar[int]
+    LIST_FILES_REPLY_FIELD_NUMBER: _ClassVar[int]
+    LOAD_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_BATCH_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPLY_FIELD_NUMBER: _ClassVar[int]
     METRICS_REPORT_FIELD_NUMBER: _ClassVar[int]
     NEW_PLAN_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
+    READ_FILE_FIELD_NUMBER: _ClassVar[int]
+    READ_FILE_REPLY_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     REGISTER_AGAIN_FIELD_NUMBER: _ClassVar[int]
     REGISTER_EXECUTOR_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +349,7 @@ class Envelope(_message.Message):
     TAKE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     TAKE_CHECKPOINT_REPLY_FIELD_NUMBER: _ClassVar[int]
     TASK_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_REPLY_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     UPDATE_REPLY_FIELD_NUMBER: _ClassVar[int]
     UPDATE_TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -266,16 +374,23 @@ class Envelope(_message.Message):
     get_containers: GetContainers
     get_events: GetEvents
     get_exceptions: GetExceptions
+    get_load: GetLoad
     get_metrics: GetMetrics
     get_status: GetStatus
+    get_timeline: GetTimeline
     hold_ticks: HoldTicks
     instance_status: InstanceStatus
     kill_topology: KillTopology
+    list_files: ListFiles
+    list_files_reply: ListFilesReply
+    load_reply: LoadReply
     metrics_batch: MetricsBatch
     metrics_reply: MetricsReply
     metrics_report: MetricsReport
     new_plan: NewPlan
     ok: Ok
+    read_file: ReadFile
+    read_file_reply: ReadFileReply
     refusal: Refusal
     register_again: RegisterAgain
     register_executor: RegisterExecutor
@@ -298,10 +413,11 @@ class Envelope(_message.Message):
     take_checkpoint: TakeCheckpoint
     take_checkpoint_reply: TakeCheckpointReply
     task_checkpoint: TaskCheckpoint
+    timeline_reply: TimelineReply
     trigger_checkpoint: TriggerCheckpoint
     update_reply: UpdateReply
     update_topology: UpdateTopology
-    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., reply: bool = ..., error: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, str]] = ..., checksum: _Optional[int] = ..., register_instance: _Optional[_Union[RegisterInstance, _Mapping]] = ..., register_instance_reply: _Optional[_Union[RegisterInstanceReply, _Mapping]] = ..., instance_status: _Optional[_Union[InstanceStatus, _Mapping]] = ..., finish_task: _Optional[_Union[FinishTask, _Mapping]] = ..., stop_task: _Optional[_Union[StopTask, _Mapping]] = ..., register_stmgr: _Optional[_Union[RegisterStmgr, _Mapping]] = ..., register_stmgr_reply: _Optional[_Union[RegisterStmgrReply, _Mapping]] = ..., backpressure: _Optional[_Union[Backpressure, _Mapping]] = ..., stmgr_heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., new_plan: _Optional[_Union[NewPlan, _Mapping]] = ..., finish_tasks: _Optional[_Union[FinishTasks, _Mapping]] = ..., register_executor: _Optional[_Union[RegisterExecutor, _Mapping]] = ..., executor_heartbeat: _Optional[_Union[ExecutorHeartbeat, _Mapping]] = ..., restart_processes: _Optional[_Union[RestartProcesses, _Mapping]] = ..., dump_stacks: _Optional[_Union[DumpStacks, _Mapping]] = ..., dump_stacks_reply: _Optional[_Union[DumpStacksReply, _Mapping]] = ..., metrics_report: _Optional[_Union[MetricsReport, _Mapping]] = ..., exception_report: _Optional[_Union[ExceptionReport, _Mapping]] = ..., metrics_batch: _Optional[_Union[MetricsBatch, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., status_reply: _Optional[_Union[StatusReply, _Mapping]] = ..., set_state: _Optional[_Union[SetState, _Mapping]] = ..., restart_target: _Optional[_Union[RestartTarget, _Mapping]] = ..., update_topology: _Optional[_Union[UpdateTopology, _Mapping]] = ..., update_reply: _Optional[_Union[UpdateReply, _Mapping]] = ..., runtime_config: _Optional[_Union[RuntimeConfig, _Mapping]] = ..., get_metrics: _Optional[_Union[GetMetrics, _Mapping]] = ..., metrics_reply: _Optional[_Union[MetricsReply, _Mapping]] = ..., get_exceptions: _Optional[_Union[GetExceptions, _Mapping]] = ..., exceptions_reply: _Optional[_Union[ExceptionsReply, _Mapping]] = ..., ok: _Optional[_Union[Ok, _Mapping]] = ..., kill_topology: _Optional[_Union[KillTopology, _Mapping]] = ..., restart_container: _Optional[_Union[RestartContainer, _Mapping]] = ..., get_containers: _Optional[_Union[GetContainers, _Mapping]] = ..., containers_reply: _Optional[_Union[ContainersReply, _Mapping]] = ..., hold_ticks: _Optional[_Union[HoldTicks, _Mapping]] = ..., trigger_checkpoint: _Optional[_Union[TriggerCheckpoint, _Mapping]] = ..., task_checkpoint: _Optional[_Union[TaskCheckpoint, _Mapping]] = ..., restore_failed: _Optional[_Union[RestoreFailed, _Mapping]] = ..., checkpoint_complete: _Optional[_Union[CheckpointComplete, _Mapping]] = ..., checkpoint_aborted: _Optional[_Union[CheckpointAborted, _Mapping]] = ..., data_lost: _Optional[_Union[DataLost, _Mapping]] = ..., take_checkpoint: _Optional[_Union[TakeCheckpoint, _Mapping]] = ..., take_checkpoint_reply: _Optional[_Union[TakeCheckpointReply, _Mapping]] = ..., get_checkpoints: _Optional[_Union[GetCheckpoints, _Mapping]] = ..., checkpoints_reply: _Optional[_Union[CheckpointsReply, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., delete_checkpoints: _Optional[_Union[DeleteCheckpoints, _Mapping]] = ..., get_events: _Optional[_Union[GetEvents, _Mapping]] = ..., events_reply: _Optional[_Union[EventsReply, _Mapping]] = ..., get_load: _Optional[_Union[GetLoad, _Mapping]] = ..., load_reply: _Optional[_Union[LoadReply, _Mapping]] = ..., get_timeline: _Optional[_Union[GetTimeline, _Mapping]] = ..., timeline_reply: _Optional[_Union[TimelineReply, _Mapping]] = ..., register_again: _Optional[_Union[RegisterAgain, _Mapping]] = ..., list_files: _Optional[_Union[ListFiles, _Mapping]] = ..., list_files_reply: _Optional[_Union[ListFilesReply, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., read_file_reply: _Optional[_Union[ReadFileReply, _Mapping]] = ...) -> None: ...
 
 class EventLedger(_message.Message):
     __slots__ = ["events", "last", "topology_id"]
@@ -362,14 +478,26 @@ class ExceptionsReply(_message.Message):
     def __init__(self, exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded: _Optional[int] = ...) -> None: ...
 
 class ExecutorHeartbeat(_message.Message):
-    __slots__ = ["container", "epoch", "processes"]
+    __slots__ = ["container", "epoch", "host", "processes"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     container: int
     epoch: int
+    host: HostUsage
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., host: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
+
+class FileEntry(_message.Message):
+    __slots__ = ["bytes", "changed_at", "name"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    changed_at: float
+    name: str
+    def __init__(self, name: _Optional[str] = ..., bytes: _Optional[int] = ..., changed_at: _Optional[float] = ...) -> None: ...
 
 class FinishTask(_message.Message):
     __slots__ = ["task_id"]
@@ -407,6 +535,12 @@ class GetExceptions(_message.Message):
     task_id: int
     def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ...) -> None: ...
 
+class GetLoad(_message.Message):
+    __slots__ = ["plan_version"]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    plan_version: int
+    def __init__(self, plan_version: _Optional[int] = ...) -> None: ...
+
 class GetMetrics(_message.Message):
     __slots__ = ["component", "instances", "interval_s", "names"]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
@@ -423,11 +557,58 @@ class GetStatus(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
+class GetTimeline(_message.Message):
+    __slots__ = ["components", "names", "points", "since", "until"]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    components: _containers.RepeatedScalarFieldContainer[str]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    points: int
+    since: float
+    until: float
+    def __init__(self, components: _Optional[_Iterable[str]] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., points: _Optional[int] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class HealthFinding(_message.Message):
+    __slots__ = ["component", "figures", "names", "quote", "task", "verdict"]
+    class FiguresEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    QUOTE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    figures: _containers.ScalarMap[str, float]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    quote: str
+    task: str
+    verdict: HealthVerdict
+    def __init__(self, verdict: _Optional[_Union[HealthVerdict, str]] = ..., component: _Optional[str] = ..., task: _Optional[str] = ..., figures: _Optional[_Mapping[str, float]] = ..., quote: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class HoldTicks(_message.Message):
     __slots__ = ["task_ids"]
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     task_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, task_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class HostUsage(_message.Message):
+    __slots__ = ["cores", "cpu_pressure", "cpu_used"]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    CPU_PRESSURE_FIELD_NUMBER: _ClassVar[int]
+    CPU_USED_FIELD_NUMBER: _ClassVar[int]
+    cores: int
+    cpu_pressure: float
+    cpu_used: float
+    def __init__(self, cpu_pressure: _Optional[float] = ..., cpu_used: _Optional[float] = ..., cores: _Optional[int] = ...) -> None: ...
 
 class InstanceStatus(_message.Message):
     __slots__ = ["status"]
@@ -440,6 +621,56 @@ class KillTopology(_message.Message):
     GRACE_S_FIELD_NUMBER: _ClassVar[int]
     grace_s: float
     def __init__(self, grace_s: _Optional[float] = ...) -> None: ...
+
+class ListFiles(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class ListFilesReply(_message.Message):
+    __slots__ = ["files"]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    files: _containers.RepeatedCompositeFieldContainer[FileEntry]
+    def __init__(self, files: _Optional[_Iterable[_Union[FileEntry, _Mapping]]] = ...) -> None: ...
+
+class LoadReply(_message.Message):
+    __slots__ = ["at", "cause", "components", "culprits", "edges", "findings", "found_at", "held", "last_event", "lifecycle", "plan", "plan_version", "since", "topology", "topology_id", "totals", "uptime_s", "window_s"]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+    CULPRITS_FIELD_NUMBER: _ClassVar[int]
+    EDGES_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    FOUND_AT_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    LAST_EVENT_FIELD_NUMBER: _ClassVar[int]
+    LIFECYCLE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    cause: str
+    components: _containers.RepeatedCompositeFieldContainer[ComponentLoad]
+    culprits: _containers.RepeatedCompositeFieldContainer[Culprit]
+    edges: _containers.RepeatedCompositeFieldContainer[EdgeLoad]
+    findings: _containers.RepeatedCompositeFieldContainer[HealthFinding]
+    found_at: float
+    held: float
+    last_event: int
+    lifecycle: Lifecycle
+    plan: _plan_pb2.PhysicalPlan
+    plan_version: int
+    since: float
+    topology: str
+    topology_id: str
+    totals: TupleTotals
+    uptime_s: float
+    window_s: float
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., lifecycle: _Optional[_Union[Lifecycle, str]] = ..., cause: _Optional[str] = ..., plan_version: _Optional[int] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., uptime_s: _Optional[float] = ..., at: _Optional[float] = ..., window_s: _Optional[float] = ..., since: _Optional[float] = ..., components: _Optional[_Iterable[_Union[ComponentLoad, _Mapping]]] = ..., edges: _Optional[_Iterable[_Union[EdgeLoad, _Mapping]]] = ..., held: _Optional[float] = ..., culprits: _Optional[_Iterable[_Union[Culprit, _Mapping]]] = ..., totals: _Optional[_Union[TupleTotals, _Mapping]] = ..., last_event: _Optional[int] = ..., findings: _Optional[_Iterable[_Union[HealthFinding, _Mapping]]] = ..., found_at: _Optional[float] = ...) -> None: ...
 
 class MetricsBatch(_message.Message):
     __slots__ = ["container", "exceptions", "reports"]
@@ -484,6 +715,32 @@ class MetricsReport(_message.Message):
     state: TaskState
     task_id: int
     def __init__(self, process: _Optional[str] = ..., task_id: _Optional[int] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., loop_age_s: _Optional[float] = ..., state: _Optional[_Union[TaskState, str]] = ..., not_ready: bool = ...) -> None: ...
+
+class MinutesLedger(_message.Message):
+    __slots__ = ["minutes", "names", "series", "topology_id"]
+    class Minute(_message.Message):
+        __slots__ = ["names", "number", "values"]
+        NAMES_FIELD_NUMBER: _ClassVar[int]
+        NUMBER_FIELD_NUMBER: _ClassVar[int]
+        VALUES_FIELD_NUMBER: _ClassVar[int]
+        names: int
+        number: int
+        values: bytes
+        def __init__(self, number: _Optional[int] = ..., names: _Optional[int] = ..., values: _Optional[bytes] = ...) -> None: ...
+    class Names(_message.Message):
+        __slots__ = ["components"]
+        COMPONENTS_FIELD_NUMBER: _ClassVar[int]
+        components: _containers.RepeatedScalarFieldContainer[str]
+        def __init__(self, components: _Optional[_Iterable[str]] = ...) -> None: ...
+    MINUTES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    minutes: _containers.RepeatedCompositeFieldContainer[MinutesLedger.Minute]
+    names: _containers.RepeatedCompositeFieldContainer[MinutesLedger.Names]
+    series: _containers.RepeatedScalarFieldContainer[str]
+    topology_id: str
+    def __init__(self, topology_id: _Optional[str] = ..., series: _Optional[_Iterable[str]] = ..., names: _Optional[_Iterable[_Union[MinutesLedger.Names, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[MinutesLedger.Minute, _Mapping]]] = ...) -> None: ...
 
 class NewPlan(_message.Message):
     __slots__ = ["plan"]
@@ -541,25 +798,51 @@ class ProcessRecord(_message.Message):
     uss_bytes: int
     def __init__(self, name: _Optional[str] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[ProcessState, str]] = ..., restarts: _Optional[int] = ..., exit_reason: _Optional[str] = ..., exit_detail: _Optional[str] = ..., task_id: _Optional[int] = ..., started_at: _Optional[float] = ..., cpu_s: _Optional[float] = ..., rss_bytes: _Optional[int] = ..., uss_bytes: _Optional[int] = ..., epoch: _Optional[int] = ..., peak_rss_bytes: _Optional[int] = ..., restarts_charged: _Optional[int] = ..., restart_budget: _Optional[int] = ..., failing_s: _Optional[float] = ..., failing_max_s: _Optional[float] = ..., next_restart_s: _Optional[float] = ..., kind: _Optional[_Union[ProcessKind, str]] = ..., exit: _Optional[_Union[ExitReason, str]] = ...) -> None: ...
 
+class ReadFile(_message.Message):
+    __slots__ = ["bytes", "from_end", "name", "offset"]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    FROM_END_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    bytes: int
+    from_end: bool
+    name: str
+    offset: int
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., bytes: _Optional[int] = ..., from_end: bool = ...) -> None: ...
+
+class ReadFileReply(_message.Message):
+    __slots__ = ["data", "file", "offset", "size"]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    file: int
+    offset: int
+    size: int
+    def __init__(self, data: _Optional[bytes] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ..., file: _Optional[int] = ...) -> None: ...
+
 class RegisterAgain(_message.Message):
     __slots__ = []
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["container", "epoch", "host", "metrics_port", "pid", "processes"]
+    __slots__ = ["container", "epoch", "files_door", "host", "metrics_port", "pid", "processes"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FILES_DOOR_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
     container: int
     epoch: int
+    files_door: str
     host: str
     metrics_port: int
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ...) -> None: ...
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]
@@ -689,6 +972,16 @@ class Sample(_message.Message):
     type: Sample.Type
     value: float
     def __init__(self, name: _Optional[str] = ..., label: _Optional[str] = ..., type: _Optional[_Union[Sample.Type, str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[_Union[Bucket, _Mapping]]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Series(_message.Message):
+    __slots__ = ["component", "name", "values"]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    name: str
+    values: bytes
+    def __init__(self, component: _Optional[str] = ..., name: _Optional[str] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class SetState(_message.Message):
     __slots__ = ["active", "end_input"]
@@ -908,6 +1201,20 @@ class TaskStatus(_message.Message):
     waiting_s: float
     def __init__(self, task_id: _Optional[int] = ..., component: _Optional[str] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., state: _Optional[_Union[TaskState, str]] = ..., plan_version: _Optional[int] = ..., emitted: _Optional[int] = ..., executed: _Optional[int] = ..., acked: _Optional[int] = ..., failed: _Optional[int] = ..., in_queue_tuples: _Optional[int] = ..., in_queue_bytes: _Optional[int] = ..., out_queue_tuples: _Optional[int] = ..., out_queue_bytes: _Optional[int] = ..., pending: _Optional[int] = ..., loop_age_s: _Optional[float] = ..., error: _Optional[str] = ..., instance_id: _Optional[str] = ..., attempt: _Optional[int] = ..., committed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., lost_tuples: _Optional[int] = ..., waiting_for: _Optional[str] = ..., waiting_s: _Optional[float] = ..., counted_at: _Optional[float] = ..., sent_frames: _Optional[int] = ..., sent_tuples: _Optional[int] = ..., consumed_frames: _Optional[int] = ..., consumed_tuples: _Optional[int] = ..., forgets_failed: bool = ...) -> None: ...
 
+class TimelineReply(_message.Message):
+    __slots__ = ["first", "known_since", "points", "series", "step_s"]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_SINCE_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    first: float
+    known_since: float
+    points: int
+    series: _containers.RepeatedCompositeFieldContainer[Series]
+    step_s: float
+    def __init__(self, first: _Optional[float] = ..., step_s: _Optional[float] = ..., points: _Optional[int] = ..., series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ..., known_since: _Optional[float] = ...) -> None: ...
+
 class TopologyEvent(_message.Message):
     __slots__ = ["at", "detail", "first_at", "kind", "lasted_s", "number", "reason", "subject", "text", "times", "warning"]
     AT_FIELD_NUMBER: _ClassVar[int]
@@ -1014,6 +1321,16 @@ class UpdateTopology(_message.Message):
     topology: _topology_pb2.Topology
     def __init__(self, topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing_plan: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., expected_version: _Optional[int] = ..., drain_timeout_s: _Optional[float] = ...) -> None: ...
 
+class WorstTask(_message.Message):
+    __slots__ = ["container", "task_id", "value"]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    task_id: int
+    value: float
+    def __init__(self, value: _Optional[float] = ..., task_id: _Optional[int] = ..., container: _Optional[int] = ...) -> None: ...
+
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
@@ -1030,6 +1347,9 @@ class Lifecycle(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class HealthVerdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class Refusal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import stateful
 from heronpy.cli.output import clean, console, print_json, say
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import InvalidRpcError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for

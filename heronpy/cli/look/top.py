@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.cluster.target import Common, Target
 from heronpy.cli.look import stateful
 from heronpy.cli.output import clean, console, say, table
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
+from heronpy.clusters.session import Session
+from heronpy.clusters.target import Common, Target
 from heronpy.common.units import format_duration
 from heronpy.proto import control_pb2
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 
 from heronpy.ckpt.catalogue import in_folder, missing_files, roots_of
-from heronpy.cli.checkpoints.removal import clear_leftovers
-from heronpy.cli.cluster.session import Session
+from heronpy.clusters.leftovers import clear_leftovers
+from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.ids import short_hash
 from heronpy.common.setting_types import CheckpointSettings

@@ -1,12 +1,12 @@
 """The settings of a cluster, and what its state manager holds of its topologies.
 
-Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a Failure that
-names the nearest topology. What the masters themselves have to be asked is in `session`.
+Nothing is opened before it is asked for. Every lookup of a topology ends in its execution state or in a NotThereError
+that names the nearest topology. What the masters themselves have to be asked is in `session`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from heronpy.cli import exits, output
-from heronpy.cli.cluster.client_config import ClientConfig
-from heronpy.cli.cluster.known import heron_home, known_clusters
-from heronpy.cli.cluster.target import Common, Target
+from heronpy.clusters.client_config import ClientConfig
+from heronpy.clusters.errors import ClusterError, NotThereError, RequestError
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.target import Common, Target
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
 from heronpy.common.errors import DeadlineError
@@ -47,8 +47,16 @@ def _pinned(store: Any) -> Any:
 class Records:
     """One command's view of one cluster: its settings, and what the state manager holds of its topologies."""
 
-    def __init__(self, target: Target, common: Common | None = None, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        common: Common | None = None,
+        lenient: bool = False,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`lenient` leaves out what is wrong with the client's own file and settings, and tells `warn`."""
         self.common = common or Common()
+        self._warn = warn
         self._lenient = lenient
         self._told: set[str] = set()
         #: The topology whose lock this command holds.
@@ -66,8 +74,8 @@ class Records:
     def _leave_out_broken_client_file(self) -> None:
         try:
             _ = self.client.values
-        except exits.Failure as error:
-            output.warning(f"left out: {error}")
+        except ClusterError as error:
+            self._warn(f"left out: {error}")
             self.client.values = {}
 
     # ---- settings -------------------------------------------------------------------------
@@ -92,7 +100,7 @@ class Records:
             whose = "--config-path" if given else f"config-path in {self.client.path},"
             text = f"{whose} {path} is not a folder; name one that has {self.target.cluster}/<room>.yaml"
             if not self._lenient:
-                raise exits.Failure(text, exits.USAGE)
+                raise RequestError(text)
             self._tell([f"left out: {text}"])
             path = None
         return list(settings.find_conf(Path(path).expanduser() if path else None))
@@ -101,7 +109,7 @@ class Records:
         """Warn of each once."""
         for text in texts:
             if text not in self._told:
-                output.warning(text)
+                self._warn(text)
         self._told.update(texts)
 
     def check_cluster(self) -> None:
@@ -171,7 +179,7 @@ class Records:
         return target.role in (None, record.role) and target.environ in (None, record.environ)
 
     def find(self, topology: str) -> plan_pb2.ExecutionState:
-        """The execution state; a Failure (exit code 3) when there is no such topology."""
+        """The execution state; a ClusterError (exit code 3) when there is no such topology."""
         record = self.record(topology)
         if record is None:
             cluster = self.target.cluster
@@ -179,12 +187,11 @@ class Records:
             hint = suggestion(topology, known, f"; run 'heron list {cluster}' to see what runs")
             if self.logs_of_ended(topology):
                 hint = f" now; 'heron logs {self.target} {topology}' shows what its last run logged"
-            raise exits.Failure(f"cluster {cluster} has no topology '{topology}'{hint}", exits.NOT_FOUND)
+            raise NotThereError(f"cluster {cluster} has no topology '{topology}'{hint}")
         if not self._mine(record):
-            raise exits.Failure(
+            raise NotThereError(
                 f"topology '{topology}' is not in {self.target} but in"
-                f" {record.cluster}/{record.role}/{record.environ}; name that instead",
-                exits.NOT_FOUND,
+                f" {record.cluster}/{record.role}/{record.environ}; name that instead"
             )
         return record
 
@@ -204,12 +211,12 @@ class Records:
         return self._must_get(plan_pb2.PackingPlan, paths.packing_plan(name), name, "packing plan")
 
     def check_component(self, topology: str, component: str | None) -> None:
-        """A Failure that names the nearest component when the topology has none of that name."""
+        """A ClusterError that names the nearest component when the topology has none of that name."""
         self.find(topology)
         known = list(components_of(self.topology(topology))) if component is not None else []
         if component is not None and component not in known:
             hint = suggestion(component, known, f"; it has {', '.join(known)}")
-            raise exits.Failure(f"topology '{topology}' has no component '{component}'{hint}", exits.USAGE)
+            raise RequestError(f"topology '{topology}' has no component '{component}'{hint}")
 
     def update_intent(self, name: str) -> plan_pb2.UpdateIntent | None:
         """The update in progress; None when there is none."""
@@ -243,7 +250,7 @@ class Records:
     def under_way(self, name: str) -> str:
         """That another command is removing the topology right now, as a sentence; empty when none is.
 
-        A Failure when it is gone.
+        A ClusterError when it is gone.
         """
         self.find(name)
         if self._operating == name:
@@ -265,7 +272,7 @@ class Records:
     def _must_get(self, kind: type[M], path: str, name: str, what: str) -> M:
         found = self.state.get(path)
         if found is None:
-            raise exits.Failure(
+            raise ClusterError(
                 self.under_way(name)
                 or f"the {what} of '{name}' is missing from the state manager, as after a submit that was cut short;"
                 f" run 'heron kill {self.target} {name}' and submit again"
@@ -276,7 +283,7 @@ class Records:
         try:
             return kind.FromString(data)
         except DecodeError:
-            raise exits.Failure(
+            raise ClusterError(
                 f"the {what} of '{name}' in the state manager is damaged;"
                 f" run 'heron kill {self.target} {name}' and submit again"
             ) from None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from heronpy.ckpt import catalogue
 from heronpy.ckpt.catalogue import Found
-from heronpy.cli import exits
-from heronpy.cli.cluster.known import heron_home
-from heronpy.cli.cluster.records import Records
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.known import heron_home
+from heronpy.clusters.records import Records
 from heronpy.common.errors import HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
@@ -45,16 +45,15 @@ def _launches(records: Records, topology: str, record: plan_pb2.ExecutionState |
 
 
 def by_id(everything: list[Found], checkpoint: int, name: str) -> Found:
-    """The one checkpoint of this id; a Failure when there is none, or several."""
+    """The one checkpoint of this id; a ClusterError when there is none, or several."""
     matching = [found for found in everything if found.checkpoint == checkpoint]
     if len(matching) > 1:
         places = ", ".join(found.location for found in matching)
-        raise exits.Failure(
-            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}",
-            exits.USAGE,
+        raise RequestError(
+            f"'{name}' has checkpoint {checkpoint} {len(matching)} times; give one of these paths: {places}"
         )
     if not matching:
         ids = list(dict.fromkeys(found.checkpoint for found in everything))  # runs and stores repeat them
         known = ", ".join(map(str, ids[:20])) or "none"
-        raise exits.Failure(f"'{name}' has no checkpoint {checkpoint}; there are: {known}", exits.NOT_FOUND)
+        raise NotThereError(f"'{name}' has no checkpoint {checkpoint}; there are: {known}")
     return matching[0]

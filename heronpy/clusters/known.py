@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from heronpy.cli.cluster.client_config import ClientConfig, config_home
+from heronpy.clusters.client_config import ClientConfig, config_home
 from heronpy.common import settings
 from heronpy.common.absolute import absolute
 from heronpy.common.errors import ConfigError

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from google.protobuf.message import Message
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.records import Records
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.records import Records
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
 from heronpy.proto import control_pb2, plan_pb2
 from heronpy.statemgr import paths
@@ -43,14 +43,14 @@ class Session(Records):
         try:
             plan = self.physical_plan(name)
             begun = plan is not None and plan.topology.id == record.topology_id
-        except exits.Failure:  # Damaged: a master has run and reports it; `list` must not fail on it.
+        except ClusterError:  # Damaged: a master has run and reports it; `list` must not fail on it.
             begun = True
         return "" if begun or self.failed_container(name) is not None else "its topology master has not started yet"
 
     def under_way(self, name: str) -> str:
         """That the topology is being submitted or removed right now, as a sentence; empty when neither is so.
 
-        A Failure when it is gone.
+        A ClusterError when it is gone.
         """
         waits_for = self.starting(self.find(name))
         if waits_for:
@@ -61,19 +61,19 @@ class Session(Records):
         return super().under_way(name)
 
     def find_begun(self, name: str) -> plan_pb2.ExecutionState:
-        """`find`, but a Failure while it is being submitted or removed and has no topology master."""
+        """`find`, but a ClusterError while it is being submitted or removed and has no topology master."""
         record = self.find(name)
         busy = self.under_way(name) if self.tmaster_location(name) is None else ""
         if busy:
-            raise exits.Failure(busy)
+            raise ClusterError(busy)
         return record
 
     @contextmanager
     def tmaster(self, name: str) -> Iterator[RpcClient]:
-        """A client of the topology master; a Failure when it does not run."""
+        """A client of the topology master; a ClusterError when it does not run."""
         location = self.tmaster_location(name)
         if location is None:
-            raise exits.Failure(self._no_master(name))
+            raise ClusterError(self._no_master(name))
         with self._master_at(location.endpoint, name) as client:
             yield client
 

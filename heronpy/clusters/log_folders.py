@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.known import heron_home, known_clusters
-from heronpy.cli.cluster.records import Records
+from heronpy.clusters.errors import NotThereError, RequestError
+from heronpy.clusters.known import heron_home, known_clusters
+from heronpy.clusters.records import Records
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.log_files import log_processes
 from heronpy.common.nearest import suggestion
@@ -20,9 +20,8 @@ def log_dir(records: Records, topology: str) -> Path:
     found = records.logs_of_ended(topology)
     if len(found) > 1:
         owners = ", ".join(path.parent.parent.name for path in found)
-        raise exits.Failure(
-            f"several roles had a topology '{topology}' ({owners}); name one as {records.target.cluster}/ROLE",
-            exits.USAGE,
+        raise RequestError(
+            f"several roles had a topology '{topology}' ({owners}); name one as {records.target.cluster}/ROLE"
         )
     if not found:
         base = heron_home() / "topologies" / records.target.cluster
@@ -31,9 +30,7 @@ def log_dir(records: Records, topology: str) -> Path:
         if records.target.implied:  # then the word may have been meant as the cluster
             known.update(known_clusters())
         hint = suggestion(topology, known, f"; run 'heron list {records.target}'")
-        raise exits.Failure(
-            f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}", exits.NOT_FOUND
-        )
+        raise NotThereError(f"cluster {records.target.cluster} has no logs of a topology '{topology}'{hint}")
     return found[0]
 
 

@@ -9,11 +9,11 @@ began, and because a request names the version that it replaces, sending it agai
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import Enum
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.output import command, warn
+from heronpy.clusters.errors import ClusterError
+from heronpy.clusters.session import Session
 from heronpy.common.errors import DeadlineError, LostReplyError, RpcError
 from heronpy.common.ids import instance_id
 from heronpy.proto import control_pb2, plan_pb2
@@ -62,11 +62,16 @@ def outcome_of(
 
 
 def ask(
-    session: Session, name: str, request: control_pb2.UpdateTopology, old: plan_pb2.PackingPlan, timeout_s: float
+    session: Session,
+    name: str,
+    request: control_pb2.UpdateTopology,
+    old: plan_pb2.PackingPlan,
+    timeout_s: float,
+    say: Callable[[str], None],
 ) -> control_pb2.UpdateReply | None:
     """The answer to an update; None when a master that took over completed it without being asked.
 
-    A Failure when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
+    A ClusterError when it was rolled back or overtaken, or when its end cannot be seen before the deadline.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -74,12 +79,12 @@ def ask(
             reply = session.ask(name, request, max(deadline - time.monotonic(), 0.1))
             return reply
         except LostReplyError as error:
-            warn(f"{error}; looking for the outcome")
+            say(f"{error}; looking for the outcome")
         except RpcError:
             # It was refused, unless it had begun and a master that stops can only say that it stops.
             if _look(session, name, old, request.packing_plan) is not Outcome.UNDER_WAY:
                 raise
-            warn("the topology master stops; looking for the outcome")
+            say("the topology master stops; looking for the outcome")
         if _outcome(session, name, old, request.packing_plan, deadline) is Outcome.DONE:
             return None
 
@@ -95,20 +100,20 @@ def _outcome(
         if found is Outcome.DONE or (found is Outcome.NOT_BEGUN and alive):
             return found
         if found is Outcome.ROLLED_BACK:
-            raise exits.Failure(
+            raise ClusterError(
                 "the update was rolled back and the topology runs as before, after its topology master ended;"
-                f" for why, see {command('heron', 'logs', session.target, name, 'tmaster')}"
+                f" for why, see 'heron logs {session.target} {name} tmaster'"
             )
         if found is Outcome.OVERTAKEN:
-            raise exits.Failure(
+            raise ClusterError(
                 "another update has come since, so the outcome of this one is unknown; see"
-                f" {command('heron', 'plan', session.target, name, 'packing')}"
+                f" 'heron plan {session.target} {name} packing'"
             )
         if time.monotonic() >= deadline:
             state = "has not begun" if found is Outcome.NOT_BEGUN else "is still in progress"
             raise DeadlineError(
                 f"the update {state}, and the topology master that began it has ended; see"
-                f" {command('heron', 'status', session.target, name)}"
+                f" 'heron status {session.target} {name}'"
             )
         time.sleep(LOOK_S)
 

@@ -7,7 +7,7 @@ import pwd
 import re
 from dataclasses import dataclass, field
 
-from heronpy.cli import exits
+from heronpy.clusters.errors import RequestError
 
 #: Clusters, roles and environs.
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,99}")
@@ -26,12 +26,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, implied: bool = False) -> Target:
-        """The target that this text names; a Failure when it names none."""
+        """The target that this text names; a ClusterError when it names none."""
         cluster, *rest = parts = text.split("/")
         if len(parts) > 3 or not all(NAME.fullmatch(part) for part in parts):
-            raise exits.Failure(
-                f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'", exits.USAGE
-            )
+            raise RequestError(f"'{text}' is not cluster[/role[/environ]]; for example 'local' or 'local/ads/prod'")
         role, environ = [*rest, None, None][:2]
         return cls(cluster, role, environ, implied)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
-from heronpy.cli import exits
-from heronpy.cli.cluster.target import NAME, NAME_RULE
+from heronpy.clusters.errors import RequestError
+from heronpy.clusters.target import NAME, NAME_RULE
 from heronpy.common import settings
 from heronpy.common.folders import make_folders
 from heronpy.common.nearest import suggestion
@@ -49,9 +49,9 @@ class ClientConfig:
         try:
             content = yaml.safe_load(self.path.read_text(encoding="utf-8")) or {}
         except (yaml.YAMLError, UnicodeDecodeError):
-            raise exits.Failure(f"{self.path} is not valid YAML; correct or remove it", exits.USAGE) from None
+            raise RequestError(f"{self.path} is not valid YAML; correct or remove it") from None
         if not isinstance(content, dict):
-            raise exits.Failure(f"{self.path} must hold 'key: value' lines; correct or remove it", exits.USAGE)
+            raise RequestError(f"{self.path} must hold 'key: value' lines; correct or remove it")
         return {str(key): _text(value) for key, value in content.items()}
 
     def get(self, key: str) -> str | None:
@@ -104,12 +104,12 @@ def check(key: str, value: str) -> list[str]:
         return ["service_url has no effect: heron talks to the cluster directly; heron.statemgr.root says where it is"]
     if key in CLIENT_KEYS:
         if key != "config-path" and not NAME.fullmatch(value):
-            raise exits.Failure(f"'{value}' is not a valid {key}; {NAME_RULE}", exits.USAGE)
+            raise RequestError(f"'{value}' is not a valid {key}; {NAME_RULE}")
         return []
     if not key.startswith("heron."):
         known = [*CLIENT_KEYS, "heron.<room>.<field>"]
         hint = suggestion(key, CLIENT_KEYS, f"; known keys are {', '.join(known)}")
-        raise exits.Failure(f"'{key}' is not a key of the client's configuration{hint}", exits.USAGE)
+        raise RequestError(f"'{key}' is not a key of the client's configuration{hint}")
     return settings.resolve("local", [], {}, {}, [f"{key}={value}"], given_in={key: "heron config set"}).ignored
 
 

@@ -1,17 +1,16 @@
-"""`heron checkpoints restore`: asks for the rewind of a running topology and waits for its end."""
+"""Asks for the rewind of a running topology and waits for its end."""
 
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 from heronpy.ckpt import catalogue
-from heronpy.cli import exits
-from heronpy.cli.cluster.session import Session
-from heronpy.cli.render.summary import failed
-from heronpy.common.errors import HeronError
+from heronpy.clusters.errors import ClusterError, NotThereError
+from heronpy.clusters.session import Session
+from heronpy.common.errors import DeadlineError, HeronError
 from heronpy.common.setting_types import CheckpointSettings
 from heronpy.common.settings import settings_for
+from heronpy.common.states import has_failed
 from heronpy.proto import control_pb2
 
 ASK_S = 5.0
@@ -25,33 +24,46 @@ def _check(session: Session, topology: str, known: control_pb2.CheckpointsReply,
     for record in known.complete:
         wrong = catalogue.misfits(record.location, packing, groups) if record.checkpoint == checkpoint else []
         if wrong:
-            raise exits.Failure("; ".join(wrong))
+            raise ClusterError("; ".join(wrong))
 
 
 def rewind(session: Session, topology: str, checkpoint: int, timeout_s: float) -> str:
-    """Restore every region; returns what was done, in one line. A Failure when it fails or is late."""
+    """Restore every region; returns what was done, in one line. A ClusterError when it fails or is late."""
     deadline = time.monotonic() + timeout_s
     before = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
     _check(session, topology, before, checkpoint)
     attempts = {tuple(region.components): region.attempt for region in before.regions}
     session.ask(topology, control_pb2.RestoreCheckpoint(checkpoint=checkpoint), min(timeout_s, 30.0))
     while True:
-        with suppress(HeronError):  # the topology master may be restarted meanwhile
-            reply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
-            if reply.regions and all(
+        reply = _checkpoints(session, topology)
+        if (
+            reply is not None
+            and reply.regions
+            and all(
                 region.started and region.attempt > attempts.get(tuple(region.components), 0)
                 for region in reply.regions
-            ):
-                numbers = sorted({region.checkpoint for region in reply.regions})
-                told = ", ".join(f"checkpoint {number}" if number else "empty state" for number in numbers)
-                return f"Topology '{topology}' has resumed from {told}"
+            )
+        ):
+            numbers = sorted({region.checkpoint for region in reply.regions})
+            told = ", ".join(f"checkpoint {number}" if number else "empty state" for number in numbers)
+            return f"Topology '{topology}' has resumed from {told}"
         status = session.poll(topology)
-        if status is not None and failed(status):
-            raise exits.Failure(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
+        if status is not None and has_failed(status):
+            raise ClusterError(f"topology '{topology}' failed while it was restored: {status.cause or 'see its logs'}")
         if time.monotonic() > deadline:
-            raise exits.Failure(
+            raise DeadlineError(
                 f"topology '{topology}' was not restored after {timeout_s:g} s;"
-                f" see 'heron status {session.target} {topology}'",
-                exits.TIMED_OUT,
+                f" see 'heron status {session.target} {topology}'"
             )
         time.sleep(LOOK_S)
+
+
+def _checkpoints(session: Session, topology: str) -> control_pb2.CheckpointsReply | None:
+    """None while the topology master is being restarted; NotThereError when the topology is gone."""
+    try:
+        reply = session.ask(topology, control_pb2.GetCheckpoints(), ASK_S)
+        return reply
+    except NotThereError:
+        raise
+    except HeronError:
+        return None
