@@ -71,18 +71,16 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
     if unused:
         raise Problem(400, "bad-request", f"{action} takes no {unused[0]}", "leave it out")
     watched, changing = call.watched, call.tracker.changing
-    order = Order(watched.session, watched.record, body)
     if not body.dry_run:
         if watched.record.topology_id in changing:
-            text = f"topology '{order.name}' is being changed by another request"
+            text = f"topology '{watched.name}' is being changed by another request"
             raise Problem(409, "busy", text, "wait for its end")
         if len(changing) >= CHANGES_MAX:
             raise Problem(503, "busy", f"{CHANGES_MAX} topologies are being changed now", "try again in a few seconds")
         changing.add(watched.record.topology_id)
     outcome, ok = "was interrupted", False
     try:
-        version = await asyncio.to_thread(_check_version, order, call.headers.get("if-match"))
-        text, changes = await asyncio.to_thread(do, order)
+        version, text, changes = await asyncio.to_thread(_do, call, body, do)
         outcome, ok = text, True
     except Exception as error:
         outcome = str(error) or type(error).__name__
@@ -90,12 +88,21 @@ async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable
     finally:
         if not body.dry_run:
             changing.discard(watched.record.topology_id)
-            place = f"{order.record.cluster}/{order.record.role}/{order.record.environ}/{order.name}"
+            record = watched.record
+            place = f"{record.cluster}/{record.role}/{record.environ}/{record.topology}"
             call.tracker.audit.change(call.asker.who, action, place, given, outcome, ok)
     return ActionResult(
         action=action, dry_run=body.dry_run, text=text, changes=[Change(text=one) for one in changes],
         plan_version=version if action != "kill" or body.dry_run else None,
     )  # fmt: skip
+
+
+def _do(call: Call, body: ActionBody, do: Callable[[Order], Done]) -> tuple[int, str, list[str]]:
+    """Plan version, sentence and parts; blocking."""
+    with call.source.own_session() as session:
+        order = Order(session, call.watched.record, body)
+        version = _check_version(order, call.headers.get("if-match"))
+        return version, *do(order)
 
 
 def _check_version(order: Order, if_match: str | None) -> int:

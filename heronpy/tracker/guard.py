@@ -115,7 +115,7 @@ def decide(scope: Scope, facts: Facts, house: House, holder: Asker | None) -> As
     if scope not in asker.scopes:
         return Refusal(
             403, "forbidden", f"{asker.who} lacks the scope {scope.value}",
-            f"use a token of this scope: heron ui token create --scope {scope.value}",
+            f"use a token of this scope: heron ui token create NAME --scope {scope.value}",
         )  # fmt: skip
     return asker
 
@@ -166,7 +166,7 @@ def _by_uid(facts: Facts, house: House) -> Asker | None:
 
 
 def _unknown(facts: Facts, house: House) -> Refusal:
-    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token create"
+    fix = "send Authorization: Bearer TOKEN; the tracker's user makes one: heron ui token create NAME"
     if _has_token(facts):
         return Refusal(401, "bad-token", "this token is unknown or has expired", fix)
     if house.behind_proxy or is_forwarded(facts.headers):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from heronpy.clusters.masters import Master, NoMasterError
@@ -211,11 +212,22 @@ class ClusterSource:
 
     def __init__(self, name: str, common: Common) -> None:
         self.name = name
+        self._common = common
         self.session = Session(Target(name), common)
         self.topologies: dict[str, Watched] = {}
         #: Why the cluster cannot be read now; empty when it can.
         self.trouble = ""
         self._records: Shared[None] = Shared(self._read)
+
+    @contextmanager
+    def own_session(self) -> Iterator[Session]:
+        """A session for one change, which may hold locks that no other may see as its own; blocking."""
+        session = Session(Target(self.name), self._common)
+        try:
+            yield session
+        finally:
+            if "state" in session.__dict__:
+                session.state.close()
 
     async def refresh(self) -> None:
         """Read which topologies there are, unless that was done just now."""
