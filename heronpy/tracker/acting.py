@@ -24,8 +24,9 @@ from heronpy.common.settings import settings_for
 from heronpy.common.units import counted, format_bytes, format_duration
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import control_pb2, plan_pb2
-from heronpy.tracker.calls import Call, Problem, Table
+from heronpy.tracker.calls import Call, Table
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import EFFECTIVELY_ONCE, TOPOLOGY
 from heronpy.tracker.tracker import CHANGES_MAX
 from heronpy.views.advice import ActionBody, ActionResult, Change

@@ -27,10 +27,11 @@ from heronpy.common.errors import (
     TopologyError,
 )
 from heronpy.tracker import acting, peer, reading, reading_files, streaming
-from heronpy.tracker.calls import Call, Problem, Route
+from heronpy.tracker.calls import Call, Route
 from heronpy.tracker.guard import SAFE, Asker, Facts, Refusal, Scope, bearer, decide
 from heronpy.tracker.openapi import document
 from heronpy.tracker.pages import INDEX, Page, load
+from heronpy.tracker.problems import Problem
 from heronpy.tracker.tracker import Tracker
 from heronpy.views.overview import Problem as ProblemShape
 

@@ -15,6 +15,7 @@ import msgspec
 
 from heronpy.common.nearest import suggestion
 from heronpy.tracker.guard import SAFE, Asker, Scope
+from heronpy.tracker.problems import Problem
 
 if TYPE_CHECKING:
     from heronpy.tracker.sources import ClusterSource, Watched
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
 
 #: A list in a query has at most this many words.
 WORDS_MAX = 200
-
-
-class Problem(Exception):
-    """Ends a call with one sentence."""
-
-    def __init__(self, status: int, type: str, title: str, detail: str = "", nearest: str | None = None) -> None:
-        super().__init__(title)
-        self.status, self.type, self.title, self.detail, self.nearest = status, type, title, detail, nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from heronpy.common.setting_types import CheckpointSettings, SparkSettings
 from heronpy.common.settings import settings_for
 from heronpy.common.version import VERSION
 from heronpy.proto import control_pb2
-from heronpy.tracker.calls import Call, Param, Problem, Table
+from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
 from heronpy.views.build_past import events_of, exceptions_of, timeline_of
 from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
 from heronpy.views.load import Load, Tasks

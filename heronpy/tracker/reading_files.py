@@ -11,10 +11,11 @@ from typing import Any
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.nearest import nearest
-from heronpy.proto import control_pb2
-from heronpy.tracker.calls import Call, Param, Problem, Table
+from heronpy.proto import components_of, control_pb2
+from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.log_pieces import cut, lines_of
+from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
 from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, Logs, Setting
@@ -195,9 +196,9 @@ async def config(call: Call) -> Config:
         found += [
             _setting(key, "", value, "topology") for key, value in config_as_json(definition.topology_config).items()
         ]
-        for part in (*definition.spouts, *definition.bolts):
+        for name, part in components_of(definition).items():
             own = config_as_json(part.comp.config)
-            found += [_setting(key, part.comp.name, value, "component") for key, value in own.items()]
+            found += [_setting(key, name, value, "component") for key, value in own.items()]
     return Config(
         settings=sorted(found, key=lambda one: (one.component, one.key)),
         package=launch.source,

@@ -153,12 +153,12 @@ class Watched:
 
     async def read_plan(self) -> Plan:
         """The plan as the state manager has it now."""
-        self.definition, self.packing = await asyncio.to_thread(
-            lambda: (self.session.topology(self.name), self.session.packing_plan(self.name))
-        )
+        definition = await asyncio.to_thread(self.session.topology, self.name)
+        packing = await asyncio.to_thread(self.session.packing_plan, self.name)
+        self.definition, self.packing = definition, packing
         stmgrs = self.physical.stmgrs if self.physical is not None else ()
         hosts = {stmgr.container: stmgr.host for stmgr in stmgrs if stmgr.host}
-        self._plan = plan_of(self.definition, self.packing, self.physical, hosts)
+        self._plan = plan_of(definition, packing, self.physical, hosts)
         return self._plan
 
     def _note_rate(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from heronpy.tracker.calls import Call, Param, Problem, Table
+from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.feeds import STREAMS_MAX
 from heronpy.tracker.guard import Scope
+from heronpy.tracker.problems import Problem
 from heronpy.tracker.reading import V1
 
 table = Table()

@@ -10,9 +10,9 @@ from pathlib import Path
 from heronpy.clusters.target import Common
 from heronpy.common.nearest import nearest
 from heronpy.tracker.audit import Audit
-from heronpy.tracker.calls import Problem
 from heronpy.tracker.feeds import Feeds
 from heronpy.tracker.guard import Asker, House
+from heronpy.tracker.problems import Problem
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.tracker.tokens import Tokens
 
