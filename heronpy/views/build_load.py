@@ -30,14 +30,14 @@ def _worst(load: control_pb2.ComponentLoad, name: str) -> tuple[float | None, st
     return worst.value, instance_id(worst.container, load.component, worst.task_id)
 
 
-def load_of(reply: control_pb2.LoadReply) -> Load:
-    """`GET /load`"""
+def load_of(reply: control_pb2.LoadReply, plan_version: int) -> Load:
+    """`GET /load`; the version is that of the packing plan, as in `plan_of`."""
     components = [component_load(one) for one in reply.components]
     ends = [(one.end_to_end_p50_s, one.end_to_end_p99_s) for one in components]
     if not any(p99 is not None for _, p99 in ends):
         ends = [(one.complete_p50_s, one.complete_p99_s) for one in components]
     return Load(
-        plan_version=reply.plan_version,
+        plan_version=plan_version,
         state=lifecycle_name(reply.lifecycle),
         cause=reply.cause,
         at=reply.at,
@@ -125,7 +125,11 @@ def culprit_of(culprit: control_pb2.Culprit) -> Culprit:
 
 
 def tasks_of(
-    status: control_pb2.StatusReply, metrics: control_pb2.MetricsReply, at: float, component: str | None = None
+    status: control_pb2.StatusReply,
+    metrics: control_pb2.MetricsReply,
+    plan_version: int,
+    at: float,
+    component: str | None = None,
 ) -> Tasks:
     """`GET /tasks`: by component in the order of the topology, then by id. `at` is the wall time of the answers."""
     topology = status.plan.topology
@@ -147,7 +151,7 @@ def tasks_of(
             row.pending = task.pending if task.component in spouts else None
             found.append(row)
     return Tasks(
-        plan_version=status.plan_version,
+        plan_version=plan_version,
         at=at,
         window_s=metrics.interval_s or None,
         tasks=found,

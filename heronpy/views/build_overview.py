@@ -43,7 +43,7 @@ def topology_of(
     recent: Sequence[float | None] = (),
 ) -> Topology:
     """`absent` is the state of a topology whose master does not answer now, `cause` the reason; its totals stay."""
-    load = load_of(reply) if reply is not None else None
+    load = load_of(reply, packing.version if packing is not None else 0) if reply is not None else None
     leading = next(iter(findings_of(reply.findings)), None) if reply is not None and not absent else None
     state = absent or (lifecycle_name(reply.lifecycle) if reply is not None else STARTING)
     said = finding_of(leading, record.cluster, record.topology) if leading is not None else None

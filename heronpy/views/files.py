@@ -30,7 +30,7 @@ class LogLine(Struct, kw_only=True):
 
     #: None: the line has no time of its own, as what user code prints.
     at: float | None
-    #: DEBUG, INFO, WARNING, ERROR, CRITICAL; None: as above.
+    #: DEBUG, INFO, WARN, ERROR, FATAL; None: as above.
     level: str | None
     #: Name of the logger; may be empty.
     logger: str
@@ -38,7 +38,10 @@ class LogLine(Struct, kw_only=True):
 
 
 class Logs(Struct, kw_only=True):
-    """`GET /logs/{process}?offset&bytes`: a piece of one log, oldest line first. Scope `data`."""
+    """`GET /logs/{process}?offset|until&bytes&file&back`: a piece of one log, oldest line first. Scope `data`.
+
+    Without an offset it is the end of the log. `back` is the number of the rotated file, 0 the newest.
+    """
 
     process: str
     lines: list[LogLine]
@@ -47,7 +50,9 @@ class Logs(Struct, kw_only=True):
     end: int
     #: Size of the file now.
     size: int
-    #: The file was replaced since `offset` was given out: read it anew.
+    #: Which file it is; give it as `file` with the next offset.
+    file: str
+    #: Another file has taken the name since `file` was given out (it was rotated): this is the end of the new one.
     rotated: bool
 
 

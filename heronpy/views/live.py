@@ -1,8 +1,11 @@
 """The messages of `GET /api/v1/live`, each one server-sent event with `event:` its name and `id:` its number.
 
 A snapshot has everything of the level; deltas then say what changed. A reader keeps the snapshot and applies deltas:
-`fields` replaces fields of the snapshot's `topology` (and `load`, by the path `load.held`), `tables` sets cells. Rows
-are positions in the lists of the last snapshot. A delta never changes their length or order: then a snapshot comes.
+`fields` replaces fields of the snapshot's `topology` (of `load` and `tasks` by the path, `load.held`), `tables` sets
+cells, whose rows are positions in the lists of the last snapshot. A delta never changes their length or order: then a
+snapshot comes.
+
+Figures have four significant digits.
 
 Every 15 s without news comes the comment `: ping`. A stream that ends is opened again with the header `Last-Event-ID`;
 the answer begins with a snapshot, unless nothing has changed since.
@@ -39,7 +42,8 @@ class Snapshot(Struct, kw_only=True):
 class Cells(Struct, kw_only=True, array_like=True):
     """Changed cells of one column, as the array `[rows, values]`."""
 
-    rows: list[int]
+    #: Positions in the list; None: every row, in order.
+    rows: list[int] | None
     #: Numbers, texts, booleans or null.
     values: list[Any]
 
@@ -49,7 +53,7 @@ class Delta(Struct, kw_only=True, omit_defaults=True):
 
     #: Path to its new value: `state`, `sentence`, `load.held`, `load.culprits`, `silent_s`.
     fields: dict[str, Any] = {}
-    #: `topologies`, `components`, `edges`, `tasks` -> column -> cells.
+    #: `topologies`, `components` and `edges` (of `load`), `tasks` and `processes` (of `tasks`) -> column -> cells.
     tables: dict[str, dict[str, Cells]] = {}
 
 
