@@ -41,18 +41,32 @@ PACKAGES = (
         "Apache-2.0",
         "components and templates; the file has Preact (MIT) and its hooks in it",
         (
-            ("preact/standalone.module.js", "htm-preact.js", "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7"),
+            (
+                "preact/standalone.module.js",
+                "htm-preact.js",
+                "72284e8e9079c87817145df1110f74e8a2aa040b2fc384922e18dfcb46fc1fd7",
+            ),
             ("LICENSE", "htm-LICENSE", "740725f7252e750af735d0028cc534970772f513331e9f68150fede8fb3ce00f"),
         ),
     ),
-    Package("preact", "10.5.13", "MIT", "only the licence of what htm-preact.js contains", (("LICENSE", "preact-LICENSE", "1fe6958409c8c257a70c587a18b6f7f412b179b456630790d30b2ec9a8e4b7d4"),)),
+    Package(
+        "preact",
+        "10.5.13",
+        "MIT",
+        "only the licence of what htm-preact.js contains",
+        (("LICENSE", "preact-LICENSE", "1fe6958409c8c257a70c587a18b6f7f412b179b456630790d30b2ec9a8e4b7d4"),),
+    ),
     Package(
         "uplot",
         "1.6.32",
         "MIT",
         "charts over time",
         (
-            ("dist/uPlot.iife.min.js", "uPlot.iife.min.js", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"),
+            (
+                "dist/uPlot.iife.min.js",
+                "uPlot.iife.min.js",
+                "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
+            ),
             ("dist/uPlot.min.css", "uPlot.min.css", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04"),
             ("LICENSE", "uPlot-LICENSE", "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd"),
         ),
@@ -64,7 +78,11 @@ PACKAGES = (
         "layout of the graph",
         (
             ("dist/dagre.esm.js", "dagre.esm.js", "b0ddaf4af1417bec9bd89373a3a3987f081727d6cc6d95fc40dbf85a19bdf3b0"),
-            ("dist/dagre.esm.js.LEGAL.txt", "dagre.esm.js.LEGAL.txt", "9148bffb1e84382a8b6668eeb2b53c6a554341d714fba129856ea5eb350d35f3"),
+            (
+                "dist/dagre.esm.js.LEGAL.txt",
+                "dagre.esm.js.LEGAL.txt",
+                "9148bffb1e84382a8b6668eeb2b53c6a554341d714fba129856ea5eb350d35f3",
+            ),
             ("LICENSE", "dagre-LICENSE", "6a349742a6cb219d5a2fc8d0844f6d89a6efc62e20c664450d884fc7ff2d6015"),
         ),
     ),

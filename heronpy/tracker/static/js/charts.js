@@ -1,6 +1,6 @@
 /** Charts over time, from the timeline: uPlot draws, a table beside it has the same figures. */
 
-import { bytes, count, duration, rate, share, time } from './format.js';
+import { bytes, count, day, duration, rate, share, time } from './format.js';
 import { html, useDark, useEffect, useLayoutEffect, useMemo, useRef, useState } from './ui.js';
 
 /** Spans by the keys 1 to 5: name and seconds. */
@@ -13,7 +13,6 @@ const HEIGHT = 150;
  * A chart: title, how a value is shown, title of a line by its metric (`%`: the component), the highest value there is.
  * @typedef {{title: string, shown: (value: any) => string, lines: Record<string, string>, top?: number}} Kind
  */
-const cores = (value) => `${count(value)} cores`;
 const END_TO_END = { title: 'end to end', shown: duration, lines: { end_to_end_p50_s: '% p50', end_to_end_p99_s: '% p99', complete_p50_s: '% acked p50', complete_p99_s: '% acked p99' } };
 
 /** Of all components together. @type {Kind[]} */
@@ -25,7 +24,7 @@ export const OF_TOPOLOGY = [
   { title: 'queues', shown: bytes, lines: { queue_bytes: '%' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: '%' } },
   { title: 'time per tuple, p99', shown: duration, lines: { execute_p99_s: '%' } },
-  { title: 'CPU', shown: cores, lines: { cpu: '%' } },
+  { title: 'CPU, cores', shown: count, lines: { cpu: '%' } },
 ];
 /** Of one component. @type {Kind[]} */
 export const OF_COMPONENT = [
@@ -35,7 +34,7 @@ export const OF_COMPONENT = [
   { ...END_TO_END, lines: { end_to_end_p50_s: 'p50', end_to_end_p99_s: 'p99', complete_p50_s: 'acked p50', complete_p99_s: 'acked p99' } },
   { title: 'queue', shown: bytes, lines: { queue_bytes: 'queue' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: 'memory' } },
-  { title: 'CPU', shown: cores, lines: { cpu: 'CPU' } },
+  { title: 'CPU, cores', shown: count, lines: { cpu: 'CPU' } },
 ];
 
 /** @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest */
@@ -112,7 +111,10 @@ function options(chart, lines, box, marks, setAt) {
     legend: { show: false },
     cursor: { sync: { key: 'charts' }, drag: { x: false, y: false }, points: { size: 5 } },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, chart.top ?? (high > 0 ? high * 1.05 : 1)] } },
-    axes: [axis, { ...axis, size: 62, values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) }],
+    axes: [
+      { ...axis, size: 28, space: 80, values: (plot, ticks) => ticks.map((tick) => clock(tick, plot.scales.x.max - plot.scales.x.min)) },
+      { ...axis, size: 74, ...(chart.shown === bytes && { incrs: POWERS }), values: (_, ticks) => ticks.map((tick) => chart.shown(tick)) },
+    ],
     series: [
       {},
       ...lines.map((line, number) => ({
@@ -128,6 +130,16 @@ function options(chart, lines, box, marks, setAt) {
       setCursor: [(plot) => setAt(plot.cursor.left >= 0 && plot.cursor.idx !== null ? plot.cursor.idx : null)],
     },
   };
+}
+
+/** Round amounts of bytes are powers of two. */
+const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
+
+/** Time of day under a chart, the date where days are shown. @param {number} at @param {number} span seconds */
+function clock(at, span) {
+  const text = new Date(at * 1000).toTimeString();
+  if (span > 2 * 86_400) return day(at).slice(5);
+  return span > 300 ? text.slice(0, 5) : text.slice(0, 8);
 }
 
 /** Episodes as bands, other warnings as lines, with a letter at the top. */

@@ -59,10 +59,10 @@ export function GraphView({ place, plan, load, by, marked, onMark }) {
   const loads = new Map((load?.components ?? []).map((row) => [row.name, row]));
   const rates = new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s]));
   const culprits = new Set((load?.culprits ?? []).map((one) => one.component));
-  return html`<div class="graph scroll" tabindex="0" role="region" aria-label="graph of the topology">
+  return html`<div class="graph scroll" tabindex="0" role="group" aria-label="graph of the topology">
     <svg class=${marked ? 'marking' : ''} viewBox=${`0 0 ${drawing.width} ${drawing.height}`} width=${drawing.width} height=${drawing.height}
       role="group" aria-label="components and the streams between them" onKeyDown=${(event) => walk(event, plan)}>
-      <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" /></marker></defs>
+      <defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" /></marker></defs>
       ${drawing.edges.map((one) => html`<${EdgeView} key=${one.edge.id} one=${one} rate=${rates.get(one.edge.id)} near=${marked === one.edge.source || marked === one.edge.target} />`)}
       ${drawing.nodes.map((one) => html`<${NodeView} key=${one.node.name} place=${place} one=${one} row=${loads.get(one.node.name)} held=${load?.held} by=${by}
         culprit=${culprits.has(one.node.name)} marked=${marked === one.node.name} onMark=${onMark} />`)}
@@ -77,8 +77,9 @@ function EdgeView({ one, rate: perS, near }) {
   const label = grouping(edge);
   return html`<g class=${`edge${keyed ? ' keyed' : ''}${near ? ' near' : ''}`} role="img" aria-label=${`${edge.source} to ${edge.target}${stream}: ${label}, ${rate(perS)}`}>
     <title>${`${edge.source} → ${edge.target}${stream}, ${label}`}</title>
-    <path d=${line(points)} marker-end="url(#arrow)" />
+    <path d=${line(points)} />
     ${keyed && html`<path class="inner" d=${line(points)} />`}
+    <path class="tip" d=${line(points)} marker-end="url(#arrow)" />
     <rect class="behind" x=${x - one.width / 2} y=${y - 15} width=${one.width} height="30" rx="3" />
     <text x=${x} y=${y - 3} text-anchor="middle">${cut(label, 22)}</text>
     <text class="rate" x=${x} y=${y + 10} text-anchor="middle">${rate(perS)}</text>

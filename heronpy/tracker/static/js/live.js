@@ -12,10 +12,10 @@ const FINAL = new Set([400, 401, 403, 404]);
 
 /** One stream. It runs while it has listeners. */
 export class Live {
-  /** @param {Record<string, any>} query of /live */
-  constructor(query) {
+  /** @param {Record<string, any>} query of /live @param {any} [snapshot] what is shown until the first one of its own */
+  constructor(query, snapshot = null) {
     this.query = query;
-    this.state = initial();
+    this.state = { ...initial(), snapshot };
     /** @type {Set<() => void>} */
     this.listeners = new Set();
     this.lastId = '';
@@ -125,12 +125,18 @@ export class Live {
   }
 }
 
-/** The stream that is looked at: pages of one topology share it. @type {{key: string, live: Live}|null} */
-let current = null;
+/** @type {Live|null} */
+let latest = null;
+
+/** The stream that is looked at: pages of one topology share it. */
+export const current = () => latest;
 
 /** @param {Record<string, any>} query */
 export function liveOf(query) {
-  const key = JSON.stringify(query);
-  if (current?.key !== key) current = { key, live: new Live(query) };
-  return current.live;
+  if (JSON.stringify(latest?.query) !== JSON.stringify(query)) {
+    // Another level of the same topology: what is known stays on the page.
+    const same = latest?.query.topology !== undefined && latest.query.topology === query.topology;
+    latest = new Live(query, same ? latest.state.snapshot : null);
+  }
+  return latest;
 }

@@ -25,7 +25,7 @@ class Reader {
     const { end, file } = this.at;
     const piece = await get(this.path, end === null ? {} : { offset: end, file }, signal);
     const anew = end === null || piece.rotated;
-    if (!anew && !piece.lines.length) {
+    if (!anew && piece.end === piece.begin) {
       this.at.end = piece.end;
       return false;
     }
@@ -117,7 +117,7 @@ export function LogView({ place, process, follow }) {
     </div>
     <${Trouble} problem=${problem} />
     <div class="lines" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label=${`log of ${process}`} aria-live="off">
-      ${shown.map((line) => html`<div key=${line.number} class=${`line ${(line.level ?? '').toLowerCase()}`}><span class="at">${line.at === null ? '' : time(line.at)}</span><span class="level">${line.level ?? ''}</span><span class="text">${line.logger && html`<span class="quiet">${line.logger} </span>`}${line.text}</span></div>`)}
+      ${shown.map((line) => html`<div key=${line.number} class=${`line of-${(line.level ?? 'none').toLowerCase()}`}><span class="at">${line.at === null ? '' : time(line.at)}</span><span class="level">${line.level ?? ''}</span><span class="text">${line.logger && html`<span class="quiet">${line.logger} </span>`}${line.text}</span></div>`)}
     </div>
   </div>`;
 }

@@ -84,7 +84,7 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
       ? html`<button class="sort" onClick=${() => setSorting({ key: column.key, down: sorting.key === column.key ? !sorting.down : Boolean(column.num) })}>${column.title}<span aria-hidden="true">${sorting.key === column.key ? (sorting.down ? ' ▾' : ' ▴') : ''}</span></button>`
       : column.title;
   const sortOf = (column) => (column.by && sorting.key === column.key ? (sorting.down ? 'descending' : 'ascending') : undefined);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${caption}>
     <table>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
