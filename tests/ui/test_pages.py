@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.conftest import Site, Tab
 from tests.support.waiting import wait_for
+from tests.ui.conftest import Site, Tab
 from tests.ui.marked import MARKUP
 
 pytestmark = pytest.mark.slow
