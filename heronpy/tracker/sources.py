@@ -13,10 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from heronpy.clusters.examining import look
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.health.findings import Finding
+from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
@@ -26,6 +29,7 @@ from heronpy.views.overview import Topology
 from heronpy.views.plan import Plan
 
 T = TypeVar("T")
+Diagnosis = tuple[Signals, list[Finding]]
 
 #: How old an answer may be that is given to somebody else.
 FRESH_S = 1.9
@@ -34,6 +38,8 @@ ASK_S = 2.0
 PAUSE_MAX_S = 10.0
 #: Rates and quantiles of single tasks are over this time.
 TASK_WINDOW_S = 10.0
+#: As `heron doctor`.
+DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
 
@@ -83,6 +89,7 @@ class Watched:
         self._recent_at = 0.0
         self._load: Shared[None] = Shared(self._ask_load)
         self._tasks: Shared[Tasks] = Shared(self._ask_tasks)
+        self._diagnosis: Shared[Diagnosis] = Shared(self._examine, DIAGNOSIS_FRESH_S)
 
     @property
     def name(self) -> str:
@@ -200,6 +207,14 @@ class Watched:
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
         return tasks_of(status, report, version, time.time())
+
+    async def diagnosis(self) -> Diagnosis:
+        """What the doctor says; HeronError when the topology master does not answer."""
+        return await self._diagnosis.get()
+
+    async def _examine(self) -> Diagnosis:
+        # It asks a dozen things, one after the other, as the command does.
+        return await asyncio.to_thread(look, self.session, self.name, DIAGNOSIS_WINDOW_S)
 
     def close(self, why: str) -> None:
         """It is no longer there."""
