@@ -95,7 +95,7 @@ async def topology(call: Call) -> Topology:
 async def plan(call: Call) -> Plan:
     """The graph, and where the tasks run; its version is what actions are given as If-Match."""
     await call.watched.refresh()
-    return await call.watched.plan()
+    return await call.watched.read_plan()
 
 
 @table.route("GET", TOPOLOGY + "/load", Scope.VIEW, returns=Load)

@@ -172,8 +172,9 @@ def test_its_files_are_private_and_its_port_moves_when_taken(heron: Heron) -> No
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     status = heron("ui", "status", "--json").json()
-    psutil.Process(status["pid"]).kill()
-    wait_for(lambda: not psutil.pid_exists(status["pid"]), 10.0, "its end")
+    process = psutil.Process(status["pid"])
+    process.kill()
+    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, 10.0, "its end")
     assert "No tracker runs" in heron("ui", "status").ok().out, "a record of a killed tracker is not believed"
     assert heron("ui").ok().out.strip()
     heron("ui", "stop").ok()

@@ -26,7 +26,7 @@ def requests(topology: FakeTopology) -> list[str]:
         ("restart", {"component": "count"}, "would restart 2 tasks"),
         ("restart", {"task": 3}, "would restart 1 task"),
         ("restart", {"container": 1}, "would restart 3 tasks"),
-        ("update", {"parallelism": {"count": 3}}, "1 task would be added"),
+        ("update", {"parallelism": {"count": 3}}, "would add 1 task, remove 0, move 0"),
         ("update", {"settings": {"count:limit": "3"}}, "would set 1 setting"),
         ("kill", {}, "would stop 3 tasks"),
     ],
@@ -63,7 +63,7 @@ def test_an_update_needs_the_version_that_was_seen(asking: Asking, busy: FakeTop
     assert requests(busy) == []
     busy.answers["update_topology"] = control_pb2.UpdateReply(added=[4])
     done = asking.act("update", body, If_Match="1").json()
-    assert done["text"].startswith("1 task are added") or "added" in done["text"]
+    assert done["text"] == "added 1 task, removed 0, moved 0"
     asked = dict(busy.asked)["update_topology"]
     assert isinstance(asked, control_pb2.UpdateTopology) and asked.expected_version == 1
 
