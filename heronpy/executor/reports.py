@@ -14,6 +14,7 @@ from heronpy.executor.metrics_inbox import MetricsInbox
 from heronpy.executor.records import end_report, health, own_report, process_record
 from heronpy.plan.launch import LaunchSpec
 from heronpy.procs.exit_reason import ExitReason
+from heronpy.procs.host_usage import HostMeter
 from heronpy.procs.supervision import Ended, Overgrown
 from heronpy.procs.supervisor import Supervisor
 from heronpy.procs.usage import UsageMeter
@@ -46,6 +47,7 @@ class Reports:
         self._started_at = started_at
         self._inbox = inbox
         self._usage = UsageMeter(usage_interval_s)
+        self._host = HostMeter()
         #: Number of out-of-memory ends, by process.
         self._out_of_memory: Counter[str] = Counter()
 
@@ -53,6 +55,7 @@ class Reports:
         """Measure all processes; returns those above their memory limit."""
         views = [view for view in self._supervisor.views() if view.pid]
         self._usage.measure([os.getpid(), *(view.pid for view in views)], time.monotonic())
+        self._host.measure()
         used = [(view, self._usage.of(view.pid).rss_bytes, view.spec.memory_max_bytes) for view in views]
         return [Overgrown(view.spec.name, view.number, size, limit) for view, size, limit in used if 0 < limit < size]
 
@@ -78,11 +81,15 @@ class Reports:
             metrics_port=metrics_port,
             files_door=files_door,
             processes=self._records(),
+            usage=self._host.usage,
         )
 
     def heartbeat(self) -> control_pb2.ExecutorHeartbeat:
         return control_pb2.ExecutorHeartbeat(
-            container=self._place.container, epoch=self._place.epoch, processes=self._records()
+            container=self._place.container,
+            epoch=self._place.epoch,
+            processes=self._records(),
+            usage=self._host.usage,
         )
 
     def metrics_text(self) -> tuple[str, str]:

@@ -7,14 +7,15 @@ that more tasks solve from those that they do not: skew, a slow task, a dependen
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
 from math import ceil
 from statistics import fmean, median
 
 from heronpy.common.states import lifecycle_name
-from heronpy.health.signals import Signals, TaskSignals
+from heronpy.health import trends
+from heronpy.health.findings import CALM, Finding, Verdict
+from heronpy.health.signals import SETTLE_S, Signals, TaskSignals
 from heronpy.proto import control_pb2
 
 #: Busy shares: above the first two a bolt sets the pace, below the third it does not.
@@ -31,51 +32,24 @@ HUNG_S = 10.0
 #: Target utilisation.
 AIM = 0.7
 SPARK_WAITING = 3
-
-
-class Verdict(Enum):
-    """The kinds of diagnosis."""
-
-    HEALTHY = "healthy"
-    FAILED = "failed"
-    CHANGING = "changing"
-    DOWN = "down"
-    HUNG = "hung"
-    MEMORY = "memory"
-    CRASHING = "crashing"
-    DEPENDENCY = "dependency"
-    SKEW = "skew"
-    SLOW_TASK = "slow task"
-    UNDER_PROVISIONED = "under-provisioned"
-    LIMIT = "limit"
-    CHECKPOINTS = "checkpoints"
-    SPARK = "spark"
-    LOSSES = "losses"
-    NO_INPUT = "no input"
-    UNTRIAGED = "untriaged"
-
-
-#: Verdicts that need no action.
-CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT})
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A diagnosis: the component or task concerned, and the evidence."""
-
-    verdict: Verdict
-    component: str = ""
-    task: str = ""
-    figures: dict[str, float] = field(default_factory=dict)
-    #: Quoted text: a cause, or the last line of a process's exit.
-    quote: str = ""
-    names: tuple[str, ...] = ()
+#: A component that does this share less per busy second than before an update.
+WORSE = 0.3
+#: Spouts that have this share of their pending limit wait for acks.
+FULL = 0.9
+#: A machine has no CPU left: the share of its cores in use, and of the time in which something waits for one.
+CORES_USED, PRESSURE = 0.9, 0.3
+#: A task this close to its limit of memory.
+NEAR_LIMIT = 0.9
+#: Fewer tasks than this share of the present ones suffice.
+SPARE = 0.9
+#: A backlog that is gone within this time needs no action.
+DRAINS_S = 300.0
 
 
 def diagnose(signals: Signals) -> list[Finding]:
     """All findings, most urgent first; one HEALTHY finding if there are none.
 
-    Until a full window has passed since a change, rates and shares mix two configurations, so they are not judged.
+    Until figures have settled after a change, rates and shares mix two configurations, so they are not judged.
     """
     found = [finding for rule in _ALWAYS for finding in rule(signals)]
     changing = list(_changing(signals))
@@ -87,13 +61,18 @@ def diagnose(signals: Signals) -> list[Finding]:
 
 
 def _healthy(signals: Signals) -> Finding:
-    busiest = max((task for task in signals.tasks if task.busy is not None), key=_busy, default=None)
+    busiest = max(_bolts(signals), key=_busy, default=None)
     return Finding(
         Verdict.HEALTHY,
         component=busiest.component if busiest is not None else "",
         task=busiest.name if busiest is not None else "",
         figures={"arrival": signals.arrival, "held": signals.held, "busy": _busy(busiest) if busiest else 0.0},
     )
+
+
+def _bolts(signals: Signals) -> list[TaskSignals]:
+    """Those that say how busy they are. A spout may be busy: it sets the pace where nothing else does."""
+    return [task for task in signals.tasks if not task.is_spout and task.busy is not None]
 
 
 def _busy(task: TaskSignals) -> float:
@@ -129,6 +108,14 @@ def _hung(signals: Signals) -> Iterator[Finding]:
 def _memory(signals: Signals) -> Iterator[Finding]:
     for name, (times, text) in signals.out_of_memory.items():
         yield Finding(Verdict.MEMORY, task=name, figures={"times": times}, quote=text)
+    for component, limit in signals.memory_limits.items():
+        used = trends.memory_p95(signals, component)
+        tasks = [task for task in signals.of(component) if task.memory_bytes is not None]
+        if used is None or used < NEAR_LIMIT * limit or not tasks:
+            continue
+        largest = max(tasks, key=lambda task: task.memory_bytes or 0)
+        if largest.name not in signals.out_of_memory:
+            yield Finding(Verdict.MEMORY, component, largest.name, {"used": used, "limit": limit})
 
 
 def _crashing(signals: Signals) -> Iterator[Finding]:
@@ -137,20 +124,102 @@ def _crashing(signals: Signals) -> Iterator[Finding]:
             yield Finding(Verdict.CRASHING, task=name, figures={"times": times}, quote=text)
 
 
+def _bad_update(signals: Signals) -> Iterator[Finding]:
+    # On a machine without CPU left, tasks do less per busy second whatever their program is.
+    if signals.updated_s is None or _starved(signals):
+        return
+    for component in signals.components:
+        found = trends.shift(signals, component)
+        if found is not None and found.after <= (1 - WORSE) * found.before:
+            yield Finding(
+                Verdict.BAD_UPDATE, component,
+                figures={"less": 1 - found.after / found.before, "before": found.before, "after": found.after,
+                         "ago_s": signals.updated_s},
+                quote=signals.update,
+            )  # fmt: skip
+
+
+def _starved(signals: Signals) -> bool:
+    return any(host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE for host in signals.hosts)
+
+
+def _waits_for_acks(signals: Signals) -> list[TaskSignals]:
+    """The spouts that may have no more tuples pending; none unless they are at least half of them."""
+    most = signals.max_pending
+    spouts = [task for task in signals.tasks if task.is_spout and task.up]
+    if not most or not signals.acking:
+        return []
+    full = [task for task in spouts if task.pending >= FULL * most]
+    return full if len(full) * 2 >= len(spouts) else []
+
+
+def _behind(signals: Signals) -> list[TaskSignals]:
+    """The bolts whose queues take long to process, and do not fall soon."""
+    found = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= BEHIND_S]
+    return [task for task in found if _drains_s(signals, task.component) is None]
+
+
+def _drains_s(signals: Signals, component: str) -> float | None:
+    left_s = trends.empties_s(signals, component) if signals.held < HELD and not signals.culprits else None
+    return left_s if left_s is not None and left_s <= DRAINS_S else None
+
+
+def _is_slow(signals: Signals) -> bool:
+    """Whether something sets the pace of the spouts."""
+    return bool(signals.held >= HELD or signals.culprits or _behind(signals) or _waits_for_acks(signals))
+
+
 def _slow(signals: Signals) -> Iterator[Finding]:
     """For each component that sets the pace, the first cause that fits."""
-    behind = [task for task in signals.tasks if not task.is_spout and (task.lag_s or 0.0) >= BEHIND_S]
-    if signals.held < HELD and not signals.culprits and not behind:
+    if not _is_slow(signals):
         return
-    culprits = {*signals.culprits, *(task.name for task in behind)}
+    culprits = {*signals.culprits, *(task.name for task in _behind(signals))}
+    unexplained: list[list[TaskSignals]] = []
     for component in signals.components:
-        tasks = [task for task in signals.of(component) if task.busy is not None]
+        tasks = [task for task in _bolts(signals) if task.component == component]
         worst = max(tasks, key=_busy, default=None)
         if worst is None or (_busy(worst) < BUSY and not culprits & {task.name for task in tasks}):
             continue
-        finding = _dependency(tasks) or _skew(tasks) or _slow_task(tasks) or _too_few(tasks, signals)
+        finding = _dependency(tasks) or _skew(tasks) or _slow_host(tasks) or _slow_task(tasks)
         if finding is not None:
             yield finding
+        else:
+            unexplained.append(tasks)
+    yield from _machine(signals)
+    for tasks in unexplained:
+        finding = _too_few(tasks, signals)
+        if finding is not None:
+            yield finding
+
+
+def _machine(signals: Signals) -> Iterator[Finding]:
+    """Before too few tasks: more of them do not help where no CPU is left."""
+    for host in signals.hosts:
+        if host.used >= CORES_USED * host.cores and host.pressure >= PRESSURE:
+            yield Finding(
+                Verdict.MACHINE,
+                figures={"cores": host.cores, "others": max(0.0, host.used - host.own), "own": host.own,
+                         "pressure": host.pressure},
+                names=(host.name,),
+            )  # fmt: skip
+
+
+def _slow_host(tasks: list[TaskSignals]) -> Finding | None:
+    """The tasks of one machine, at least two of them, are all slower than those of the others."""
+    rates: defaultdict[str, list[float]] = defaultdict(list)
+    for task in tasks:
+        if task.host and (rate := task.per_busy_s) is not None:
+            rates[task.host].append(rate)
+    if len(rates) < 2:
+        return None
+    host = min(rates, key=lambda name: median(rates[name]))
+    usual = median(rate for name, found in rates.items() if name != host for rate in found)
+    if len(rates[host]) < 2 or max(rates[host]) >= SLOW * usual:
+        return None
+    return Finding(
+        Verdict.SLOW_HOST, tasks[0].component,
+        figures={"rate": median(rates[host]), "usual": usual, "tasks": len(rates[host])}, names=(host,),
+    )  # fmt: skip
 
 
 def _dependency(tasks: list[TaskSignals]) -> Finding | None:
@@ -210,14 +279,12 @@ def _too_few(tasks: list[TaskSignals], signals: Signals) -> Finding | None:
 
 
 def _limit(signals: Signals) -> Iterator[Finding]:
-    most = signals.max_pending
-    spouts = [task for task in signals.tasks if task.is_spout and task.up]
-    if not most or not signals.acking or not spouts or signals.held >= HELD:
+    full = _waits_for_acks(signals)
+    if not full or signals.max_pending is None or signals.held >= HELD:
         return
-    full = [task for task in spouts if task.pending >= SATURATED * most]
-    busiest = max((_busy(task) for task in signals.tasks), default=0.0)
-    if len(full) * 2 >= len(spouts) and busiest < BUSY:
-        yield Finding(Verdict.LIMIT, full[0].component, figures={"limit": most, "busy": busiest})
+    busiest = max(map(_busy, _bolts(signals)), default=0.0)
+    if busiest < BUSY:
+        yield Finding(Verdict.LIMIT, full[0].component, figures={"limit": signals.max_pending, "busy": busiest})
 
 
 def _checkpoints(signals: Signals) -> Iterator[Finding]:
@@ -233,13 +300,14 @@ def _checkpoints(signals: Signals) -> Iterator[Finding]:
 
 
 def _spark(signals: Signals) -> Iterator[Finding]:
-    if signals.spark_waiting >= SPARK_WAITING and signals.spark_batch_s is not None:
-        if signals.spark_lag_s > 2 * signals.spark_batch_s:
-            yield Finding(
-                Verdict.SPARK,
-                figures={"waiting": signals.spark_waiting, "batch_s": signals.spark_batch_s,
-                         "lag_s": signals.spark_lag_s},
-            )  # fmt: skip
+    if signals.spark_waiting < SPARK_WAITING or signals.spark_batch_s is None:
+        return
+    comes_s = trends.spark_comes_s(signals)
+    if comes_s is not None or signals.spark_lag_s > 2 * signals.spark_batch_s:
+        figures = {"waiting": signals.spark_waiting, "batch_s": signals.spark_batch_s, "lag_s": signals.spark_lag_s}
+        if comes_s is not None:
+            figures["comes_s"] = comes_s
+        yield Finding(Verdict.SPARK, figures=figures)
 
 
 def _losses(signals: Signals) -> Iterator[Finding]:
@@ -250,11 +318,12 @@ def _losses(signals: Signals) -> Iterator[Finding]:
 
 
 def _changing(signals: Signals) -> Iterator[Finding]:
+    settled_s = min(SETTLE_S, signals.window_s)
     settled = (control_pb2.LIFE_RUNNING, control_pb2.LIFE_DEGRADED, control_pb2.LIFE_FAILED)
     if signals.lifecycle not in settled:
         yield Finding(Verdict.CHANGING, quote=signals.cause, names=(lifecycle_name(signals.lifecycle).lower(),))
-    elif signals.changed_s is not None and signals.changed_s < signals.window_s:
-        yield Finding(Verdict.CHANGING, figures={"left_s": signals.window_s - signals.changed_s}, quote=signals.change)
+    elif signals.changed_s is not None and signals.changed_s < settled_s:
+        yield Finding(Verdict.CHANGING, figures={"left_s": settled_s - signals.changed_s}, quote=signals.change)
 
 
 def _no_input(signals: Signals) -> Iterator[Finding]:
@@ -266,7 +335,29 @@ def _no_input(signals: Signals) -> Iterator[Finding]:
         )
 
 
+def _catching_up(signals: Signals) -> Iterator[Finding]:
+    for component in signals.components:
+        lag_s = max((task.lag_s or 0.0 for task in signals.of(component) if not task.is_spout), default=0.0)
+        left_s = _drains_s(signals, component)
+        if lag_s >= BEHIND_S and left_s is not None:
+            yield Finding(Verdict.CATCHING_UP, component, figures={"left_s": left_s, "lag_s": lag_s})
+
+
+def _over_provisioned(signals: Signals) -> Iterator[Finding]:
+    held = [share for share in signals.minutes("", "held")[-trends.SPARE_MIN :] if share is not None]
+    if signals.lifecycle != control_pb2.LIFE_RUNNING or _is_slow(signals) or max(held, default=0.0) >= HELD:
+        return
+    for component in signals.components:
+        tasks = signals.of(component)
+        found = trends.spare(signals, component, AIM) if not tasks[0].is_spout else None
+        if found is not None and found[0] < SPARE * len(tasks):
+            figures = {"needed": float(found[0]), "tasks": float(len(tasks)), "busy": found[1]}
+            yield Finding(Verdict.OVER_PROVISIONED, component, figures=figures)
+
+
 _Rule = Callable[[Signals], Iterator[Finding]]
-#: Rules that always apply, and rules that need a full window without a change.
+#: Rules that always apply, and rules that need figures without a change.
 _ALWAYS: tuple[_Rule, ...] = (_failed, _down, _hung, _memory, _crashing, _losses)
-_SETTLED: tuple[_Rule, ...] = (_slow, _limit, _checkpoints, _spark, _no_input)
+_SETTLED: tuple[_Rule, ...] = (
+    _bad_update, _slow, _limit, _checkpoints, _spark, _catching_up, _no_input, _over_provisioned,
+)  # fmt: skip

@@ -6,9 +6,11 @@ never 0.
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import isnan
 
 from heronpy.common.states import UP_STATES, culprit_name
 from heronpy.common.topology_keys import TOPOLOGY_MAX_SPOUT_PENDING
@@ -17,11 +19,20 @@ from heronpy.proto import control_pb2
 
 #: The metrics to request: counters over the window, gauges as of now.
 METRICS = (
-    "__execute-time-ns", "__execute-count", "__emit-count", "__dead-letters", "__gateway-lost-tuples",
-    "__gateway-received-packets-size",
-    "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
+    "__busy-time-ns", "__blocked-time-ns", "__idle-time-ns", "__execute-time-ns", "__execute-count", "__emit-count",
+    "__dead-letters", "__gateway-lost-tuples", "__gateway-received-packets-size", "__py-physical-memory-byte",
+    "__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__process/__cpu_user_usec", "__process/__cpu_system_usec",
+    "__time_spent_back_pressure_aggr", "__instance_dropped_tuples",
     "spark-batches-waiting", "spark-lag-seconds", "spark-seconds", "spark-batches-committed",
 )  # fmt: skip
+#: The series to request, and how far back.
+SERIES = ("executed", "busy", "tasks", "queue_bytes", "largest_bytes", "held", "spark_waiting", "spark_done")
+HISTORY_S = 3720.0
+#: The window that a diagnosis is based on, and how long figures mix two configurations after a change, seconds.
+WINDOW_S, SETTLE_S = 300.0, 180.0
+
+#: Of a component ("": the topology), by series: minutes, the oldest first, None where unknown.
+History = dict[str, dict[str, list[float | None]]]
 
 
 @dataclass(slots=True)
@@ -35,8 +46,10 @@ class TaskSignals:
     #: Tuples per second executed and emitted.
     executed: float = 0.0
     emitted: float = 0.0
-    #: Share of the window spent in `process`, and CPU seconds per second; None if not reported.
+    #: Share of the window spent in user code, and waiting for room to emit. Without `blocked`, `busy` includes it.
     busy: float | None = None
+    blocked: float | None = None
+    #: CPU seconds per second.
     cpu: float | None = None
     queue_bytes: int = 0
     #: How long the queue takes at the current rate; None when nothing arrives.
@@ -44,11 +57,26 @@ class TaskSignals:
     pending: int = 0
     #: Time since its loop last made a turn.
     silent_s: float = 0.0
+    memory_bytes: int | None = None
+    host: str = ""
 
     @property
     def per_busy_s(self) -> float | None:
         """Tuples executed per busy second: the rate that one thread can sustain; None below 10 % busy."""
         return self.executed / self.busy if self.busy is not None and self.busy >= 0.1 and self.executed else None
+
+
+@dataclass(slots=True)
+class HostSignals:
+    """One machine."""
+
+    name: str
+    cores: int
+    #: Share of the last seconds in which something waited for a CPU.
+    pressure: float
+    #: CPU seconds per second of all its processes, and of the topology's tasks and stream managers.
+    used: float
+    own: float
 
 
 @dataclass(slots=True)
@@ -66,6 +94,9 @@ class Signals:
     #: Time since the last change by a user, or restore; None if none is known.
     changed_s: float | None = None
     change: str = ""
+    #: The same of the last update or change of settings alone.
+    updated_s: float | None = None
+    update: str = ""
     events_known: bool = True
     #: Processes that ended in the last minutes, out of memory and otherwise: name to (times, text).
     out_of_memory: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -84,6 +115,12 @@ class Signals:
     spark_waiting: float = 0.0
     spark_batch_s: float | None = None
     spark_lag_s: float = 0.0
+    hosts: list[HostSignals] = field(default_factory=list)
+    #: Limit of the memory of one task, by component; those without a limit are missing.
+    memory_limits: dict[str, int] = field(default_factory=dict)
+    #: The last hour, and how long ago its last minute ended.
+    history: History = field(default_factory=dict)
+    history_age_s: float = 0.0
 
     def of(self, component: str) -> list[TaskSignals]:
         """The tasks of a component."""
@@ -99,20 +136,34 @@ class Signals:
         """Tuples per second that the spouts emit."""
         return sum(task.emitted for task in self.tasks if task.is_spout)
 
+    def minutes(self, component: str, series: str) -> list[float | None]:
+        """A series of the last hour; empty if it is unknown."""
+        return self.history.get(component, {}).get(series, [])
+
+
+def window_of(window_s: float, age_s: float, events: Iterable[control_pb2.TopologyEvent] | None, now: float) -> float:
+    """The time to look at: no figure is older than the topology, nor than a change that has settled."""
+    found = max(1.0, min(window_s, age_s))
+    changes = [now - event.at for event in events or () if _is_change(event)]
+    changed_s = min(changes, default=None)
+    return changed_s if changed_s is not None and SETTLE_S <= changed_s < found else found
+
 
 def signals_of(
     status: control_pb2.StatusReply,
     metrics: control_pb2.MetricsReply,
     events: Iterable[control_pb2.TopologyEvent] | None = (),
     checkpoints: control_pb2.CheckpointsReply | None = None,
+    timeline: control_pb2.TimelineReply | None = None,
     *,
     now: float,
-    recent_s: float = 300.0,
+    recent_s: float = WINDOW_S,
     checkpoint_every_s: float | None = None,
+    memory_limit: Callable[[str], int] = lambda component: 0,
 ) -> Signals:
     """The figures from one set of answers. `now` is wall time, as there; events older than `recent_s` are ignored.
 
-    Without events (None) it is unknown what ended or changed.
+    Without events (None) it is unknown what ended or changed. `memory_limit` gives the bytes of a component's tasks.
     """
     topology = status.plan.topology
     spouts = {spout.comp.name for spout in topology.spouts}
@@ -122,9 +173,12 @@ def signals_of(
     sums = _sums(metrics)
     names = [*(spout.comp.name for spout in topology.spouts), *(bolt.comp.name for bolt in topology.bolts)]
     order = {name: number for number, name in enumerate(names)}
+    hosts = _hosts_of_tasks(status)
     for task in sorted(status.tasks, key=lambda task: (order.get(task.component, len(order)), task.task_id)):
         values = sums.get(task.instance_id, {})
         found.tasks.append(_task(task, values, task.component in spouts, found.window_s))
+        found.tasks[-1].host = hosts.get(task.task_id, "")
+    found.memory_limits = {name: limit for name in found.components if (limit := memory_limit(name)) > 0}
     _add_losses(found, metrics, {task.name: task.component for task in found.tasks})
     held = [values.get("__time_spent_back_pressure_aggr", 0.0) for values in sums.values()]
     found.held = min(1.0, max(held, default=0.0) / 1000 / found.window_s)
@@ -136,11 +190,26 @@ def signals_of(
     _add_events(found, events or (), now, recent_s)
     if checkpoints is not None:
         _add_checkpoints(found, checkpoints, now, checkpoint_every_s)
+    _add_hosts(found, status, sums)
+    if timeline is not None:
+        found.history = history_of(timeline)
+        found.history_age_s = max(0.0, now - timeline.first - timeline.points * timeline.step_s)
     gateway = sums.get("spark-gateway", {})
     found.spark_waiting = gateway.get("spark-batches-waiting", 0.0)
     found.spark_lag_s = gateway.get("spark-lag-seconds", 0.0)
     if gateway.get("spark-batches-committed"):
         found.spark_batch_s = gateway.get("spark-seconds", 0.0) / gateway["spark-batches-committed"]
+    return found
+
+
+def history_of(timeline: control_pb2.TimelineReply) -> History:
+    """The series of an answer; one of another length than it says is left out."""
+    found: History = {}
+    for series in timeline.series:
+        if len(series.values) == 4 * timeline.points:
+            values = struct.unpack(f"<{timeline.points}f", series.values)
+            numbers = [None if isnan(value) else value for value in values]
+            found.setdefault(series.component, {})[series.name] = numbers
     return found
 
 
@@ -153,10 +222,11 @@ def _sums(metrics: control_pb2.MetricsReply) -> dict[str, dict[str, float]]:
     return {process: dict(values) for process, values in found.items()}
 
 
-def _task(task: control_pb2.TaskStatus, values: dict[str, float], is_spout: bool, over_s: float) -> TaskSignals:
-    busy_ns = values.get("__execute-time-ns")
+def _task(task: control_pb2.TaskStatus, values: Mapping[str, float], is_spout: bool, over_s: float) -> TaskSignals:
     received = values.get("__gateway-received-packets-size", 0.0) / over_s
     cpu = [values[name] for name in ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs") if name in values]
+    memory = values.get("__py-physical-memory-byte")
+    busy, blocked = _shares(values, is_spout, over_s)
     return TaskSignals(
         task.instance_id,
         task.component,
@@ -164,13 +234,25 @@ def _task(task: control_pb2.TaskStatus, values: dict[str, float], is_spout: bool
         task.state in UP_STATES,
         executed=values.get("__execute-count", 0.0) / over_s,
         emitted=values.get("__emit-count", 0.0) / over_s,
-        busy=None if is_spout or busy_ns is None else min(1.0, busy_ns / 1e9 / over_s),
+        busy=busy,
+        blocked=blocked,
         cpu=sum(cpu) / over_s if cpu else None,
         queue_bytes=task.in_queue_bytes,
         lag_s=task.in_queue_bytes / received if received else None,
         pending=task.pending,
         silent_s=task.loop_age_s,
+        memory_bytes=int(memory) if memory is not None else None,
     )
+
+
+def _shares(values: Mapping[str, float], is_spout: bool, over_s: float) -> tuple[float | None, float | None]:
+    """Busy and blocked. Tasks of an earlier release report only the time in `process`, which includes waiting."""
+    times = [values.get(f"__{kind}-time-ns") for kind in ("busy", "blocked", "idle")]
+    whole = sum(time for time in times if time is not None)
+    if times[0] is not None and times[1] is not None and times[2] is not None:
+        return (times[0] / whole, times[1] / whole) if whole > 0 else (None, None)
+    executing = values.get("__execute-time-ns")
+    return None if is_spout or executing is None else min(1.0, executing / 1e9 / over_s), None
 
 
 def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of: dict[str, str]) -> None:
@@ -183,12 +265,45 @@ def _add_losses(found: Signals, metrics: control_pb2.MetricsReply, component_of:
                 found.lost += sample.value
 
 
+def _hosts_of_tasks(status: control_pb2.StatusReply) -> dict[int, str]:
+    hosts = {executor.container: executor.host for executor in status.executors}
+    return {instance.task_id: hosts.get(instance.container, "") for instance in status.plan.instances}
+
+
+def _add_hosts(found: Signals, status: control_pb2.StatusReply, sums: dict[str, dict[str, float]]) -> None:
+    own: defaultdict[str, float] = defaultdict(float)
+    for task in found.tasks:
+        own[task.host] += task.cpu or 0.0
+    for executor in status.executors:
+        for process in executor.processes:
+            if process.kind == control_pb2.PROCESS_STMGR:
+                values = sums.get(process.name, {})
+                used_us = sum(values.get(f"__process/__cpu_{kind}_usec", 0.0) for kind in ("user", "system"))
+                own[executor.host] += used_us / 1e6 / found.window_s
+    seen: set[str] = set()
+    for executor in status.executors:
+        usage = executor.usage
+        if executor.host in seen or not usage.cores or not usage.HasField("cpu_pressure"):
+            continue
+        if usage.HasField("cpu_used"):
+            seen.add(executor.host)
+            found.hosts.append(
+                HostSignals(executor.host, usage.cores, usage.cpu_pressure, usage.cpu_used, own[executor.host])
+            )
+
+
+def _is_change(event: control_pb2.TopologyEvent) -> bool:
+    return event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE)
+
+
 def _add_events(found: Signals, events: Iterable[control_pb2.TopologyEvent], now: float, recent_s: float) -> None:
     for event in events:
         age_s = max(0.0, now - event.at)
-        if event.kind in (control_pb2.EVENT_UPDATE, control_pb2.EVENT_RESTORE):
+        if _is_change(event):
             if found.changed_s is None or age_s < found.changed_s:
                 found.changed_s, found.change = age_s, event.text
+            if event.kind == control_pb2.EVENT_UPDATE and (found.updated_s is None or age_s < found.updated_s):
+                found.updated_s, found.update = age_s, event.text
         elif age_s > recent_s:
             continue
         elif event.kind == control_pb2.EVENT_OOM:

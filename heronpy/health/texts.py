@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from heronpy.common.units import counted, format_duration, listed
-from heronpy.health.diagnose import Finding, Verdict
+from heronpy.common.units import counted, format_bytes, format_duration, listed
+from heronpy.health.findings import Finding, Verdict
 
 
 def sentence(finding: Finding, topology: str) -> str:
@@ -60,6 +60,55 @@ def _skew(f: Finding, topology: str) -> str:
     )
 
 
+def _memory(f: Finding, topology: str) -> str:
+    if "limit" in f.figures:
+        used, limit = format_bytes(int(f.figures["used"])), format_bytes(int(f.figures["limit"]))
+        return f"{f.task} is close to its limit of memory: {used} of {limit}"
+    return f"{f.task} ran out of memory {_times(f)}: {f.quote}"
+
+
+def _bad_update(f: Finding, topology: str) -> str:
+    n = f.figures
+    what = f" ({f.quote})" if f.quote else ""
+    return (
+        f"{f.component} does {_percent(n['less'])} less per busy second since the update"
+        f" {format_duration(round(n['ago_s']))} ago{what}: {_rate(n['after'])} per task, before {_rate(n['before'])}"
+    )
+
+
+def _slow_host(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"the {n['tasks']:.0f} tasks of {f.component} on {f.names[0]} are slow: while busy each handles"
+        f" {_rate(n['rate'])}, those of other machines {_rate(n['usual'])}"
+    )
+
+
+def _machine(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"{f.names[0]} has no CPU left: {topology} takes {n['own']:.1f} of {n['cores']:.0f} cores,"
+        f" other processes {n['others']:.1f}"
+    )
+
+
+def _spark(f: Finding, topology: str) -> str:
+    n = f.figures
+    takes = f"a batch takes {format_duration(n['batch_s'])}"
+    if "comes_s" in n:
+        takes = f"batches come every {format_duration(n['comes_s'])} and take {format_duration(n['batch_s'])} each"
+    waits = f"{n['waiting']:.0f} batches wait, the oldest for {format_duration(round(n['lag_s']))}"
+    return f"Spark is behind: {waits}; {takes}"
+
+
+def _over_provisioned(f: Finding, topology: str) -> str:
+    n = f.figures
+    return (
+        f"{n['needed']:.0f} of the {n['tasks']:.0f} tasks of {f.component} suffice:"
+        f" in the last hour they were {_percent(n['busy'])} busy at most"
+    )
+
+
 def _slow_task(f: Finding, topology: str) -> str:
     rate, usual = _rate(f.figures["rate"]), _rate(f.figures["usual"])
     return f"{f.task} is slow: while busy it handles {rate}, the other tasks of {f.component} {usual}"
@@ -98,7 +147,7 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.CHANGING: _changing,
     Verdict.DOWN: _down,
     Verdict.HUNG: lambda f, _: f"{f.task} has been in one call for {format_duration(round(f.figures['silent_s']))}",
-    Verdict.MEMORY: lambda f, _: f"{f.task} ran out of memory {_times(f)}: {f.quote}",
+    Verdict.MEMORY: _memory,
     Verdict.CRASHING: lambda f, _: f"{f.task} was restarted {_times(f)}: {f.quote}",
     Verdict.DEPENDENCY: _dependency,
     Verdict.SKEW: _skew,
@@ -109,16 +158,20 @@ _SENTENCES: dict[Verdict, Callable[[Finding, str], str]] = {
         f" the spouts wait for acks, and no bolt is busier than {_percent(f.figures['busy'])}"
     ),
     Verdict.CHECKPOINTS: _checkpoints,
-    Verdict.SPARK: lambda f, _: (
-        f"Spark is behind: {f.figures['waiting']:.0f} batches wait, the oldest for"
-        f" {format_duration(round(f.figures['lag_s']))}; a batch takes {format_duration(f.figures['batch_s'])}"
-    ),
+    Verdict.SPARK: _spark,
     Verdict.LOSSES: _losses,
     Verdict.NO_INPUT: lambda f, _: (
         f"nothing to read: {listed(sorted(set(f.names)))} emitted nothing in the last"
         f" {format_duration(round(f.figures['window_s']))}"
     ),
     Verdict.UNTRIAGED: _untriaged,
+    Verdict.BAD_UPDATE: _bad_update,
+    Verdict.SLOW_HOST: _slow_host,
+    Verdict.MACHINE: _machine,
+    Verdict.CATCHING_UP: lambda f, _: (
+        f"{f.component} is catching up: its queues empty in {format_duration(round(f.figures['left_s']))}"
+    ),
+    Verdict.OVER_PROVISIONED: _over_provisioned,
 }
 
 _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
@@ -152,7 +205,17 @@ _ADVICE: dict[Verdict, Callable[[Finding, str], str]] = {
     Verdict.LOSSES: lambda f, where: (
         f"heron dead-letters {where}" if "lost" not in f.figures else f"heron status {where}"
     ),
-    Verdict.UNTRIAGED: lambda f, where: f"heron top {where}; heron profile {where} TASK",
+    Verdict.UNTRIAGED: lambda f, where: (
+        f"heron top {where}; heron profile {where} TASK; heron doctor {where} --evidence FILE packs what is known"
+    ),
+    Verdict.BAD_UPDATE: lambda f, where: f"undo the update, if this is not what it was for; heron events {where}",
+    Verdict.SLOW_HOST: lambda f, where: f"look at what else runs on {f.names[0]}, and at its log for failing hardware",
+    Verdict.MACHINE: lambda f, where: (
+        f"stop what else runs on {f.names[0]}, or give the topology more cores: more tasks will not help"
+    ),
+    Verdict.OVER_PROVISIONED: lambda f, where: (
+        f"heron update {where} --component-parallelism {f.component}:{f.figures['needed']:.0f}"
+    ),
 }
 
 

@@ -160,6 +160,9 @@ _DAEMON = (
     Metric("__executor/__messages_invalid", _C, "", "", "Messages on the metrics socket that were not reports."),
     Metric("__executor/__series_discarded", _G, "", "", "Series left out of this page because there are too many."),
 )
+_TMASTER = (
+    Metric("__tmaster/__timeline_bytes", _G, "bytes", "", "Memory of the minutes that the topology master keeps."),
+)
 _SPARK = (
     Metric("spark-batches-committed", _C, "", "component", "Micro-batches of a Spark sink that were committed."),
     Metric("spark-rows-committed", _C, "", "component", "Rows of the committed micro-batches."),
@@ -175,7 +178,7 @@ _SPARK = (
 )
 
 #: Every metric of heronpy, by name.
-METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_SPARK)}
+METRICS: dict[str, Metric] = {m.name: m for m in (*_INSTANCE, *_PYTHON, *_STMGR, *_DAEMON, *_TMASTER, *_SPARK)}
 
 
 def find(name: str) -> tuple[Metric, str] | None:

@@ -478,16 +478,16 @@ class ExceptionsReply(_message.Message):
     def __init__(self, exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., discarded: _Optional[int] = ...) -> None: ...
 
 class ExecutorHeartbeat(_message.Message):
-    __slots__ = ["container", "epoch", "host", "processes"]
+    __slots__ = ["container", "epoch", "processes", "usage"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    HOST_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     container: int
     epoch: int
-    host: HostUsage
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., host: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
+    usage: HostUsage
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
 
 class FileEntry(_message.Message):
     __slots__ = ["bytes", "changed_at", "name"]
@@ -827,7 +827,7 @@ class RegisterAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterExecutor(_message.Message):
-    __slots__ = ["container", "epoch", "files_door", "host", "metrics_port", "pid", "processes"]
+    __slots__ = ["container", "epoch", "files_door", "host", "metrics_port", "pid", "processes", "usage"]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FILES_DOOR_FIELD_NUMBER: _ClassVar[int]
@@ -835,6 +835,7 @@ class RegisterExecutor(_message.Message):
     METRICS_PORT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     container: int
     epoch: int
     files_door: str
@@ -842,7 +843,8 @@ class RegisterExecutor(_message.Message):
     metrics_port: int
     pid: int
     processes: _containers.RepeatedCompositeFieldContainer[ProcessRecord]
-    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ...) -> None: ...
+    usage: HostUsage
+    def __init__(self, container: _Optional[int] = ..., epoch: _Optional[int] = ..., pid: _Optional[int] = ..., host: _Optional[str] = ..., metrics_port: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[ProcessRecord, _Mapping]]] = ..., files_door: _Optional[str] = ..., usage: _Optional[_Union[HostUsage, _Mapping]] = ...) -> None: ...
 
 class RegisterInstance(_message.Message):
     __slots__ = ["component", "epoch", "instance_id", "pid", "task_id"]

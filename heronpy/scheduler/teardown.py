@@ -28,6 +28,7 @@ def remove_state(state: StateManager, topology: str) -> None:
         paths.submission(topology),
         paths.totals(topology),
         paths.events(topology),
+        paths.minutes(topology),
         paths.execution_state(topology),
     ]
     for node in nodes:

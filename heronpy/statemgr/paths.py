@@ -111,6 +111,11 @@ def events(name: str) -> str:
     return _path("events", name)
 
 
+def minutes(name: str) -> str:
+    """The figures of the last minutes, for a new topology master (proto MinutesLedger)."""
+    return _path("minutes", name)
+
+
 def checkpoints(name: str) -> str:
     """The complete checkpoints, and the ids used (proto CheckpointLog); EFFECTIVELY_ONCE
     only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ import uvloop
 from heronpy.common import logs
 from heronpy.common.errors import ConfigError, HeronError
 from heronpy.common.exit_codes import FAILURE, USAGE
-from heronpy.common.setting_types import CheckpointSettings, LoggingSettings, TmasterSettings
+from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, LoggingSettings, TmasterSettings
 from heronpy.common.settings import settings_for
 from heronpy.net.transport import endpoint_of, keys_of, remove_stale
 from heronpy.net.zsock import send_the_rest
@@ -71,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
             keys=keys_of(launch),
             checkpoints=checkpoints,
             archive=Archive(lambda: StoreChoice(launch, checkpoints), launch.release),
+            instance=functools.cache(lambda component: settings_for(launch, InstanceSettings, component)),
             folders=(launch.working_dir, *([launch.state_root] if launch.state_type == "local" else [])),
         )
         code = uvloop.run(_run(shell))

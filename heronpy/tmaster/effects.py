@@ -25,6 +25,7 @@ class Node(Enum):
     CHECKPOINTS = "checkpoint log"
     TOTALS = "totals"
     EVENTS = "events"
+    MINUTES = "minutes"
 
 
 @dataclass(frozen=True, slots=True)

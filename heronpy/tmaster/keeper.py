@@ -1,4 +1,4 @@
-"""Persists totals and events for the next topology master, in the background: nothing waits for it."""
+"""Persists totals, events and the last minutes for the next topology master, in the background; nothing waits."""
 
 from __future__ import annotations
 
@@ -6,27 +6,32 @@ import asyncio
 import contextlib
 import logging
 
+from google.protobuf.message import Message
+
 from heronpy.common.errors import FencedError, HeronError, StateError
 from heronpy.tmaster.desk import Desk
 from heronpy.tmaster.effects import Node
+from heronpy.tmaster.minutes import Minutes
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
 log = logging.getLogger("heronpy.tmaster")
 
-#: Minimum pause between writes of the totals, between writes of the events, and after a failed write.
+#: Minimum pause after a write of the totals, after one of the events or minutes, and after a failed write.
 TOTALS_PAUSE_S, EVENTS_PAUSE_S, RETRY_S = 1.0, 5.0, 10.0
 #: How long the end of the process may wait for the last write.
 LAST_WRITE_S = 1.0
 
 
 class Keeper:
-    """Keeps a copy of the desk's totals and events in the state manager."""
+    """Keeps a copy of the desk's totals and events, and of the newest minutes, in the state manager."""
 
-    def __init__(self, store: Store, desk: Desk) -> None:
+    def __init__(self, store: Store, desk: Desk, minutes: Minutes) -> None:
         self._store = store
         self._desk = desk
+        self._minutes = minutes
         self._task: asyncio.Task[None] | None = None
         self._changes = self._event = 0
+        self._minute = minutes.last
         self._written = False
 
     def look(self) -> None:
@@ -47,18 +52,28 @@ class Keeper:
     def _unkept(self) -> Node | None:
         if self._desk.registry.totals.changes != self._changes:
             return Node.TOTALS
-        return Node.EVENTS if self._desk.journal.last != self._event else None
+        if self._desk.journal.last != self._event:
+            return Node.EVENTS
+        return Node.MINUTES if self._minutes.last != self._minute else None
 
     async def _write(self, node: Node) -> None:
         totals, journal, topology = self._desk.registry.totals, self._desk.journal, self._desk.book.topology.id
-        changes, event = totals.changes, journal.last
-        # Copied here, because both keep changing during the write.
-        ledger = totals.ledger(topology) if node is Node.TOTALS else journal.ledger(topology)
+        changes, event, minute = totals.changes, journal.last, self._minutes.last
+        # Copied here, because all of them keep changing during the write.
+        ledger: Message
+        if node is Node.TOTALS:
+            ledger = totals.ledger(topology)
+        elif node is Node.EVENTS:
+            ledger = journal.ledger(topology)
+        else:
+            ledger = self._minutes.ledger(topology)
         await asyncio.to_thread(self._store.write, node, ledger)
         if node is Node.TOTALS:
             self._changes = changes
-        else:
+        elif node is Node.EVENTS:
             self._event, self._written = event, True
+        else:
+            self._minute = minute
 
     async def _keep(self) -> None:
         while (node := self._unkept()) is not None:

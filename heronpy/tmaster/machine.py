@@ -219,7 +219,7 @@ class TopologyMaster:
         life = self.lifecycle
         if life != self.life:
             self.life = life
-            cause, word = self._cause(now), control_pb2.Lifecycle.Name(life)[5:]
+            cause, word = self.cause(now), control_pb2.Lifecycle.Name(life)[5:]
             text = f"{book.topology.name} is {word}{': ' + cause if cause else ''}"
             desk.note(text, warning=life == control_pb2.LIFE_FAILED)
             bad = life in (control_pb2.LIFE_FAILED, control_pb2.LIFE_DEGRADED)
@@ -331,9 +331,9 @@ class TopologyMaster:
         life = self.lifecycle
         name = self.desk.book.topology.name
         if life == control_pb2.LIFE_STARTING:
-            raise RetryableRpcError(f"{name} is still starting; update it once it runs ({self._cause(now)})")
+            raise RetryableRpcError(f"{name} is still starting; update it once it runs ({self.cause(now)})")
         if life == control_pb2.LIFE_FAILED:
-            raise RpcError(f"{name} has failed ({self._cause(now)}); restart what failed, then update")
+            raise RpcError(f"{name} has failed ({self.cause(now)}); restart what failed, then update")
         current = event.message.expected_version == self.desk.book.packing.version
         if current and same(self.desk, event.message):
             self.desk.reply(event.request, control_pb2.UpdateReply(plan_version=self.desk.book.version))
@@ -426,13 +426,15 @@ class TopologyMaster:
     def lifecycle(self) -> control_pb2.Lifecycle:
         return lifecycle.decide_lifecycle(self.desk, self.operation, self.finisher)
 
-    def _cause(self, now: float) -> str:
+    def cause(self, now: float) -> str:
+        """Why the topology is in its state, "" if there is nothing to say."""
         if self.lifecycle == control_pb2.LIFE_WAITING:
             return self.readiness.cause(now)
         age_s = now - self._started_at
         return lifecycle.derive_cause(self.desk, self.operation, self.lifecycle, age_s, now)
 
-    def _totals(self, moment: float) -> control_pb2.TupleTotals:
+    def totals(self, moment: float) -> control_pb2.TupleTotals:
+        """What became of all tuples, at a moment; 0: the latest."""
         totals = self.desk.registry.totals.summed(moment)
         at_most_once = reliability_mode(self.desk.book.topology) == "ATMOST_ONCE"
         totals.lost_estimated = at_most_once and self.desk.registry.totals.uncounted
@@ -460,12 +462,12 @@ class TopologyMaster:
             topology=book.topology.name,
             topology_id=book.topology.id,
             lifecycle=self.lifecycle,
-            cause=self._cause(now),
+            cause=self.cause(now),
             plan_version=book.plan.version if book.plan is not None else 0,
             tmaster_epoch=self.epoch,
             uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
             discarded_tuples=registry.totals.discarded,
-            totals=self._totals(moment),
+            totals=self.totals(moment),
             culprits=registry.culprits(),
             startup_exceptions=lifecycle.startup_exceptions(desk),
             exceptions=desk.exceptions.seen,

@@ -360,6 +360,7 @@ class Registry:
         self._next_sweep = min(self._next_sweep, now + self.executor_lost_s)
         del known.record.processes[:]
         known.record.processes.extend(message.processes)
+        known.record.usage.CopyFrom(message.usage)
         self._take_processes(message.container, message.processes)
         return True
 

@@ -33,8 +33,7 @@ from heronpy.common.errors import (
     StateError,
 )
 from heronpy.common.exit_codes import FAILURE, FENCED, FINISHED, OK, STARTUP_FAILURE
-from heronpy.common.setting_types import CheckpointSettings, TmasterSettings
-from heronpy.metrics.cache import MetricsCache
+from heronpy.common.setting_types import CheckpointSettings, InstanceSettings, TmasterSettings
 from heronpy.net.curve import Keys
 from heronpy.net.gate import Gate
 from heronpy.net.rpc import ControlServer, body_of
@@ -45,6 +44,7 @@ from heronpy.tmaster.archive import Archive
 from heronpy.tmaster.effects import Effect, Node, Note, Persist, Prune, Reply, Send, WriteMetadata
 from heronpy.tmaster.keeper import Keeper
 from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.observatory import Observatory
 from heronpy.tmaster.standby import Standby
 from heronpy.tmaster.store import Store, TopologyRemovedError
 
@@ -76,7 +76,10 @@ class Shell:
         checkpoints: CheckpointSettings | None = None,
         archive: Archive | None = None,
         folders: tuple[str, ...] = (),
+        instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(),
     ) -> None:
+        #: The settings of a component's tasks.
+        self._instance = instance
         #: Folders that the topology writes to; an update needs some space there.
         self._folders = folders
         self._checkpoints = checkpoints
@@ -101,9 +104,7 @@ class Shell:
         #: Per container: the stack dump in progress, and the lock that queues others.
         self._stacks: dict[int, asyncio.Future[Message]] = {}
         self._stack_turns: dict[int, asyncio.Lock] = {}
-        self._metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s)
-        #: Names of the instances when a packing plan was last stored.
-        self._placed: set[str] = set()
+        self._observatory: Observatory | None = None
         self._handlers: dict[str, Callable[[bytes, Any], Answer]] = {
             "register_stmgr": lambda peer, body: self._register(events.StmgrRegistered, peer, body),
             "stmgr_heartbeat": lambda peer, body: self._feed(events.StmgrBeat(peer, body)),
@@ -117,7 +118,9 @@ class Shell:
             ),
             "update_topology": self._on_update,
             "runtime_config": lambda peer, body: self._request(events.ConfigRequested, tuple(body.settings)),
-            "get_metrics": lambda peer, body: self._metrics.query(body, self._clock.now()),
+            "get_metrics": lambda peer, body: self._observed().metrics.query(body, self._clock.now()),
+            "get_load": lambda peer, body: self._observed().load(body, self._clock.now()),
+            "get_timeline": lambda peer, body: self._observed().timeline(body),
             "get_exceptions": self._on_get_exceptions,
             "get_events": lambda peer, body: self._running().desk.journal.after(body.after, body.limit),
             "dump_stacks": self._on_dump_stacks,
@@ -194,11 +197,7 @@ class Shell:
         if self._exit is None or self._exit.done():
             return
         loaded = self._store.load()
-        self._metrics = MetricsCache(
-            self._settings.metrics_keep_s,
-            self._settings.metrics_bucket_s,
-            resumed=loaded.previous is not None,
-        )
+        wall_offset_s = time.time() - self._clock.now()
         self.machine = TopologyMaster(
             self._settings,
             self._store.epoch,
@@ -210,11 +209,22 @@ class Shell:
             log=loaded.checkpoints,
             totals=loaded.totals,
             happened=loaded.happened,
-            wall_offset_s=time.time() - self._clock.now(),
+            wall_offset_s=wall_offset_s,
         )
-        self._keeper = Keeper(self._store, self.machine.desk)
+        observatory = Observatory(
+            self.machine,
+            self._settings,
+            wall_offset_s,
+            resumed=loaded.previous is not None,
+            instance=self._instance,
+            checkpoint_every_s=self._checkpoints.interval_s if self._checkpoints is not None else None,
+        )
+        minutes = observatory.figures.minutes
+        minutes.take_over(loaded.minutes, loaded.topology.id)
+        self._observatory = observatory
+        self._keeper = Keeper(self._store, self.machine.desk, minutes)
         self._perform(self.machine.begin(self._clock.now()))
-        self._placed = {place.name for place in self.machine.desk.registry.places.values()}
+        observatory.place()
 
     async def _close(self) -> None:
         if self._timer is not None:
@@ -369,7 +379,7 @@ class Shell:
             backoff.reset()
             self._outbox.popleft()
             if effect.node is Node.PACKING_PLAN:
-                self._forget_metrics()
+                self._observed().place()
         self._writer = None
         self._flush()
 
@@ -435,20 +445,18 @@ class Shell:
 
     # ---- metrics, exceptions, stacks --------------------------------------------------------
 
+    def _observed(self) -> Observatory:
+        self._running()
+        assert self._observatory is not None
+        return self._observatory
+
     def _on_metrics(self, peer: bytes, body: control_pb2.MetricsBatch) -> Answer:
-        now = self._clock.now()
-        for report in body.reports:
-            self._metrics.add(report, now)
+        self._observed().take(body, self._clock.now())
+        if self._keeper is not None:
+            self._keeper.look()
         if body.exceptions:
             self._feed(events.ExceptionsReported(tuple(body.exceptions)))
         return None
-
-    def _forget_metrics(self) -> None:
-        """Drop the metrics of processes that are no longer in the plan."""
-        placed = {place.name for place in self._running().desk.registry.places.values()}
-        for gone in self._placed - placed:
-            self._metrics.forget(gone)
-        self._placed = placed
 
     def _on_get_exceptions(self, peer: bytes, body: control_pb2.GetExceptions) -> Answer:
         store = self._running().desk.exceptions

@@ -49,6 +49,7 @@ class Loaded:
     checkpoints: checkpoint_pb2.CheckpointLog | None = None
     totals: control_pb2.TotalsLedger | None = None
     happened: control_pb2.EventLedger | None = None
+    minutes: control_pb2.MinutesLedger | None = None
 
 
 class Store:
@@ -67,6 +68,7 @@ class Store:
             Node.CHECKPOINTS: paths.checkpoints(topology),
             Node.TOTALS: paths.totals(topology),
             Node.EVENTS: paths.events(topology),
+            Node.MINUTES: paths.minutes(topology),
         }
         #: Version of each node as last read or written; 0 for a node that does not exist.
         self._versions: dict[Node, int] = {}
@@ -139,7 +141,7 @@ class Store:
         for node, path in self._paths.items():
             for _ in range(_OUTDATE_TRIES):
                 found = self._state.get(path)
-                if found is None and node not in (Node.UPDATE, Node.TOTALS, Node.EVENTS):
+                if found is None and node not in (Node.UPDATE, Node.TOTALS, Node.EVENTS, Node.MINUTES):
                     break
                 data, version = found or (b"", 0)
                 with contextlib.suppress(VersionMismatchError, NoNodeError):
@@ -195,6 +197,9 @@ class Store:
         happened = None
         with contextlib.suppress(DamagedStateError):
             happened = self._read(Node.EVENTS, control_pb2.EventLedger)
+        minutes = None
+        with contextlib.suppress(DamagedStateError):
+            minutes = self._read(Node.MINUTES, control_pb2.MinutesLedger)
         if topology is None or packing is None:
             missing = Node.TOPOLOGY if topology is None else Node.PACKING_PLAN
             raise StateError(f"the state manager has no {missing.value} of {self._topology}; kill it and submit again")
@@ -202,7 +207,7 @@ class Store:
             raise self._replaced(previous.tmaster_epoch)
         if previous is not None and previous.topology.id != topology.id:
             previous = None  # left by an earlier topology of this name
-        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened)
+        return Loaded(topology, packing, previous, intent, checkpoints, totals, happened, minutes)
 
     def _read(self, node: Node, kind: type[M]) -> M | None:
         found = self._state.get(self._paths[node])

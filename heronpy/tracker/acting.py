@@ -67,7 +67,9 @@ Done = tuple[str, list[str]]
 async def _perform(call: Call, action: str, fields: frozenset[str], do: Callable[[Order], Done]) -> ActionResult:
     """Check, do it in a thread, write the audit."""
     body: ActionBody = call.body
-    given = {name: value for name, value in msgspec.structs.asdict(body).items() if value not in (None, False)}
+    given = {
+        name: value for name, value in msgspec.structs.asdict(body).items() if value is not None and value is not False
+    }
     unused = sorted(given.keys() - fields - {"dry_run", "timeout_s"})
     if unused:
         raise Problem(400, "bad-request", f"{action} takes no {unused[0]}", "leave it out")
@@ -188,17 +190,18 @@ def _update(order: Order) -> Done:
     wanted = tuple(f"{component}:{count}" for component, count in (body.parallelism or {}).items())
     topology, new = scaling.replan(session, order.name, old, wanted, None)
     if body.dry_run:
-        return _scaled("would be", scaling.differences(old, new))
+        return _scaled(("would add", "remove", "move"), scaling.differences(old, new))
     said: list[str] = []
     done = scaling.scale(session, order.name, old, topology, new, 0.0, order.timeout_s(), said.append)
-    text, changes_made = _scaled("are", done)
+    text, changes_made = _scaled(("added", "removed", "moved"), done)
     return text, [*changes_made, *said]
 
 
-def _scaled(verb: str, done: scaling.Scaled) -> Done:
+def _scaled(verbs: tuple[str, str, str], done: scaling.Scaled) -> Done:
     if not done:
         return "nothing changes: the topology is as requested", []
-    counts = f"{counted(len(done.added), 'task')} {verb} added, {len(done.removed)} removed, {len(done.moved)} moved"
+    add, remove_, move = verbs
+    counts = f"{add} {counted(len(done.added), 'task')}, {remove_} {len(done.removed)}, {move} {len(done.moved)}"
     lost = f"; {counted(done.discarded, 'tuple')} of removed tasks discarded" if done.discarded else ""
     signs = (("+", done.added), ("-", done.removed), (">", done.moved))
     return counts + lost, [f"{sign} {name}" for sign, names in signs for name in names]

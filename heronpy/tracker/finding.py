@@ -101,6 +101,16 @@ def _last_line(path: Path) -> str:
     return lines[-1] if lines else f"see {path}"
 
 
+def _ended(running: Running) -> bool:
+    """Wait for its end; a process that nobody has waited for has ended, too."""
+    deadline = time.monotonic() + STOP_S
+    while running.process is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+
 def stop(home: Path) -> Running | None:
     """End the tracker that runs; None when there was none. ConfigError for one that `heron ui` did not start."""
     check_root(home, "HERON_HOME")
@@ -115,10 +125,8 @@ def stop(home: Path) -> Running | None:
         )
     with contextlib.suppress(psutil.NoSuchProcess):
         process.terminate()
-        try:
-            process.wait(STOP_S)
-        except psutil.TimeoutExpired:
+        if not _ended(running):
             process.kill()
-            process.wait(STOP_S)
+            _ended(running)
     place.remove(folder, running)
     return running

@@ -26,6 +26,8 @@ def cut(data: bytes, offset: int, size: int, begins_line: bool) -> tuple[bytes, 
 def lines_of(data: bytes) -> list[LogLine]:
     """The records, oldest first; lines that continue a record are part of it."""
     found: list[LogLine] = []
+    if not data:
+        return found
     for text in data.decode("utf-8", "backslashreplace").split("\n")[: None if not data.endswith(b"\n") else -1]:
         if text.startswith(CONTINUATION) and found:
             found[-1].text += "\n" + escape(text.removeprefix(CONTINUATION))

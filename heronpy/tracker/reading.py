@@ -14,7 +14,9 @@ from heronpy.proto import control_pb2
 from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
 from heronpy.tracker.problems import Problem
-from heronpy.views.build_past import events_of, exceptions_of, timeline_of
+from heronpy.views.advice import Doctor
+from heronpy.views.build_advice import doctor_of
+from heronpy.views.build_past import events_of, exceptions_of, series_name, timeline_of
 from heronpy.views.build_saved import BATCH_METRICS, GATEWAY, batches_of, checkpoints_of, detail_of
 from heronpy.views.load import Load, Tasks
 from heronpy.views.overview import Me, Topologies, Topology
@@ -93,7 +95,7 @@ async def topology(call: Call) -> Topology:
 async def plan(call: Call) -> Plan:
     """The graph, and where the tasks run; its version is what actions are given as If-Match."""
     await call.watched.refresh()
-    return await call.watched.plan()
+    return await call.watched.read_plan()
 
 
 @table.route("GET", TOPOLOGY + "/load", Scope.VIEW, returns=Load)
@@ -119,6 +121,13 @@ async def tasks(call: Call) -> Tasks:
     )
 
 
+@table.route("GET", TOPOLOGY + "/doctor", Scope.VIEW, returns=Doctor)
+async def doctor(call: Call) -> Doctor:
+    """What holds the topology back, and what to do next."""
+    signals, findings = await call.watched.diagnosis()
+    return doctor_of(signals, findings, call.watched.record.cluster)
+
+
 @table.route(
     "GET", TOPOLOGY + "/timeline", Scope.VIEW,
     Param("since", "from this time on, seconds since 1970; negative: seconds before now", float, 0.0),
@@ -134,7 +143,7 @@ async def timeline(call: Call) -> Timeline:
     since = wanted["since"] if wanted["since"] >= 0 else time.time() + wanted["since"]
     request = control_pb2.GetTimeline(
         components=wanted["component"], since=since, until=wanted["until"], points=wanted["points"],
-        names=wanted["metric"],
+        names=[series_name(name) for name in wanted["metric"]],
     )  # fmt: skip
     return timeline_of(await call.watched.master.ask(request))
 

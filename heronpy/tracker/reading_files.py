@@ -11,6 +11,7 @@ from typing import Any
 from heronpy.common.errors import HeronError, InvalidRpcError
 from heronpy.common.ids import parse_instance_id
 from heronpy.common.nearest import nearest
+from heronpy.common.redaction import redacted
 from heronpy.proto import components_of, control_pb2
 from heronpy.tracker.calls import Call, Param, Table
 from heronpy.tracker.guard import Scope
@@ -20,7 +21,6 @@ from heronpy.tracker.reading import TOPOLOGY
 from heronpy.tracker.sources import Watched
 from heronpy.views.files import Config, Letter, Letters, LogFile, LogFiles, Logs, Setting
 from heronpy.views.heron_plans import config_as_json
-from heronpy.views.secrets import redacted
 
 PIECE_BYTES = 64 * 1024
 PIECE_MAX_BYTES = 256 * 1024
@@ -209,5 +209,5 @@ async def config(call: Call) -> Config:
 
 def _setting(key: str, component: str, value: Any, origin: str) -> Setting:
     text = value if isinstance(value, str) else json.dumps(value)
-    shown = redacted(key, text)
+    shown = str(redacted(text, key))
     return Setting(key=key, component=component, value=shown, origin=origin, redacted=shown != text)

@@ -13,11 +13,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from heronpy.clusters.examining import look
 from heronpy.clusters.masters import Master, NoMasterError
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
 from heronpy.common.errors import DeadlineError, HeronError, RpcError
+from heronpy.health.findings import Finding
+from heronpy.health.signals import Signals
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
+from heronpy.statemgr import paths
 from heronpy.views.build_load import TASK_METRICS, load_of, tasks_of
 from heronpy.views.build_overview import DEAD, NO_ANSWER, NO_MASTER, STARTING, topology_of
 from heronpy.views.build_plan import plan_of
@@ -26,6 +30,7 @@ from heronpy.views.overview import Topology
 from heronpy.views.plan import Plan
 
 T = TypeVar("T")
+Diagnosis = tuple[Signals, list[Finding]]
 
 #: How old an answer may be that is given to somebody else.
 FRESH_S = 1.9
@@ -34,6 +39,8 @@ ASK_S = 2.0
 PAUSE_MAX_S = 10.0
 #: Rates and quantiles of single tasks are over this time.
 TASK_WINDOW_S = 10.0
+#: As `heron doctor`.
+DIAGNOSIS_WINDOW_S, DIAGNOSIS_FRESH_S = 300.0, 5.0
 #: Distance of the points of `recent_per_s`, and how many are kept.
 RECENT_S, RECENT_MAX = 10.0, 30
 
@@ -76,6 +83,7 @@ class Watched:
         self.packing: plan_pb2.PackingPlan | None = None
         self.physical: plan_pb2.PhysicalPlan | None = None
         self._plan: Plan | None = None
+        self._node = 0
         self._absent, self._cause = STARTING, ""
         self._heard_at: float | None = None
         self._ask_at = self._pause_s = 0.0
@@ -83,6 +91,7 @@ class Watched:
         self._recent_at = 0.0
         self._load: Shared[None] = Shared(self._ask_load)
         self._tasks: Shared[Tasks] = Shared(self._ask_tasks)
+        self._diagnosis: Shared[Diagnosis] = Shared(self._examine, DIAGNOSIS_FRESH_S)
 
     @property
     def name(self) -> str:
@@ -121,8 +130,9 @@ class Watched:
         if reply.topology_id not in ("", self.record.topology_id):
             self._away(NO_ANSWER, "another topology of this name answers")
             return
-        if reply.HasField("plan") or self.packing is None:
-            await self._take_plan(reply)
+        if reply.HasField("plan"):
+            self.physical = reply.plan
+        await self._follow_plan(reply.HasField("plan"))
         self.reply, self._absent, self._cause = reply, "", ""
         self._heard_at, self._ask_at, self._pause_s = time.monotonic(), 0.0, 0.0
         self._note_rate()
@@ -143,13 +153,20 @@ class Watched:
             return NO_MASTER, str(error)
         return (NO_MASTER, text) if runs else (DEAD, f"nothing of topology '{self.name}' runs any more")
 
-    async def _take_plan(self, reply: control_pb2.LoadReply) -> None:
-        if reply.HasField("plan"):
-            self.physical = reply.plan
+    async def _follow_plan(self, newer: bool) -> None:
+        """Read the plan if it has changed: the end of an update changes its version, and no place."""
         try:
-            await self.read_plan()
+            node = await asyncio.to_thread(self._plan_node)
+            if newer or self._plan is None or node != self._node:
+                await self.read_plan()
+                self._node = node
         except HeronError:
             return  # the figures stand without it; it is read again with the next answer
+
+    def _plan_node(self) -> int:
+        """The version of the packing plan's node; 0 when there is none. Blocking."""
+        found = self.session.state.get(paths.packing_plan(self.name))
+        return found[1] if found is not None else 0
 
     async def read_plan(self) -> Plan:
         """The plan as the state manager has it now."""
@@ -200,6 +217,14 @@ class Watched:
         status, report = await asyncio.gather(self.master.ask(control_pb2.GetStatus()), self.master.ask(metrics))
         version = self.packing.version if self.packing is not None else 0
         return tasks_of(status, report, version, time.time())
+
+    async def diagnosis(self) -> Diagnosis:
+        """What the doctor says; HeronError when the topology master does not answer."""
+        return await self._diagnosis.get()
+
+    async def _examine(self) -> Diagnosis:
+        # It asks a dozen things, one after the other, as the command does.
+        return await asyncio.to_thread(look, self.session, self.name, DIAGNOSIS_WINDOW_S)
 
     def close(self, why: str) -> None:
         """It is no longer there."""

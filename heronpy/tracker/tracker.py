@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -70,10 +69,6 @@ class Tracker:
         """Whether the asker may see a topology."""
         record = topology.record
         return asker.sees(record.cluster, record.role, record.environ)
-
-    async def refresh(self) -> None:
-        """Read which topologies there are in all clusters."""
-        await asyncio.gather(*(cluster.refresh() for cluster in self.clusters.values()))
 
     def close(self) -> None:
         """Close all connections."""

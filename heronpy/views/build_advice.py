@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from heronpy.health.diagnose import CALM, Finding, Verdict
+from heronpy.health.findings import CALM, Finding, Verdict, from_proto
 from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
@@ -17,14 +17,7 @@ _RANKS = {Verdict.FAILED: 4, Verdict.DOWN: 3, Verdict.HUNG: 3, Verdict.MEMORY: 3
 
 def findings_of(messages: Iterable[control_pb2.HealthFinding]) -> list[Finding]:
     """Findings that a topology master has made; verdicts of a newer release are left out."""
-    found = []
-    for message in messages:
-        known = message.verdict in control_pb2.HealthVerdict.values()
-        name = control_pb2.HealthVerdict.Name(message.verdict).removeprefix("VERDICT_") if known else ""
-        if name in Verdict.__members__:
-            figures, names = dict(message.figures), tuple(message.names)
-            found.append(Finding(Verdict[name], message.component, message.task, figures, message.quote, names))
-    return found
+    return [found for found in map(from_proto, messages) if found is not None]
 
 
 def finding_of(finding: Finding, cluster: str, topology: str) -> shapes.Finding:

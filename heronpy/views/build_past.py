@@ -10,6 +10,19 @@ from heronpy.proto import control_pb2
 from heronpy.views.exception_groups import groups_of
 from heronpy.views.past import Event, Events, ExceptionGroup, Exceptions, Series, Timeline
 
+#: Names of series at the topology master that are called otherwise here, as in `Load`.
+_METRICS = {
+    "emitted": "emitted_per_s", "executed": "executed_per_s", "acked": "acked_per_s", "failed": "failed_per_s",
+    "busiest": "busy_max", "fullest_bytes": "queue_bytes_max", "largest_bytes": "memory_bytes_max",
+    "execute_p50_s": "latency_p50_s", "execute_p99_s": "latency_p99_s",
+}  # fmt: skip
+_SERIES = {metric: name for name, metric in _METRICS.items()}
+
+
+def series_name(metric: str) -> str:
+    """What the topology master calls a series."""
+    return _SERIES.get(metric, metric)
+
 
 def timeline_of(reply: control_pb2.TimelineReply) -> Timeline:
     """`GET /timeline`"""
@@ -17,7 +30,11 @@ def timeline_of(reply: control_pb2.TimelineReply) -> Timeline:
         times=[reply.first + number * reply.step_s for number in range(reply.points)],
         step_s=reply.step_s,
         series=[
-            Series(component=series.component, metric=series.name, values=_values(series.values, reply.points))
+            Series(
+                component=series.component,
+                metric=_METRICS.get(series.name, series.name),
+                values=_values(series.values, reply.points),
+            )
             for series in reply.series
         ],
         kept_from=reply.known_since or None,

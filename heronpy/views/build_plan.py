@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from heronpy.common.ids import instance_id
+from heronpy.common.redaction import redacted
 from heronpy.plan.component_config import reliability_mode
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.views.heron_plans import config_as_json, grouping_name, parallelism
 from heronpy.views.plan import ContainerPlace, Edge, Node, Plan, TaskPlace
-from heronpy.views.secrets import redacted
 
 
 def edge_id(source: str, stream: str, target: str) -> str:
@@ -48,7 +48,7 @@ def _node(
         class_name=comp.class_name or None,
         sink=comp.name not in consumed,
         streams={output.stream.id: [key.key for key in output.schema.keys] for output in outputs},
-        config={key: redacted(key, value) for key, value in config_as_json(comp.config).items()},
+        config={key: str(redacted(value, key)) for key, value in config_as_json(comp.config).items()},
     )
 
 

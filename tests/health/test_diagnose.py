@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.health.diagnose import CALM, Verdict, diagnose
-from heronpy.health.signals import Signals, TaskSignals, signals_of
+from heronpy.common.errors import ConfigError
+from heronpy.health.diagnose import diagnose
+from heronpy.health.findings import CALM, Verdict, from_proto, to_proto
+from heronpy.health.recording import from_json, head, line, replay, to_json
+from heronpy.health.signals import SERIES, HostSignals, Signals, TaskSignals, signals_of, window_of
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2, topology_pb2
 from heronpy.tmaster.journal import Journal, Watcher
@@ -30,6 +33,15 @@ def signals(*bolts: TaskSignals, emitted: float = 4000.0, **more: Any) -> Signal
 def first(found: Signals) -> tuple[Verdict, str]:
     finding = diagnose(found)[0]
     return finding.verdict, sentence(finding, found.topology)
+
+
+def history(component: str = "count", minutes: int = 60, **series: Any) -> dict[str, dict[str, list[float | None]]]:
+    """Each series a number for all minutes, or a list with the last of them."""
+    found = {
+        name: [float(value)] * minutes if isinstance(value, int | float) else [None] * (minutes - len(value)) + value
+        for name, value in series.items()
+    }
+    return {component: found}
 
 
 EVEN = [bolt(n) for n in (2, 3, 4, 5)]
@@ -101,6 +113,45 @@ CASES: dict[str, tuple[Signals, Verdict, str]] = {
         signals(*EVEN, given_up={"count": 9.0}), Verdict.LOSSES, "count gave up 9 tuples as dead letters in the last 1m00s"
     ),
     "no input": (signals(*(bolt(n, 0.0, 0.0) for n in (2, 3)), emitted=0.0), Verdict.NO_INPUT, "nothing to read: words"),
+    "memory is nearly full": (
+        signals(bolt(2, memory_bytes=10), bolt(3, memory_bytes=120_000_000), memory_limits={"count": 125_829_120},
+                history=history(largest_bytes=[9e7, 1.15e8, 1.19e8, 1.2e8, 1.2e8])),
+        Verdict.MEMORY, "count-3 is close to its limit of memory: 114.4MB of 120MB",
+    ),
+    "bad update": (
+        signals(*EVEN, updated_s=600.0, changed_s=600.0, update="update done", history_age_s=30.0,
+                history=history(busy=0.5, tasks=4, executed=[4000.0] * 50 + [2000.0] * 10)),
+        Verdict.BAD_UPDATE,
+        "count does 50 % less per busy second since the update 10m00s ago (update done): 1,000/s per task,"
+        " before 2,000/s",
+    ),
+    "slow host": (
+        signals(*(bolt(n, 0.99, 100, host="h1") for n in (2, 3)), *(bolt(n, 0.4, 900, host="h2") for n in (4, 5)), **HELD),
+        Verdict.SLOW_HOST,
+        "the 2 tasks of count on h1 are slow: while busy each handles 101/s, those of other machines 2,250/s",
+    ),
+    "machine": (
+        signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), held=0.5, hosts=[HostSignals("h1", 4, 0.7, 3.95, 1.2)]),
+        Verdict.MACHINE, "h1 has no CPU left: wc takes 1.2 of 4 cores, other processes 2.8",
+    ),
+    "too few behind a limit of pending tuples": (
+        signals(bolt(2, 0.95, 1000), bolt(3, 0.95, 1000), max_pending=1000, acking=True, pending=990),
+        Verdict.UNDER_PROVISIONED, "count needs more tasks: about 2,000/s arrive; its 2 tasks handle 2,000/s",
+    ),
+    "spark falls behind": (
+        signals(*EVEN, spark_waiting=7, spark_batch_s=3.2, spark_lag_s=4.0,
+                history=history("", spark_waiting=[3.0, 4.0, 5.0, 6.0, 7.0], spark_done=[0.3] * 5)),
+        Verdict.SPARK,
+        "Spark is behind: 7 batches wait, the oldest for 4s; batches come every 3.2s and take 3.2s each",
+    ),
+    "catching up": (
+        signals(*(bolt(n, 0.95, lag_s=20.0) for n in (2, 3)), history=history(queue_bytes=[9e6, 8e6, 6e6, 4e6, 3e6])),
+        Verdict.CATCHING_UP, "count is catching up: its queues empty in 2m00s",
+    ),
+    "over-provisioned": (
+        signals(*EVEN, history=history(busy=0.2, tasks=4)), Verdict.OVER_PROVISIONED,
+        "2 of the 4 tasks of count suffice: in the last hour they were 20 % busy at most",
+    ),
     "untriaged": (
         signals(*EVEN, held=0.5, culprits=["the link from stmgr-1 to stmgr-2"]), Verdict.UNTRIAGED,
         "spouts are held 50 % of the time by the link from stmgr-1 to stmgr-2; cause unknown",
@@ -151,6 +202,86 @@ def test_advice_names_the_command() -> None:
     assert advice(diagnose(signals(*EVEN))[0], "local", "wc") == ""
 
 
+def test_what_explains_a_lack_of_cpu_comes_before_more_tasks() -> None:
+    busy = [bolt(2, 0.99, 50), *(bolt(n, 0.85, 3400) for n in (3, 4))]
+    full = [HostSignals("h1", 2, 0.9, 2.0, 1.9)]
+    assert first(signals(*busy, **HELD, hosts=full))[0] is Verdict.SLOW_TASK, "the cause is still said first"
+    updated = signals(*EVEN, updated_s=600.0, history=history(busy=0.65, tasks=4, executed=[4e3] * 50 + [2e3] * 10))
+    assert first(updated)[0] is Verdict.BAD_UPDATE
+    updated.hosts = full
+    assert first(updated)[0] is Verdict.HEALTHY, "tasks do less on a machine without CPU, whatever was updated"
+
+
+def test_what_is_unknown_gives_no_verdict() -> None:
+    short = history(busy=[0.2] * 20, tasks=[4.0] * 20, executed=[4e3] * 18 + [2e3, 2e3])
+    assert first(signals(*EVEN, updated_s=100.0, history=short))[0] is Verdict.HEALTHY
+    waiting = TaskSignals("count-2", "count", False, True, executed=10.0, busy=None)
+    assert first(signals(waiting, held=0.5))[0] is Verdict.UNTRIAGED
+
+
+def test_time_blocked_is_not_time_busy() -> None:
+    """A task that waits for room downstream is not the cause, though its calls take all of the time."""
+    values = {"__busy-time-ns": 5e9, "__blocked-time-ns": 54e9, "__idle-time-ns": 1e9, "__execute-time-ns": 59e9}
+    status = control_pb2.StatusReply(topology="wc", lifecycle=RUNNING)
+    status.tasks.add(task_id=2, component="count", instance_id="count-2", state=control_pb2.TASK_RUNNING)
+    metrics = control_pb2.MetricsReply(interval_s=60.0)
+    told = metrics.reports.add(process="count-2")
+    for name, value in values.items():
+        told.samples.add(name=name, value=value)
+    task = signals_of(status, metrics, now=0.0).tasks[0]
+    assert (task.busy, task.blocked) == pytest.approx((5 / 60, 0.9))
+
+
+def test_the_window_begins_after_a_change_that_has_settled() -> None:
+    def update(at: float) -> control_pb2.TopologyEvent:
+        return control_pb2.TopologyEvent(kind=control_pb2.EVENT_UPDATE, at=at)
+
+    assert window_of(300.0, 9e9, [update(800.0)], 1000.0) == 200.0
+    assert window_of(300.0, 9e9, [update(950.0)], 1000.0) == 300.0, "not settled: nothing is judged yet"
+    assert window_of(300.0, 9e9, [update(10.0), update(1.0)], 1000.0) == 300.0
+    assert window_of(300.0, 42.0, None, 1000.0) == 42.0
+    assert window_of(300.0, 0.0, [], 1000.0) == 1.0
+
+
+def test_a_finding_travels_as_data() -> None:
+    for found, _, _ in CASES.values():
+        for one in diagnose(found):
+            assert from_proto(to_proto(one)) == one
+    assert {name.removeprefix("VERDICT_") for name in control_pb2.HealthVerdict.keys()} == set(Verdict.__members__)
+    assert from_proto(control_pb2.HealthFinding(verdict=99)) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_recording_gives_the_same_sentence(name: str) -> None:
+    found = CASES[name][0]
+    ((at, again),) = replay([head("wc"), '{"event": {}}', "", line(found, 12.34)], "a file")
+    assert at == 12.3 and first(again) == first(found)
+    assert from_json(to_json(again)) == again
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (["{"], "line 1 of f is not JSON; the file is damaged"),
+        (["[]"], "f is not a history; 'heron doctor --evidence FILE' writes one"),
+        ([head("wc"), '{"signals": {"tasks": 3}}'], "line 2 of f has wrong signals: tasks is '3'; the file is damaged"),
+        ([head("wc"), '{"signals": []}'], "line 2 of f has wrong signals: Signals is not an object"),
+        ([head("wc"), '{"signals": {}}'], "line 2 of f has wrong signals: "),
+        ([head("wc"), '{"at": "x", "signals": {}}'], "line 2 of f has wrong signals: "),
+        ([head("wc").replace("1,", "9,")], r"f was written by another release \(version 9, not 1\)"),
+    ],
+)
+def test_a_damaged_recording_is_told(lines: list[str], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        list(replay(lines, "f"))
+
+
+MINUTES = st.lists(st.none() | st.floats(0, 1e12), max_size=62)
+HISTORY = st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.dictionaries(st.sampled_from(SERIES), MINUTES))
+HOSTS = st.lists(
+    st.builds(HostSignals, st.sampled_from(["h1", "h2"]), st.integers(1, 64), st.floats(0, 1), st.floats(0, 64),
+              st.floats(0, 64)), max_size=2,
+)  # fmt: skip
 SHARE = st.none() | st.floats(0, 1)
 RATE = st.floats(0, 1e9)
 TASKS = st.lists(
@@ -158,6 +289,7 @@ TASKS = st.lists(
         TaskSignals, name=st.sampled_from(["a-1", "a-2", "b-1"]), component=st.sampled_from("ab"), is_spout=st.booleans(),
         up=st.booleans(), executed=RATE, emitted=RATE, busy=SHARE, cpu=st.none() | st.floats(0, 64),
         queue_bytes=st.integers(0, 1 << 40), lag_s=st.none() | RATE, pending=st.integers(0, 10**9), silent_s=RATE,
+        blocked=SHARE, memory_bytes=st.none() | st.integers(0, 1 << 40), host=st.sampled_from(["", "h1", "h2"]),
     ),
     max_size=6,
 )  # fmt: skip
@@ -170,7 +302,8 @@ TASKS = st.lists(
     restarted=st.dictionaries(st.sampled_from(["a-1", "c"]), st.tuples(st.integers(1, 9), st.text(max_size=5))),
     given_up=st.dictionaries(st.sampled_from("ab"), st.floats(1, 1e12)), lost=RATE, spark_waiting=st.floats(0, 1e6),
     spark_batch_s=st.none() | RATE, spark_lag_s=RATE, checkpoint_age_s=st.none() | RATE,
-    checkpoint_every_s=st.none() | st.floats(0.1, 1e5),
+    checkpoint_every_s=st.none() | st.floats(0.1, 1e5), hosts=HOSTS, history=HISTORY, history_age_s=st.floats(0, 1e5),
+    updated_s=st.none() | RATE, memory_limits=st.dictionaries(st.sampled_from("abc"), st.integers(1, 1 << 40)),
 )  # fmt: skip
 def test_any_figures_give_a_diagnosis(
     tasks: list[TaskSignals], lifecycle: control_pb2.Lifecycle, held: float, culprits: list[str], **more: Any
@@ -179,6 +312,7 @@ def test_any_figures_give_a_diagnosis(
     findings = diagnose(found)
     assert findings and all(sentence(one, "wc") for one in findings)
     assert all(advice(one, "local", "wc") for one in findings if one.verdict not in CALM)
+    assert diagnose(from_json(to_json(found)))
     assert (Verdict.HEALTHY in {one.verdict for one in findings}) == (
         len(findings) == 1 and findings[0].verdict is Verdict.HEALTHY
     )

@@ -5,70 +5,77 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from typing import Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
 from heronpy.cli import exits
-from heronpy.cli.look import stateful
+from heronpy.cli.look import evidence
 from heronpy.cli.output import clean, console, print_json, say
+from heronpy.clusters.examining import look
 from heronpy.clusters.session import Session
 from heronpy.clusters.target import Common, Target
-from heronpy.common.errors import InvalidRpcError
-from heronpy.common.setting_types import CheckpointSettings
-from heronpy.common.settings import settings_for
+from heronpy.common.errors import HeronError
 from heronpy.common.units import format_bytes, format_duration
-from heronpy.health.diagnose import CALM, Finding, diagnose
-from heronpy.health.signals import METRICS, Signals, signals_of
+from heronpy.health.findings import CALM, Finding, from_proto
+from heronpy.health.signals import Signals
 from heronpy.health.texts import advice, sentence
 from heronpy.proto import control_pb2
 
 LOOK_S = 5.0
+#: How long other verbs wait for the diagnosis, which is not what they were asked for.
+ASIDE_S = 1.0
 #: Tasks whose figures are shown below the findings.
 _SHOWN = 5
 
 
-def examine(target: Target, topology: str, window_s: float, watch: bool, as_json: bool, common: Common) -> None:
+def examine(
+    target: Target,
+    topology: str,
+    window_s: float,
+    watch: bool,
+    evidence_file: Path | None,
+    as_json: bool,
+    common: Common,
+) -> None:
     """Print the diagnosis; with `watch`, repeatedly. Exits with code 1 if any finding needs action."""
     session = Session(target, common)
-    try:
-        while watch:
-            _print(*look(session, topology, window_s), session, as_json, lines=True)
-            time.sleep(LOOK_S)
-    except KeyboardInterrupt:
-        if not as_json:
-            say()
-        return
-    signals, findings = look(session, topology, window_s)
-    _print(signals, findings, session, as_json)
+    with ExitStack() as stack:
+        file: TextIO | None = None
+        if evidence_file is not None:
+            session.find(topology)  # before a file is made for a topology that does not exist
+            file = stack.enter_context(evidence.create(evidence_file))
+        signals, findings = look(session, topology, window_s)
+        if file is not None:
+            size = evidence.write(file, evidence.lines(session, signals, findings, time.time()))
+        _print(signals, findings, session, as_json, lines=watch)
+        try:
+            while watch:
+                time.sleep(LOOK_S)
+                signals, findings = look(session, topology, window_s)
+                if file is not None:
+                    evidence.write(file, [evidence.look_line(signals, time.time())])
+                _print(signals, findings, session, as_json, lines=True)
+        except KeyboardInterrupt:
+            if not as_json:
+                say()
+            return
+        if file is not None and not as_json:
+            say(f"{'evidence':<10} {format_bytes(size)} in {evidence_file}; read it before you pass it on")
     if any(finding.verdict not in CALM for finding in findings):
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def look(session: Session, topology: str, window_s: float) -> tuple[Signals, list[Finding]]:
-    """Query the topology master, and diagnose its answers."""
-    status = session.status(topology)
-    metrics = session.ask(topology, control_pb2.GetMetrics(names=METRICS, interval_s=min(window_s, _age(status))))
+def line(session: Session, topology: str) -> str:
+    """`doctor: ...`, the most urgent finding as the topology master knows it; "" if nothing needs action."""
     try:
-        events = session.ask(topology, control_pb2.GetEvents()).events[:]
-    except InvalidRpcError:
-        events = None  # a topology master of an earlier release
-    launch = session.launch_of(session.find(topology))
-    signals = signals_of(
-        status,
-        metrics,
-        events,
-        stateful.ask(session, status),
-        now=time.time(),
-        checkpoint_every_s=settings_for(launch, CheckpointSettings).interval_s,
-    )
-    return signals, diagnose(signals)
-
-
-def _age(status: control_pb2.StatusReply) -> float:
-    """Seconds since the first process of the topology started: no figure is older."""
-    started = [process.started_at for one in status.executors for process in one.processes if process.started_at]
-    return max(1.0, status.uptime_s, time.time() - min(started, default=0.0) if started else 0.0)
+        found = session.ask(topology, control_pb2.GetLoad(plan_version=(1 << 64) - 1), ASIDE_S).findings
+    except HeronError:
+        return ""  # the verb stands without it
+    first = next((one for one in map(from_proto, found) if one is not None), None)
+    return f"doctor: {sentence(first, topology)}" if first is not None and first.verdict not in CALM else ""
 
 
 def _print(signals: Signals, findings: list[Finding], session: Session, as_json: bool, lines: bool = False) -> None:
@@ -94,13 +101,16 @@ def _seen(signals: Signals) -> list[str]:
     """The evidence: figures of the topology, then of its busiest tasks."""
     window = format_duration(round(signals.window_s))
     found = [f"{window}: spouts emit {signals.arrival:,.0f}/s, held {signals.held * 100:.0f} %"]
-    bolts = [task for task in signals.tasks if task.busy is not None]
+    bolts = [task for task in signals.tasks if task.busy is not None and not task.is_spout]
     for task in sorted(bolts, key=lambda task: -(task.busy or 0.0))[:_SHOWN]:
+        blocked = f", blocked {task.blocked * 100:.0f} %" if task.blocked is not None else ""
         cpu = f", CPU {task.cpu * 100:.0f} %" if task.cpu is not None else ""
         found.append(
-            f"{task.name}: {task.executed:,.0f}/s, busy {(task.busy or 0.0) * 100:.0f} %{cpu},"
+            f"{task.name}: {task.executed:,.0f}/s, busy {(task.busy or 0.0) * 100:.0f} %{blocked}{cpu},"
             f" queue {format_bytes(task.queue_bytes)}"
         )
+    for host in signals.hosts:
+        found.append(f"{host.name}: {host.used:.1f} of {host.cores} cores in use, {host.own:.1f} of them here")
     if not signals.events_known:
         found.append("past restarts and changes are unknown: the topology master is of an earlier release")
     return found
@@ -126,5 +136,6 @@ def _as_json(signals: Signals, findings: list[Finding], cluster: str) -> dict[st
         "events_known": signals.events_known,
         "arrival": signals.arrival,
         "held": signals.held,
+        "hosts": [dataclasses.asdict(host) for host in signals.hosts],
         "tasks": [dataclasses.asdict(task) for task in signals.tasks],
     }

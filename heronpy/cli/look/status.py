@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from heronpy.cli import exits
-from heronpy.cli.look import spark, stateful
+from heronpy.cli.look import doctor, spark, stateful
 from heronpy.cli.look.topologies import STARTING
 from heronpy.cli.output import clean, moment, picked, print_json, print_table, say
 from heronpy.cli.render import summary
@@ -110,6 +110,9 @@ def _show_status(session: Session, record: plan_pb2.ExecutionState, status: cont
     name = clean(status.topology)
     say(f"Topology '{name}' in {record.cluster}/{record.role}/{record.environ}")
     say(f"  state      {clean(summary.state_text(status))}")
+    diagnosis = doctor.line(session, status.topology)
+    if diagnosis:
+        say(f"  {clean(diagnosis)}")
     say(f"  up         {format_duration(status.uptime_s)}, submitted {moment(record.submitted_at)}")
     down = summary.down_tasks(status)
     say(f"  tasks      {len(status.tasks) - len(down)} of {len(status.tasks)} up, plan version {status.plan_version}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from heronpy.cli.look import stateful
+from heronpy.cli.look import doctor, stateful
 from heronpy.cli.output import clean, console, say, table
 from heronpy.cli.render import summary
 from heronpy.cli.render.summary import ComponentRow
@@ -53,7 +53,7 @@ def watch(
             live(session, looks)
         else:
             for status, rows in looks:
-                say(header(status, stateful.current_lines(session, status)))
+                say(header(status, _said(session, status)))
                 console().print(component_table(rows))
     except KeyboardInterrupt:
         say()
@@ -98,14 +98,20 @@ def samples(
         done += 1
 
 
-def header(status: control_pb2.StatusReply, checkpoints: Sequence[str] = ()) -> str:
-    """The lines above the table: the topology, its checkpoints, what holds it back and what is down."""
+def _said(session: Session, status: control_pb2.StatusReply) -> list[str]:
+    """The diagnosis, if something needs action, then the checkpoints."""
+    diagnosis = doctor.line(session, status.topology)
+    return [*([diagnosis] if diagnosis else []), *stateful.current_lines(session, status)]
+
+
+def header(status: control_pb2.StatusReply, said: Sequence[str] = ()) -> str:
+    """The lines above the table: the topology, its diagnosis and checkpoints, what holds it back and what is down."""
     lines = [
         f"{clean(status.topology)}  {clean(summary.state_text(status))}  up {format_duration(status.uptime_s)}"
         f"  plan version {status.plan_version}"
     ]
     lines += summary.trouble_texts(status)
-    lines += [clean(text) for text in checkpoints]
+    lines += [clean(text) for text in said]
     lines += [clean(summary.culprit_text(culprit)) for culprit in status.culprits]
     lines += [clean(text) for text in summary.down_texts(status)]
     return "\n".join(lines)
@@ -186,13 +192,11 @@ def component_table(rows: list[ComponentRow], narrow: bool = False, frames: bool
     return tight
 
 
-def _screen(status: control_pb2.StatusReply, rows: list[ComponentRow], width: int, checkpoints: Sequence[str]) -> Group:
+def _screen(status: control_pb2.StatusReply, rows: list[ComponentRow], width: int, said: Sequence[str]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(
-        Text(header(status, checkpoints), style="bold"), component_table(rows, width < WIDE, width >= FRAMES_FIT)
-    )
+    return Group(Text(header(status, said), style="bold"), component_table(rows, width < WIDE, width >= FRAMES_FIT))
 
 
 def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:
@@ -201,8 +205,7 @@ def live(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[C
     screen = console()
     with Live(console=screen, auto_refresh=False) as live:
         for status, rows in looks:
-            checkpoints = stateful.current_lines(session, status)
-            live.update(_screen(status, rows, screen.width, checkpoints), refresh=True)
+            live.update(_screen(status, rows, screen.width, _said(session, status)), refresh=True)
 
 
 def _print_json_lines(session: Session, looks: Iterator[tuple[control_pb2.StatusReply, list[ComponentRow]]]) -> None:

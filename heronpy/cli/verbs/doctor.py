@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,15 +14,18 @@ from heronpy.cli.flags.reading import Reading, reading_target
 @click.command("doctor", cls=Reading)
 @reading_target
 @topology_argument
-@click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=60.0, show_default=True,
+@click.option("--window", "window_s", type=click.FloatRange(min=10.0, max=3600.0), default=300.0, show_default=True,
               metavar="SECONDS", help="Measure rates and shares over this time.")  # fmt: skip
 @click.option("-w", "--watch", is_flag=True, help="Repeat every five seconds; Ctrl-C ends it.")
+@click.option("--evidence", "evidence_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Also pack signals, events, status, settings and the ends of the logs into a new file, without"
+              " passwords and keys. With --watch, each look is added.")  # fmt: skip
 @json_flag
 @common_flags
 def doctor_command(**flags: Any) -> None:
     """Say what holds a topology back, with the evidence, and what to do next.
 
-    The most urgent finding comes first. Exit code 0: healthy, changing or without input; 1: anything else.
+    The most urgent finding comes first. Exit code 0: nothing needs action; 1: something does.
     """
     from heronpy.cli.look.doctor import examine
 

@@ -1,0 +1,75 @@
+"""A diagnosis as data: what it is, whom it concerns, and its figures (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from math import isfinite
+
+from heronpy.proto import control_pb2
+
+
+class Verdict(Enum):
+    """The kinds of diagnosis; those on the wire have the same names."""
+
+    HEALTHY = "healthy"
+    FAILED = "failed"
+    CHANGING = "changing"
+    DOWN = "down"
+    HUNG = "hung"
+    MEMORY = "memory"
+    CRASHING = "crashing"
+    BAD_UPDATE = "bad update"
+    DEPENDENCY = "dependency"
+    SKEW = "skew"
+    SLOW_TASK = "slow task"
+    SLOW_HOST = "slow host"
+    MACHINE = "machine"
+    UNDER_PROVISIONED = "under-provisioned"
+    LIMIT = "limit"
+    CHECKPOINTS = "checkpoints"
+    SPARK = "spark"
+    LOSSES = "losses"
+    CATCHING_UP = "catching up"
+    NO_INPUT = "no input"
+    OVER_PROVISIONED = "over-provisioned"
+    UNTRIAGED = "untriaged"
+
+
+#: Verdicts that need no action now.
+CALM = frozenset({Verdict.HEALTHY, Verdict.CHANGING, Verdict.NO_INPUT, Verdict.CATCHING_UP, Verdict.OVER_PROVISIONED})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A diagnosis: the component or task concerned, and the evidence."""
+
+    verdict: Verdict
+    component: str = ""
+    task: str = ""
+    figures: dict[str, float] = field(default_factory=dict)
+    #: Quoted text: a cause, or the last line of a process's exit.
+    quote: str = ""
+    names: tuple[str, ...] = ()
+
+
+def to_proto(finding: Finding) -> control_pb2.HealthFinding:
+    """The finding as a message."""
+    return control_pb2.HealthFinding(
+        verdict=f"VERDICT_{finding.verdict.name}",
+        component=finding.component,
+        task=finding.task,
+        figures=finding.figures,
+        quote=finding.quote,
+        names=finding.names,
+    )
+
+
+def from_proto(found: control_pb2.HealthFinding) -> Finding | None:
+    """The finding of a message; None if its verdict is one of a later release."""
+    try:
+        verdict = Verdict[control_pb2.HealthVerdict.Name(found.verdict).removeprefix("VERDICT_")]
+    except (ValueError, KeyError):
+        return None
+    figures = {name: value for name, value in found.figures.items() if isfinite(value)}
+    return Finding(verdict, found.component, found.task, figures, found.quote, tuple(found.names))

@@ -1,0 +1,102 @@
+"""What the minutes of the last hour say beyond the window of a diagnosis (pure).
+
+Minutes that are unknown count for nothing; with too few known ones there is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from statistics import median
+
+from heronpy.health.signals import Signals
+
+#: Fewest minutes on each side of an update, and the most.
+SIDE_MIN, SIDE_MAX = 3, 30
+#: Below this busy share a rate per busy second says little.
+BUSY_MIN = 0.1
+#: Minutes for which few enough tasks must have sufficed, and how many of them must be known.
+SPARE_MIN, SPARE_KNOWN = 60, 55
+#: Minutes of memory use, and of a queue or backlog that grows or falls.
+MEMORY_MIN, TREND_MIN = 5, 5
+
+Minutes = Sequence[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Tuples per busy second of one task before and after an update."""
+
+    before: float
+    after: float
+
+
+def shift(signals: Signals, component: str) -> Shift | None:
+    """How an update has changed what a task of the component does per busy second (medians over minutes)."""
+    rates = _per_busy_s(signals, component)
+    if signals.updated_s is None or not rates:
+        return None
+    # Index of the minute in which the update was made; it, and the next one, mix both.
+    passed_s = signals.updated_s - signals.history_age_s
+    changed = len(rates) - 1 - int(max(0.0, passed_s) // 60)
+    before = [rate for rate in rates[max(0, changed - SIDE_MAX) : max(0, changed)] if rate is not None]
+    after = [rate for rate in rates[changed + 2 :][:SIDE_MAX] if rate is not None]
+    if changed < 0 or len(before) < SIDE_MIN or len(after) < SIDE_MIN:
+        return None
+    return Shift(median(before), median(after))
+
+
+def _per_busy_s(signals: Signals, component: str) -> list[float | None]:
+    series = [signals.minutes(component, name) for name in ("executed", "busy", "tasks")]
+    return [
+        executed / (busy * tasks) if executed and busy is not None and busy >= BUSY_MIN and tasks else None
+        for executed, busy, tasks in zip(*series, strict=False)
+    ]
+
+
+def spare(signals: Signals, component: str, aim: float) -> tuple[int, float] | None:
+    """How many tasks would have sufficed in the last hour at this utilisation, and the highest mean busy share."""
+    busy = signals.minutes(component, "busy")[-SPARE_MIN:]
+    tasks = signals.minutes(component, "tasks")[-SPARE_MIN:]
+    known = [(share, number) for share, number in zip(busy, tasks, strict=False) if share is not None and number]
+    if len(known) < SPARE_KNOWN or len({number for _, number in known}) != 1:
+        return None
+    most = max(share for share, _ in known)
+    return max(1, ceil(most * known[0][1] / aim)), most
+
+
+def memory_p95(signals: Signals, component: str) -> float | None:
+    """95th percentile of the largest resident memory of a task over the last minutes, bytes."""
+    known = sorted(value for value in signals.minutes(component, "largest_bytes")[-MEMORY_MIN:] if value is not None)
+    return known[ceil(0.95 * len(known)) - 1] if len(known) >= SIDE_MIN else None
+
+
+def empties_s(signals: Signals, component: str) -> float | None:
+    """When the queues of a component will be empty, if they go on falling as they do; None when they do not fall."""
+    known = _known(signals.minutes(component, "queue_bytes"))
+    if len(known) < SIDE_MIN or any(later > earlier for earlier, later in pairwise(known)):
+        return None
+    fallen_per_s = (known[0] - known[-1]) / (60.0 * (len(known) - 1))
+    return known[-1] / fallen_per_s if fallen_per_s > 0 else None
+
+
+def spark_comes_s(signals: Signals) -> float | None:
+    """Seconds between two new Spark batches; None unless more of them wait than some minutes ago."""
+    waiting = _known(signals.minutes("", "spark_waiting"))
+    done = _known(signals.minutes("", "spark_done"))
+    if len(waiting) < SIDE_MIN or len(done) < SIDE_MIN:
+        return None
+    grown = (waiting[-1] - waiting[0]) / (60.0 * (len(waiting) - 1))
+    return 1 / (sum(done) / len(done) + grown) if grown > 0 else None
+
+
+def _known(minutes: Minutes) -> list[float]:
+    """The last minutes without a gap."""
+    found: list[float] = []
+    for value in reversed(minutes[-TREND_MIN:]):
+        if value is None:
+            break
+        found.append(value)
+    return found[::-1]

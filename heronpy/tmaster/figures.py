@@ -1,0 +1,268 @@
+"""The figures of a topology by component, for any number of viewers: now, and minute by minute.
+
+Pure. `take` gets the metrics reports; the rest comes from the registry. One reply serves everybody who asks within
+`SHARED_S`, so viewers cost nothing. A minute is closed by the first report after its end; a minute without any report
+stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heronpy.common.states import UP_STATES
+from heronpy.proto import control_pb2
+from heronpy.tmaster.loads import Extreme, Loads, Rates, Window
+from heronpy.tmaster.machine import TopologyMaster
+from heronpy.tmaster.minutes import MINUTE_S, Minutes, Row
+from heronpy.tmaster.totals import COUNTERS
+
+SHARED_S = 0.9
+CULPRITS_MAX = 10
+_DEAD_LETTERS, _LOST = COUNTERS.index("dead_letters"), COUNTERS.index("lost_tuples")
+
+
+@dataclass(slots=True)
+class _Part:
+    """One component, as the registry knows it."""
+
+    name: str
+    spout: bool
+    tasks: int = 0
+    up: int = 0
+    queue_bytes: int = 0
+    queue_tuples: int = 0
+    fullest: Extreme | None = None
+    pending: int = 0
+    dead_letters: int = 0
+    lost: int = 0
+
+
+class Figures:
+    """See the module."""
+
+    def __init__(
+        self,
+        machine: TopologyMaster,
+        wall_offset_s: float,
+        queue_bound: Callable[[str], int] = lambda component: 0,
+        memory_limit: Callable[[str], int] = lambda component: 0,
+    ) -> None:
+        """`queue_bound` and `memory_limit` give bytes per task of a component; 0 is none."""
+        self._machine = machine
+        self._wall_offset_s = wall_offset_s
+        self._queue_bound = queue_bound
+        self._memory_limit = memory_limit
+        self.loads = Loads()
+        self.minutes = Minutes()
+        self._number: int | None = None
+        self._shared: control_pb2.LoadReply | None = None
+        self._shared_at = float("-inf")
+        #: Per process: the incarnation of its executor, and its restarts when last seen.
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._restarts: defaultdict[str, int] = defaultdict(int)
+        #: Restarts, dead letters and losses of each component when the last minute was closed.
+        self._closed: dict[str, tuple[int, int, int]] = {}
+
+    # ---- reports ----------------------------------------------------------------------------
+
+    def take(self, report: control_pb2.MetricsReport, now: float) -> None:
+        """Take a report of any process."""
+        self.loads.take(report, now)
+
+    def forget(self, process: str) -> None:
+        """Drop a process that is no longer part of the topology."""
+        self.loads.forget(process)
+        self._seen.pop(process, None)
+
+    def turn(self, now: float) -> bool:
+        """Close the minute if it is over; whether one was added. To be called before `take`."""
+        number = int((now + self._wall_offset_s) // MINUTE_S)
+        if self._number is None:
+            self._number = number
+            self._closed = {name: self._counts(part) for name, part in self._parts().items()}
+        if number <= self._number:
+            return False
+        closed, self._number = self._number, number
+        window, parts = self.loads.turn(now), self._parts()
+        self.minutes.add(closed, self._rows(parts, window))
+        self._closed = {name: self._counts(part) for name, part in parts.items()}
+        return True
+
+    # ---- answers ----------------------------------------------------------------------------
+
+    def reply(self, plan_version: int, now: float) -> control_pb2.LoadReply:
+        """The figures, with the plan if it is newer than this version."""
+        if self._shared is None or not 0 <= now - self._shared_at < SHARED_S:
+            self._shared, self._shared_at = self._look(now), now
+        book = self._machine.desk.book
+        if book.plan is None or book.plan.version <= plan_version:
+            return self._shared
+        reply = control_pb2.LoadReply(plan=book.plan)
+        reply.MergeFrom(self._shared)
+        return reply
+
+    def _look(self, now: float) -> control_pb2.LoadReply:
+        machine, desk = self._machine, self._machine.desk
+        book, registry = desk.book, desk.registry
+        window = self.loads.recent(now)
+        reply = control_pb2.LoadReply(
+            topology=book.topology.name,
+            topology_id=book.topology.id,
+            lifecycle=machine.lifecycle,
+            cause=machine.cause(now),
+            plan_version=book.plan.version if book.plan is not None else 0,
+            uptime_s=max(0.0, now + self._wall_offset_s - registry.totals.started_at),
+            at=now + self._wall_offset_s,
+            window_s=window.over_s,
+            since=self.loads.began + self._wall_offset_s if self.loads.began is not None else 0.0,
+            held=window.held,
+            totals=machine.totals(0.0),
+            last_event=desk.journal.last,
+            culprits=registry.culprits()[:CULPRITS_MAX],
+        )
+        parts = self._parts()
+        for part in parts.values():
+            self._describe(reply.components.add(), part, window.components.get(part.name))
+        self._add_edges(reply, window, {name: place for place, name in enumerate(parts)})
+        return reply
+
+    def _add_edges(self, reply: control_pb2.LoadReply, window: Window, places: dict[str, int]) -> None:
+        for bolt in self._machine.desk.book.topology.bolts:
+            rates = window.components.get(bolt.comp.name)
+            for given in bolt.inputs:
+                source, stream = given.stream.component_name, given.stream.id
+                edge = reply.edges.add(source=places[source], target=places[bolt.comp.name])
+                edge.stream = "" if stream == "default" else stream
+                if rates is not None and rates.executed is not None:
+                    edge.tuples = rates.edges.get((source, stream), 0.0)
+
+    def _describe(self, load: control_pb2.ComponentLoad, part: _Part, rates: Rates | None) -> None:
+        load.component, load.spout, load.tasks, load.up = part.name, part.spout, part.tasks, part.up
+        load.queue_bytes, load.queue_tuples, load.pending = part.queue_bytes, part.queue_tuples, part.pending
+        load.queue_bound_bytes = 0 if part.spout else self._queue_bound(part.name)
+        load.memory_limit_bytes = self._memory_limit(part.name)
+        load.restarts, load.dead_letters, load.lost = self._counts(part)
+        _set_worst(load.fullest, part.fullest)
+        if rates is None:
+            return
+        for name in ("emitted", "executed", "acked", "failed", "busy", "blocked", "idle", "cpu"):
+            value = getattr(rates, name)
+            if value is not None:
+                setattr(load, name, value)
+        _set_worst(load.busiest, rates.busiest)
+        _set_worst(load.most_blocked, rates.most_blocked)
+        _set_worst(load.largest, rates.largest)
+        load.memory_bytes = int(rates.memory or 0)
+        if rates.execute is not None:
+            load.execute_p50_s, load.execute_p99_s = rates.execute
+        if rates.end_to_end is not None:
+            load.end_to_end_p50_s, load.end_to_end_p99_s = rates.end_to_end
+        if rates.complete is not None:
+            load.complete_p50_s, load.complete_p99_s = rates.complete
+
+    # ---- parts ------------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, _Part]:
+        """The components, spouts first, in the order of the topology."""
+        topology, registry = self._machine.desk.book.topology, self._machine.desk.registry
+        parts = {spout.comp.name: _Part(spout.comp.name, True) for spout in topology.spouts}
+        parts |= {bolt.comp.name: _Part(bolt.comp.name, False) for bolt in topology.bolts}
+        for task, place in registry.places.items():
+            part = parts.get(place.component)
+            if part is None:
+                continue  # an update is adding or removing it
+            part.tasks += 1
+            status = registry.tasks.get(task)
+            if status is None:
+                continue
+            part.up += status.state in UP_STATES
+            part.queue_bytes += status.in_queue_bytes
+            part.queue_tuples += status.in_queue_tuples
+            part.pending += status.pending
+            if status.in_queue_bytes and (part.fullest is None or status.in_queue_bytes > part.fullest.value):
+                part.fullest = Extreme(float(status.in_queue_bytes), task, place.container)
+        for counts in registry.totals.tasks.values():
+            part = parts.get(counts.component)
+            if part is not None:
+                part.dead_letters += counts.before[_DEAD_LETTERS] + counts.latest[_DEAD_LETTERS]
+                part.lost += counts.before[_LOST] + counts.latest[_LOST]
+        self._count_restarts()
+        return parts
+
+    def _count_restarts(self) -> None:
+        registry = self._machine.desk.registry
+        for executor in registry.executors.values():
+            epoch = executor.record.epoch
+            for process in executor.record.processes:
+                place = registry.places.get(process.task_id)
+                if place is None or place.name != process.name:
+                    continue
+                known = self._seen.get(process.name, (epoch, process.restarts))
+                before = known[1] if known[0] == epoch else 0
+                self._restarts[place.component] += max(0, process.restarts - before)
+                self._seen[process.name] = epoch, process.restarts
+
+    def _counts(self, part: _Part) -> tuple[int, int, int]:
+        return self._restarts[part.name], part.dead_letters, part.lost
+
+    def _rows(self, parts: dict[str, _Part], window: Window) -> dict[str, Row]:
+        rows: dict[str, Row] = {
+            name: _row(part, window.components.get(name), self._grown(part)) for name, part in parts.items()
+        }
+        book = self._machine.desk.book
+        arrivals = [
+            rates.emitted
+            for name, rates in window.components.items()
+            if name in parts and parts[name].spout and rates.emitted is not None
+        ]
+        rows[""] = {
+            "emitted": sum(arrivals) if arrivals else None,
+            "tasks": sum(part.tasks for part in parts.values()),
+            "up": sum(part.up for part in parts.values()),
+            "held": window.held,
+            "plan_version": book.plan.version if book.plan is not None else None,
+            "spark_waiting": window.spark_waiting,
+            "spark_lag_s": window.spark_lag_s,
+            "spark_done": window.spark_done,
+            "spark_batch_s": window.spark_batch_s,
+        }
+        return rows
+
+    def _grown(self, part: _Part) -> tuple[int, int, int]:
+        now = self._counts(part)
+        before = self._closed.get(part.name, now)
+        restarts, dead_letters, lost = (max(0, b - a) for a, b in zip(before, now, strict=True))
+        return restarts, dead_letters, lost
+
+
+def _set_worst(worst: control_pb2.WorstTask, found: Extreme | None) -> None:
+    if found is not None:
+        worst.value, worst.task_id, worst.container = found.value, found.task_id, found.container
+
+
+def _row(part: _Part, rates: Rates | None, grown: tuple[int, int, int]) -> Row:
+    restarts, dead_letters, lost = grown
+    row: dict[str, float | None] = {
+        "tasks": part.tasks,
+        "up": part.up,
+        "restarts": restarts,
+        "dead_letters": dead_letters,
+        "lost": lost,
+    }
+    if part.spout:
+        row["pending"] = part.pending
+    else:
+        row["queue_bytes"] = part.queue_bytes
+        row["fullest_bytes"] = part.fullest.value if part.fullest is not None else 0.0
+    if rates is None:
+        return row
+    for name in ("emitted", "executed", "acked", "failed", "busy", "blocked", "idle", "cpu"):
+        row[name] = getattr(rates, name)
+    row["busiest"] = rates.busiest.value if rates.busiest is not None else None
+    row["memory_bytes"] = rates.memory
+    row["largest_bytes"] = rates.largest.value if rates.largest is not None else None
+    for name, pair in (("execute", rates.execute), ("end_to_end", rates.end_to_end), ("complete", rates.complete)):
+        row[f"{name}_p50_s"], row[f"{name}_p99_s"] = pair if pair is not None else (None, None)
+    return row

@@ -1,0 +1,366 @@
+"""Rates, shares and quantiles by component and edge, from the metrics reports of all processes (pure).
+
+A process reports totals. The total at the last report, minus that at an earlier one (a *mark*), divided by the time
+between them, is a rate; totals continue over restarts of the process. There are two windows: the recent one, marked
+every `MARK_S` per process, covers the last `MARK_S` to `2 * MARK_S` seconds; the minute covers the time since `turn`
+was called last. Whatever no task has reported is None, never 0. Invariants: no rate is negative; shares of a component
+are between 0 and 1; the memory used is bounded by the processes of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import isfinite
+
+from heronpy.proto import control_pb2
+
+MARK_S = 5.0
+#: A process that has not reported for this long does not count in the recent window.
+SILENT_S = 5.0
+#: The shortest time over which a rate is measured, seconds.
+SHORTEST_S = 0.9
+#: Most sources and streams of one task that are counted apart.
+EDGES_MAX = 256
+_NS = 1e-9
+
+# Columns of a process: totals first, then the gauges.
+EMITTED, EXECUTED, ACKED, FAILED, BUSY, BLOCKED, IDLE, CPU, HELD, SPARK_DONE, SPARK_S = range(11)
+MEMORY, SPARK_WAITING, SPARK_LAG = range(11, 14)
+_TOTALS, _WIDTH = 11, 14
+_COLUMN = {
+    "__emit-count": EMITTED,
+    "__execute-count": EXECUTED,
+    "__ack-count": ACKED,
+    "__fail-count": FAILED,
+    "__busy-time-ns": BUSY,
+    "__blocked-time-ns": BLOCKED,
+    "__idle-time-ns": IDLE,
+    "__py-user-cpu-time-secs": CPU,
+    "__py-sys-cpu-time-secs": CPU,
+    "__time_spent_back_pressure_aggr": HELD,
+    "spark-batches-committed": SPARK_DONE,
+    "spark-seconds": SPARK_S,
+    "__py-physical-memory-byte": MEMORY,
+    "spark-batches-waiting": SPARK_WAITING,
+    "spark-lag-seconds": SPARK_LAG,
+}
+_HISTOGRAMS = ("__execute-latency", "__end-to-end-latency", "__complete-latency")
+_GAUGE, _HISTOGRAM = control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
+
+#: Upper bounds of the buckets, and how many values are in each: not cumulative.
+Counts = tuple[tuple[float, ...], list[float]]
+
+
+@dataclass(slots=True)
+class _Totals:
+    """What a process has counted at one moment."""
+
+    at: float
+    values: list[float]
+    #: The columns that were reported, as bits.
+    told: int
+    #: Tuples executed per "component/stream".
+    edges: dict[str, float]
+    histograms: dict[str, Counts]
+
+
+@dataclass(slots=True)
+class _Process:
+    report: control_pb2.MetricsReport
+    latest: _Totals
+    #: Counts of the incarnations before this one.
+    before: _Totals
+    #: Marks of the recent window, the older one first, and that of the minute.
+    older: _Totals
+    newer: _Totals
+    minute: _Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The task with the largest value."""
+
+    value: float
+    task_id: int
+    container: int
+
+
+@dataclass(slots=True)
+class Rates:
+    """One component over a window: rates per second, shares as means over the tasks, quantiles in seconds, bytes."""
+
+    emitted: float | None = None
+    executed: float | None = None
+    acked: float | None = None
+    failed: float | None = None
+    busy: float | None = None
+    blocked: float | None = None
+    idle: float | None = None
+    cpu: float | None = None
+    memory: float | None = None
+    busiest: Extreme | None = None
+    most_blocked: Extreme | None = None
+    largest: Extreme | None = None
+    #: Of execute, end-to-end and complete latency: median and 99th percentile.
+    execute: tuple[float, float] | None = None
+    end_to_end: tuple[float, float] | None = None
+    complete: tuple[float, float] | None = None
+    #: Tuples per second by (source, stream).
+    edges: dict[tuple[str, str], float] = field(default_factory=dict)
+    _shares: int = 0
+    _counts: dict[str, Counts] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Window:
+    """All components over a window."""
+
+    #: The longest time that a process was measured over, seconds.
+    over_s: float = 0.0
+    components: dict[str, Rates] = field(default_factory=dict)
+    #: Share of the window in which the spouts were held.
+    held: float | None = None
+    spark_waiting: float | None = None
+    spark_lag_s: float | None = None
+    #: Batches committed per second, and the time that one took.
+    spark_done: float | None = None
+    spark_batch_s: float | None = None
+
+
+class Loads:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, _Process] = {}
+        #: When the first report came.
+        self.began: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._processes)
+
+    def take(self, report: control_pb2.MetricsReport, now: float) -> None:
+        """Take a report; one of an older incarnation than the last is ignored."""
+        if self.began is None:
+            self.began = now
+        known = self._processes.get(report.process)
+        if known is not None and report.epoch < known.report.epoch:
+            return
+        if known is None:
+            totals = _read(report, now, None)
+            head, none = _head(report), _Totals(now, [0.0] * _WIDTH, 0, {}, {})
+            self._processes[report.process] = _Process(head, totals, none, totals, totals, totals)
+            return
+        if report.epoch > known.report.epoch:
+            known.before, known.report = known.latest, _head(report)
+        due = now - known.newer.at >= MARK_S
+        latest = _read(report, now, None if due else known.latest)
+        _add(latest, known.before, histograms=due)
+        if now - known.latest.at > SILENT_S:
+            known.older = known.newer = latest
+        elif due:
+            known.older, known.newer = known.newer, latest
+        known.latest = latest
+
+    def forget(self, process: str) -> None:
+        """Drop a process that is no longer part of the topology."""
+        self._processes.pop(process, None)
+
+    def recent(self, now: float) -> Window:
+        """The last `MARK_S` to `2 * MARK_S` seconds, of the processes that report."""
+        heard = (one for one in self._processes.values() if now - one.latest.at <= SILENT_S)
+        return _window((one, one.older) for one in heard)
+
+    def turn(self, now: float) -> Window:
+        """The time since this was called before; the next window begins now."""
+        heard = [one for one in self._processes.values() if one.latest.at > one.minute.at]
+        window = _window((one, one.minute) for one in heard)
+        for one in self._processes.values():
+            one.minute = one.latest
+        return window
+
+
+def _head(report: control_pb2.MetricsReport) -> control_pb2.MetricsReport:
+    """Whose report it is."""
+    return control_pb2.MetricsReport(
+        process=report.process,
+        task_id=report.task_id,
+        component=report.component,
+        container=report.container,
+        epoch=report.epoch,
+    )
+
+
+def _read(report: control_pb2.MetricsReport, now: float, before: _Totals | None) -> _Totals:
+    """The figures of a report; its histograms only without `before`, whose histograms count otherwise."""
+    values, told, edges = [0.0] * _WIDTH, 0, dict[str, float]()
+    histograms: dict[str, Counts] = {} if before is None else before.histograms
+    find = _COLUMN.get
+    for sample in report.samples:
+        name = sample.name
+        column = find(name)
+        if column is not None:
+            value = sample.value
+            if isfinite(value) and value >= 0:
+                values[column] += value
+                told |= 1 << column
+                if column == EXECUTED and len(edges) < EDGES_MAX:
+                    edges[sample.label] = value
+        elif before is None and name in _HISTOGRAMS:
+            _merge(histograms, name, _counts(sample))
+    return _Totals(now, values, told, edges, histograms)
+
+
+def _counts(sample: control_pb2.Sample) -> Counts:
+    bounds = tuple([bucket.le for bucket in sample.buckets])
+    cumulative = [bucket.count for bucket in sample.buckets]
+    return bounds, [float(max(0, b - a)) for a, b in zip([0, *cumulative], cumulative, strict=False)]
+
+
+def _merge(into: dict[str, Counts], name: str, counts: Counts) -> None:
+    """Add counts; those with other bounds than the first are left out, because they cannot be added."""
+    known = into.get(name)
+    if known is None:
+        into[name] = counts[0], list(counts[1])
+    elif known[0] == counts[0]:
+        known[1][:] = map(float.__add__, known[1], counts[1])
+
+
+def _add(totals: _Totals, before: _Totals, histograms: bool) -> None:
+    """Add the counts of earlier incarnations to the totals; gauges stay."""
+    if not before.told and not before.histograms:
+        return
+    totals.values[:_TOTALS] = map(float.__add__, totals.values[:_TOTALS], before.values[:_TOTALS])
+    totals.told |= before.told & ((1 << _TOTALS) - 1)
+    for label, value in before.edges.items():
+        if label in totals.edges or len(totals.edges) < EDGES_MAX:
+            totals.edges[label] = totals.edges.get(label, 0.0) + value
+    if histograms:
+        for name, counts in before.histograms.items():
+            _merge(totals.histograms, name, counts)
+
+
+def _window(marked: Iterable[tuple[_Process, _Totals]]) -> Window:
+    window = Window()
+    for process, mark in marked:
+        report, latest = process.report, process.latest
+        over_s = latest.at - mark.at
+        window.over_s = max(window.over_s, over_s)
+        if report.task_id and report.component:
+            rates = window.components.get(report.component)
+            if rates is None:
+                rates = window.components[report.component] = Rates()
+            _take_memory(rates, latest, report)
+            if over_s >= SHORTEST_S:
+                _take_rates(rates, latest, mark, over_s, report)
+        else:
+            _take_others(window, latest, mark, over_s)
+    for rates in window.components.values():
+        _finish(rates)
+    return window
+
+
+def _grown(latest: _Totals, mark: _Totals, column: int) -> float | None:
+    """Growth of a total; None when it was not reported. One that appears after the mark grew from 0."""
+    return max(0.0, latest.values[column] - mark.values[column]) if latest.told >> column & 1 else None
+
+
+def _more(sum_: float | None, value: float | None) -> float | None:
+    return sum_ if value is None else value if sum_ is None else sum_ + value
+
+
+def _larger(one: Extreme | None, value: float, report: control_pb2.MetricsReport) -> Extreme:
+    return one if one is not None and one.value >= value else Extreme(value, report.task_id, report.container)
+
+
+def _take_memory(rates: Rates, latest: _Totals, report: control_pb2.MetricsReport) -> None:
+    if latest.told >> MEMORY & 1:
+        rates.memory = _more(rates.memory, latest.values[MEMORY])
+        rates.largest = _larger(rates.largest, latest.values[MEMORY], report)
+
+
+def _take_rates(rates: Rates, latest: _Totals, mark: _Totals, over_s: float, report: control_pb2.MetricsReport) -> None:
+    for name, column in (("emitted", EMITTED), ("executed", EXECUTED), ("acked", ACKED), ("failed", FAILED)):
+        grown = _grown(latest, mark, column)
+        if grown is not None:
+            setattr(rates, name, _more(getattr(rates, name), grown / over_s))
+    cpu = _grown(latest, mark, CPU)
+    rates.cpu = _more(rates.cpu, None if cpu is None else cpu / over_s)
+    shares = [_grown(latest, mark, column) for column in (BUSY, BLOCKED, IDLE)]
+    whole = sum(share for share in shares if share is not None)
+    if None not in shares and whole > 0:
+        busy, blocked, idle = (share / whole for share in shares if share is not None)
+        rates.busy, rates.blocked, rates.idle = (
+            _more(rates.busy, busy),
+            _more(rates.blocked, blocked),
+            _more(rates.idle, idle),
+        )
+        rates._shares += 1
+        rates.busiest = _larger(rates.busiest, busy, report)
+        rates.most_blocked = _larger(rates.most_blocked, blocked, report)
+    for label, total in latest.edges.items():
+        source, slash, stream = label.rpartition("/")
+        if slash:
+            grown = max(0.0, total - mark.edges.get(label, 0.0)) / over_s
+            rates.edges[source, stream] = rates.edges.get((source, stream), 0.0) + grown
+    for name, (bounds, counts) in latest.histograms.items():
+        earlier = mark.histograms.get(name)
+        if earlier is None:
+            _merge(rates._counts, name, (bounds, counts))
+        elif earlier[0] == bounds:
+            grown_counts = [max(0.0, b - a) for a, b in zip(earlier[1], counts, strict=True)]
+            _merge(rates._counts, name, (bounds, grown_counts))
+
+
+def _finish(rates: Rates) -> None:
+    if rates._shares and rates.busy is not None and rates.blocked is not None and rates.idle is not None:
+        rates.busy, rates.blocked, rates.idle = (
+            share / rates._shares for share in (rates.busy, rates.blocked, rates.idle)
+        )
+    found = [_pair(rates._counts.get(name)) for name in _HISTOGRAMS]
+    rates.execute, rates.end_to_end, rates.complete = found
+    rates._counts = {}
+
+
+def _take_others(window: Window, latest: _Totals, mark: _Totals, over_s: float) -> None:
+    """A stream manager, or the Spark gateway."""
+    if latest.told >> SPARK_WAITING & 1:
+        window.spark_waiting = latest.values[SPARK_WAITING]
+    if latest.told >> SPARK_LAG & 1:
+        window.spark_lag_s = latest.values[SPARK_LAG]
+    if over_s < SHORTEST_S:
+        return
+    held_ms = _grown(latest, mark, HELD)
+    if held_ms is not None:
+        window.held = max(window.held or 0.0, min(1.0, held_ms / 1000 / over_s))
+    done, seconds = _grown(latest, mark, SPARK_DONE), _grown(latest, mark, SPARK_S)
+    if done is not None:
+        window.spark_done = done / over_s
+        if done and seconds is not None:
+            window.spark_batch_s = seconds / done
+
+
+def _pair(counts: Counts | None) -> tuple[float, float] | None:
+    if counts is None:
+        return None
+    p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
+    return (p50 * _NS, p99 * _NS) if p50 is not None and p99 is not None else None
+
+
+def quantile(counts: Counts, part: float) -> float | None:
+    """The value below which this part of the values lies; None without values.
+
+    Within a bucket values are taken as evenly spread, as Prometheus's `histogram_quantile` does; in the bucket
+    without an upper bound, the largest finite bound is the answer.
+    """
+    bounds, each = counts
+    rank = part * sum(each)
+    if rank <= 0:
+        return None
+    lower = passed = 0.0
+    for bound, count in zip(bounds, each, strict=True):
+        if count and passed + count >= rank:
+            return lower + (bound - lower) * (rank - passed) / count if isfinite(bound) else lower
+        passed += count
+        lower = bound if isfinite(bound) else lower
+    return lower

@@ -1,0 +1,279 @@
+"""The minutes of the last day, by component: what charts show, and what a diagnosis compares with (pure).
+
+A minute holds one row of float32 per component of that minute, and one for the topology, whose component is "". A row
+has a column per series. NaN means unknown, and a minute that is missing is unknown; neither means 0. A component that
+an update adds is unknown before, one that it removes is unknown after. Invariants: numbers of minutes increase; at most
+`KEPT_MAX` minutes and `VALUES_MAX` values are kept, so a topology of more than about 100 components keeps less than a
+day; the oldest go first.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf, isfinite, isnan, nan
+
+from heronpy.common.errors import InvalidRpcError
+from heronpy.proto import control_pb2
+
+#: A day; and 4 bytes each.
+KEPT_MAX, VALUES_MAX = 1_440, 4_000_000
+#: What a successor gets at most: it is written to the state manager each minute.
+HANDED_OVER_MAX, HANDED_OVER_BYTES_MAX = 30, 64 << 10
+POINTS_MAX = 1_000
+MINUTE_S = 60.0
+
+_MEAN, _MOST, _SUM, _LAST = "mean", "most", "sum", "last"
+#: Name of each series, and how minutes are joined into one point.
+SERIES: dict[str, str] = {
+    "emitted": _MEAN,  # tuples per second, all tasks together
+    "executed": _MEAN,
+    "acked": _MEAN,
+    "failed": _MEAN,
+    "busy": _MEAN,  # mean shares of the tasks
+    "blocked": _MEAN,
+    "idle": _MEAN,
+    "busiest": _MOST,  # the largest busy share of a task
+    "queue_bytes": _MEAN,  # at the end of the minute, all tasks together
+    "fullest_bytes": _MOST,  # the largest in-queue of a task
+    "execute_p50_s": _MEAN,
+    "execute_p99_s": _MOST,
+    "end_to_end_p50_s": _MEAN,
+    "end_to_end_p99_s": _MOST,
+    "complete_p50_s": _MEAN,
+    "complete_p99_s": _MOST,
+    "cpu": _MEAN,  # CPU seconds per second, all tasks together
+    "memory_bytes": _MEAN,  # resident, all tasks together
+    "largest_bytes": _MOST,  # the largest resident memory of a task
+    "tasks": _LAST,
+    "up": _LAST,
+    "pending": _MEAN,
+    "restarts": _SUM,  # in the minute
+    "dead_letters": _SUM,
+    "lost": _SUM,
+    "held": _MEAN,  # of the topology only, as those below: share of the time in which the spouts were held
+    "plan_version": _LAST,
+    "spark_waiting": _MEAN,
+    "spark_lag_s": _MOST,
+    "spark_done": _MEAN,  # batches per second
+    "spark_batch_s": _MEAN,
+}
+NAMES = tuple(SERIES)
+_INDEX = {name: index for index, name in enumerate(NAMES)}
+_WIDTH = len(NAMES)
+_F32_MAX = 3.0e38
+
+Row = Mapping[str, float | None]
+
+
+def _most(values: Iterable[float]) -> float:
+    return max(values)
+
+
+def _last(values: Iterable[float]) -> float:
+    return list(values)[-1]
+
+
+_JOINS: dict[str, Callable[[list[float]], float]] = {
+    _MEAN: lambda values: sum(values) / len(values),
+    _MOST: _most,
+    _SUM: sum,
+    _LAST: _last,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Minute:
+    number: int
+    #: Shared by the minutes that have the same.
+    components: tuple[str, ...]
+    values: array[float]
+
+
+class Minutes:
+    """See the module."""
+
+    def __init__(self, kept_max: int = KEPT_MAX, values_max: int = VALUES_MAX) -> None:
+        self._kept_max = kept_max
+        self._values_max = values_max
+        self._minutes: deque[_Minute] = deque()
+        self._values = 0
+
+    def __len__(self) -> int:
+        return len(self._minutes)
+
+    @property
+    def last(self) -> int:
+        """The number of the newest minute; 0 if there is none."""
+        return self._minutes[-1].number if self._minutes else 0
+
+    @property
+    def known_since(self) -> float:
+        """Wall time at which the oldest minute begins; 0 if there is none."""
+        return self._minutes[0].number * MINUTE_S if self._minutes else 0.0
+
+    @property
+    def used_bytes(self) -> int:
+        """Memory of the values."""
+        return self._values * 4
+
+    def add(self, number: int, rows: Mapping[str, Row]) -> None:
+        """Add a minute: its rows by component, each by series; a number that is not higher than the last is ignored."""
+        if number <= self.last or not rows:
+            return
+        components = tuple(rows)
+        if self._minutes and self._minutes[-1].components == components:
+            components = self._minutes[-1].components
+        values = array("f", [nan]) * (len(components) * _WIDTH)
+        for place, row in enumerate(rows.values()):
+            for name, value in row.items():
+                if value is not None and abs(value) <= _F32_MAX:
+                    values[place * _WIDTH + _INDEX[name]] = value
+        self._append(_Minute(number, components, values))
+
+    def _append(self, minute: _Minute) -> None:
+        self._minutes.append(minute)
+        self._values += len(minute.values)
+        while len(self._minutes) > self._kept_max or (len(self._minutes) > 1 and self._values > self._values_max):
+            self._values -= len(self._minutes.popleft().values)
+
+    # ---- questions --------------------------------------------------------------------------
+
+    def query(self, asked: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+        """Answer a request; InvalidRpcError names a component or series that is not known."""
+        reply = control_pb2.TimelineReply(known_since=self.known_since, step_s=MINUTE_S)
+        components, names = self._chosen(asked)
+        if not self._minutes:
+            return reply
+        first, end = self._span(asked.since, asked.until)
+        if first >= end:
+            reply.first = end * MINUTE_S
+            return reply
+        most, count = min(asked.points, POINTS_MAX) or end - first, end - first
+        step = 1 if count <= most else count if most == 1 else ceil(count / (most - 1))
+        if 1 < step < count:
+            # Whole steps, so that a later request joins the same minutes: all points but the last stay what they are.
+            first = first // step * step
+        reply.first, reply.step_s, reply.points = first * MINUTE_S, step * MINUTE_S, ceil((end - first) / step)
+        found = [minute for minute in self._minutes if first <= minute.number < end]
+        for component in components:
+            rows = [
+                ((minute.number - first) // step, minute.values, minute.components.index(component) * _WIDTH)
+                for minute in found
+                if component in minute.components
+            ]
+            for name in names:
+                values = _joined(rows, name, reply.points)
+                if not all(map(isnan, values)):
+                    reply.series.add(component=component, name=name, values=_packed(values))
+        return reply
+
+    def _chosen(self, asked: control_pb2.GetTimeline) -> tuple[list[str], list[str]]:
+        known = dict.fromkeys(name for minute in reversed(self._minutes) for name in minute.components)
+        for component in asked.components:
+            if self._minutes and component not in known:
+                listed = ", ".join(name for name in known if name)
+                raise InvalidRpcError(f"no component '{component}' is known; the components are {listed}")
+        for name in asked.names:
+            if name not in SERIES:
+                raise InvalidRpcError(f"there is no series '{name}'; the series are {', '.join(SERIES)}")
+        return list(dict.fromkeys(asked.components)) or list(known), list(dict.fromkeys(asked.names)) or list(NAMES)
+
+    def _span(self, since: float, until: float) -> tuple[int, int]:
+        """The first minute, and that after the last: what of the request is known."""
+        first, end = self._minutes[0].number, self.last + 1
+        if isfinite(since) and since > 0:
+            first = max(first, min(int(since // MINUTE_S), end))
+        if isfinite(until) and until > 0:
+            end = min(end, max(ceil(min(until, end * MINUTE_S) / MINUTE_S), 0))
+        return first, end
+
+    def of(self, component: str, name: str, minutes: int, last: int | None = None) -> list[float | None]:
+        """A series over so many minutes up to the last one, or up to that number; oldest first, None where unknown."""
+        end = (self.last if last is None else last) + 1
+        found: list[float | None] = [None] * minutes
+        column = _INDEX[name]
+        for minute in reversed(self._minutes):
+            if minute.number < end - minutes:
+                break
+            if minute.number < end and component in minute.components:
+                value = minute.values[minute.components.index(component) * _WIDTH + column]
+                found[minute.number - end + minutes] = None if isnan(value) else value
+        return found
+
+    # ---- a successor ------------------------------------------------------------------------
+
+    def ledger(self, topology_id: str) -> control_pb2.MinutesLedger:
+        """The newest minutes, for a successor: at most `HANDED_OVER_MAX`, and as many as fit its bytes."""
+        kept = control_pb2.MinutesLedger(topology_id=topology_id, series=NAMES)
+        chosen: list[_Minute] = []
+        size = 0
+        for minute in reversed(self._minutes):
+            size += len(minute.values) * 4
+            if len(chosen) >= HANDED_OVER_MAX or size > HANDED_OVER_BYTES_MAX:
+                break
+            chosen.append(minute)
+        places: dict[tuple[str, ...], int] = {}
+        for minute in reversed(chosen):
+            place = places.setdefault(minute.components, len(places))
+            if place == len(kept.names):
+                kept.names.add(components=minute.components)
+            kept.minutes.add(number=minute.number, names=place, values=_packed(minute.values))
+        return kept
+
+    def take_over(self, kept: control_pb2.MinutesLedger | None, topology_id: str) -> None:
+        """Continue with a predecessor's minutes; what does not fit, or is of another topology, is left out."""
+        if kept is None or kept.topology_id != topology_id:
+            return
+        columns = [(_INDEX[name], column) for column, name in enumerate(kept.series) if name in _INDEX]
+        width = len(kept.series)
+        for minute in kept.minutes:
+            if minute.names >= len(kept.names) or minute.number <= self.last:
+                continue
+            components = tuple(kept.names[minute.names].components)
+            if not components or len(minute.values) != 4 * width * len(components):
+                continue
+            if len(set(components)) != len(components):
+                continue
+            told = struct.unpack(f"<{width * len(components)}f", minute.values)
+            values = array("f", [nan]) * (len(components) * _WIDTH)
+            for place in range(len(components)):
+                for mine, theirs in columns:
+                    values[place * _WIDTH + mine] = told[place * width + theirs]
+            if self._minutes and self._minutes[-1].components == components:
+                components = self._minutes[-1].components
+            self._append(_Minute(minute.number, components, values))
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant does not hold."""
+        numbers = [minute.number for minute in self._minutes]
+        assert numbers == sorted(set(numbers)) and len(numbers) <= self._kept_max, "minutes out of order, or too many"
+        assert self._values == sum(len(minute.values) for minute in self._minutes), "the values are counted wrongly"
+        assert len(numbers) <= 1 or self._values <= self._values_max, "too many values"
+        assert all(len(one.values) == len(one.components) * _WIDTH for one in self._minutes), "a row is incomplete"
+
+
+def _joined(rows: Sequence[tuple[int, array[float], int]], name: str, points: int) -> list[float]:
+    """One value per point, from (point, values, place of the row)."""
+    column, join = _INDEX[name], _JOINS[SERIES[name]]
+    found = [nan] * points
+    at, some = -1, list[float]()
+    for point, values, place in rows:
+        value = values[place + column]
+        if isnan(value):
+            continue
+        if point != at and some:
+            found[at] = join(some)
+            some = []
+        at = point
+        some.append(value)
+    if some:
+        found[at] = join(some)
+    return found
+
+
+def _packed(values: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(values)}f", *(value if abs(value) != inf else nan for value in values))

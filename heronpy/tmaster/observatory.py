@@ -1,0 +1,113 @@
+"""What a topology master knows about the figures of its topology: reports in, answers out.
+
+The findings are worked out only while somebody asks, and never take more than about a hundredth of a CPU: the next ones
+wait a hundred times as long as the last ones took.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from heronpy.common.setting_types import InstanceSettings, TmasterSettings
+from heronpy.health.diagnose import diagnose
+from heronpy.health.findings import to_proto
+from heronpy.health.signals import HISTORY_S, METRICS, SERIES, WINDOW_S, Signals, signals_of, window_of
+from heronpy.metrics.cache import MetricsCache
+from heronpy.proto import control_pb2
+from heronpy.tmaster.figures import Figures
+from heronpy.tmaster.machine import TopologyMaster
+
+#: Findings are at least this old before they are worked out again, seconds.
+FINDINGS_S = 5.0
+FINDINGS_MAX = 3
+_PATIENCE = 100.0
+
+
+class Observatory:
+    """See the module."""
+
+    def __init__(
+        self,
+        machine: TopologyMaster,
+        settings: TmasterSettings,
+        wall_offset_s: float,
+        *,
+        resumed: bool,
+        instance: Callable[[str], InstanceSettings] = lambda component: InstanceSettings(),
+        checkpoint_every_s: float | None = None,
+    ) -> None:
+        """`instance` gives the settings of a component's tasks."""
+        self._machine = machine
+        self._wall_offset_s = wall_offset_s
+        self._every_s = checkpoint_every_s
+        self._limit = lambda component: instance(component).memory_soft_limit_bytes
+        self.metrics = MetricsCache(settings.metrics_keep_s, settings.metrics_bucket_s, resumed=resumed)
+        self.figures = Figures(
+            machine, wall_offset_s, lambda component: instance(component).in_queue_bytes_max, self._limit
+        )
+        #: Names of the instances when a packing plan was last stored.
+        self._placed: set[str] = set()
+        self._findings: list[control_pb2.HealthFinding] = []
+        self._found_at = 0.0
+        self._due = float("-inf")
+
+    def take(self, batch: control_pb2.MetricsBatch, now: float) -> None:
+        """Take the reports of a container."""
+        if self.figures.turn(now):
+            self.metrics.add(self._own_report(), now)
+        for report in batch.reports:
+            self.metrics.add(report, now)
+            self.figures.take(report, now)
+
+    def _own_report(self) -> control_pb2.MetricsReport:
+        report = control_pb2.MetricsReport(process="tmaster", epoch=self._machine.epoch)
+        report.samples.add(
+            name="__tmaster/__timeline_bytes",
+            type=control_pb2.Sample.GAUGE,
+            value=float(self.figures.minutes.used_bytes),
+        )
+        return report
+
+    def place(self) -> None:
+        """Drop the figures of processes that are no longer in the plan."""
+        placed = {place.name for place in self._machine.desk.registry.places.values()}
+        for gone in self._placed - placed:
+            self.metrics.forget(gone)
+            self.figures.forget(gone)
+        self._placed = placed
+
+    def load(self, asked: control_pb2.GetLoad, now: float) -> control_pb2.LoadReply:
+        """Answer GetLoad."""
+        if now >= self._due:
+            began = time.thread_time()
+            self._findings = [to_proto(one) for one in diagnose(self.signals(now))[:FINDINGS_MAX]]
+            self._found_at = now + self._wall_offset_s
+            self._due = now + max(FINDINGS_S, _PATIENCE * (time.thread_time() - began))
+        shared = self.figures.reply(asked.plan_version, now)
+        reply = control_pb2.LoadReply(findings=self._findings, found_at=self._found_at)
+        reply.MergeFrom(shared)
+        return reply
+
+    def timeline(self, asked: control_pb2.GetTimeline) -> control_pb2.TimelineReply:
+        """Answer GetTimeline."""
+        return self.figures.minutes.query(asked)
+
+    def signals(self, now: float) -> Signals:
+        """What `heron doctor` sees with its default window."""
+        machine = self._machine
+        status, wall = machine.status(now), now + self._wall_offset_s
+        known = machine.desk.journal.after(0).events
+        began = self.figures.loads.began
+        interval_s = window_of(WINDOW_S, now - began if began is not None else 0.0, known, wall)
+        asked = control_pb2.GetTimeline(names=SERIES, since=wall - HISTORY_S)
+        return signals_of(
+            status,
+            self.metrics.query(control_pb2.GetMetrics(names=METRICS, interval_s=interval_s), now),
+            known,
+            machine.checkpoints_reply(now) if machine.checkpoints is not None else None,
+            self.timeline(asked),
+            now=wall,
+            checkpoint_every_s=self._every_s,
+            memory_limit=self._limit,
+        )

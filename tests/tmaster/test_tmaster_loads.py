@@ -1,0 +1,185 @@
+"""Rates, shares and quantiles by component: right over windows and restarts, and unknown instead of 0."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.proto import control_pb2
+from heronpy.tmaster.loads import EDGES_MAX, Loads, quantile
+
+COUNTER, GAUGE, HISTOGRAM = control_pb2.Sample.COUNTER, control_pb2.Sample.GAUGE, control_pb2.Sample.HISTOGRAM
+
+
+def report(
+    task: int = 1,
+    component: str = "count",
+    epoch: int = 1,
+    container: int = 1,
+    latency: dict[float, int] | None = None,
+    **totals: float,
+) -> control_pb2.MetricsReport:
+    """`executed_src_default` stands for the tuples executed from that source and stream."""
+    found = control_pb2.MetricsReport(
+        process=f"{component}-{task}", task_id=task, component=component, epoch=epoch, container=container
+    )
+    names = {"busy": "__busy-time-ns", "blocked": "__blocked-time-ns", "idle": "__idle-time-ns",
+             "emitted": "__emit-count", "cpu": "__py-user-cpu-time-secs", "memory": "__py-physical-memory-byte"}  # fmt: skip
+    for name, value in totals.items():
+        kind, _, label = name.partition("_")
+        metric = names.get(kind, "__execute-count")
+        found.samples.add(
+            name=metric, label=label.replace("_", "/"), value=value, type=GAUGE if kind == "memory" else COUNTER
+        )
+    if latency is not None:
+        sample = found.samples.add(name="__execute-latency", label="src/default", type=HISTOGRAM)
+        total = 0
+        for bound, count in latency.items():
+            total += count
+            sample.buckets.add(le=bound, count=total)
+    return found
+
+
+def filled(seconds: int, step: float, **more: float) -> Loads:
+    """One task that executes 100 tuples per second, for so many seconds."""
+    loads = Loads()
+    for second in range(seconds + 1):
+        loads.take(report(executed_src_default=step * second, **more), float(second))
+    return loads
+
+
+def test_a_rate_is_growth_over_the_last_seconds() -> None:
+    window = filled(20, 100.0).recent(20.0)
+    assert 5 <= window.over_s <= 10
+    rates = window.components["count"]
+    assert rates.executed == pytest.approx(100.0)
+    assert rates.edges == {("src", "default"): pytest.approx(100.0)}
+    assert rates.emitted is None and rates.busy is None and rates.execute is None, "not reported is not 0"
+
+
+def test_the_first_report_is_no_growth() -> None:
+    loads = Loads()
+    loads.take(report(executed_src_default=1e6), 0.0)
+    assert loads.recent(0.0).components["count"].executed is None
+    loads.take(report(executed_src_default=1e6 + 10), 1.0)
+    assert loads.recent(1.0).components["count"].executed == pytest.approx(10.0)
+
+
+def test_a_restart_does_not_make_a_rate_negative_or_huge() -> None:
+    loads = filled(6, 100.0)
+    for second in range(7, 13):
+        loads.take(report(epoch=2, executed_src_default=100.0 * (second - 6)), float(second))
+    rates = loads.recent(12.0).components["count"]
+    assert rates.executed == pytest.approx(100.0)
+    assert rates.edges["src", "default"] == pytest.approx(100.0)
+    loads.take(report(epoch=1, executed_src_default=9e9), 13.0)
+    assert loads.recent(13.0).components["count"].executed == pytest.approx(100.0), "a replaced process"
+
+
+def test_a_silent_process_does_not_count() -> None:
+    loads = filled(10, 100.0)
+    assert "count" not in loads.recent(16.0).components
+    loads.take(report(executed_src_default=2000.0), 20.0)
+    assert loads.recent(20.0).components["count"].executed is None, "nothing is known of the time of silence"
+    loads.take(report(executed_src_default=2050.0), 21.0)
+    assert loads.recent(21.0).components["count"].executed == pytest.approx(50.0)
+
+
+def test_shares_are_means_and_name_the_worst() -> None:
+    loads = Loads()
+    for second in range(7):
+        for task, busy, blocked in ((1, 0.9, 0.1), (2, 0.1, 0.5)):
+            times = {"busy": busy * second * 1e9, "blocked": blocked * second * 1e9}
+            loads.take(
+                report(task, container=task, idle=round(1 - busy - blocked, 3) * second * 1e9, **times), float(second)
+            )
+    rates = loads.recent(6.0).components["count"]
+    assert (rates.busy, rates.blocked, rates.idle) == pytest.approx((0.5, 0.3, 0.2))
+    assert rates.busiest is not None and rates.busiest.task_id == 1 and rates.busiest.value == pytest.approx(0.9)
+    assert rates.most_blocked is not None and (rates.most_blocked.task_id, rates.most_blocked.container) == (2, 2)
+
+
+def test_quantiles_are_of_the_window_over_all_tasks() -> None:
+    loads = Loads()
+    for second in range(0, 22):
+        old, new = min(second, 10), max(0, second - 10)
+        for task in (1, 2):
+            # Slow until second 10, then fast.
+            loads.take(report(task, latency={1e6: 100 * new, 1e9: 100 * old, float("inf"): 0}), float(second))
+    execute = loads.recent(21.0).components["count"].execute
+    assert execute is not None and execute[1] <= 1e-3
+
+
+def test_the_minute_begins_where_the_last_one_ended() -> None:
+    loads = filled(60, 100.0)
+    assert loads.turn(60.0).components["count"].executed == pytest.approx(100.0)
+    for second in range(61, 121):
+        loads.take(report(executed_src_default=6000.0 + 10 * (second - 60)), float(second))
+    assert loads.turn(120.0).components["count"].executed == pytest.approx(10.0)
+    assert not loads.turn(180.0).components, "nothing was reported"
+
+
+def test_the_others_give_the_topology_s_figures() -> None:
+    loads = Loads()
+    for second in range(7):
+        stmgr = control_pb2.MetricsReport(process="stmgr-1", epoch=1, container=1)
+        stmgr.samples.add(name="__time_spent_back_pressure_aggr", value=250.0 * second)
+        gateway = control_pb2.MetricsReport(process="spark-gateway", epoch=1)
+        for name, value in (("committed", second), ("waiting", 4)):
+            gateway.samples.add(name=f"spark-batches-{name}", value=value, type=GAUGE)
+        gateway.samples.add(name="spark-seconds", value=3.0 * second)
+        loads.take(stmgr, float(second))
+        loads.take(gateway, float(second))
+    window = loads.recent(6.0)
+    assert window.held == pytest.approx(0.25)
+    assert (window.spark_waiting, window.spark_done, window.spark_batch_s) == pytest.approx((4.0, 1.0, 3.0))
+
+
+def test_forgotten_processes_and_absurd_reports_leave_nothing() -> None:
+    loads = filled(3, 100.0)
+    for number in range(3 * EDGES_MAX):
+        loads.take(report(2, executed_src_default=float("nan"), **{f"executed_s{number}_x": 1.0}), 4.0)
+    bad = report(2, memory=float("inf"), busy=-5.0)
+    for number in range(3 * EDGES_MAX):
+        bad.samples.add(name="__execute-count", label=f"s{number}/x", value=1.0, type=COUNTER)
+    loads.take(bad, 5.0)
+    rates = loads.recent(5.0).components["count"]
+    assert rates.memory is None and rates.busy is None and len(rates.edges) <= EDGES_MAX + 1
+    loads.forget("count-1")
+    loads.forget("count-2")
+    loads.forget("never-3")
+    assert not len(loads) and not loads.recent(5.0).components
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.floats(0, 1e12), st.floats(0, 3)), max_size=40)
+)
+def test_whatever_is_reported_no_rate_is_negative(steps: list[tuple[int, int, float, float]]) -> None:
+    loads, now, epochs = Loads(), 0.0, [1, 1, 1, 1]
+    for task, restart, total, pause in steps:
+        now += pause
+        epochs[task] += restart
+        loads.take(
+            report(task, epoch=epochs[task], executed_src_default=total, busy=total, blocked=total, idle=1.0), now
+        )
+        for window in (loads.recent(now), loads.turn(now) if restart else loads.recent(now)):
+            for rates in window.components.values():
+                assert rates.executed is None or rates.executed >= 0
+                assert rates.busy is None or 0 <= rates.busy <= 1
+                assert sum(rates.edges.values()) == pytest.approx(rates.executed or 0.0)
+
+
+@given(values=st.lists(st.floats(0, 1e4), min_size=1, max_size=200), part=st.floats(0.01, 1.0))
+def test_a_quantile_is_in_the_right_bucket(values: list[float], part: float) -> None:
+    bounds = (1.0, 10.0, 100.0, 1000.0, float("inf"))
+    counts = [0.0] * len(bounds)
+    for value in values:
+        counts[next(place for place, bound in enumerate(bounds) if value <= bound)] += 1
+    found = quantile((bounds, counts), part)
+    exact = sorted(values)[max(0, -int(-part * len(values) // 1) - 1)]
+    assert found is not None
+    place = next(place for place, bound in enumerate(bounds) if exact <= bound)
+    lower = bounds[place - 1] if place else 0.0
+    assert lower <= found <= min(bounds[place], 1000.0)
+    assert quantile((bounds, [0.0] * len(bounds)), part) is None

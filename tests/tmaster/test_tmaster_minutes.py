@@ -1,0 +1,177 @@
+"""The minutes of a day: bounded, in order, unknown where nothing was told, and handed over."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heronpy.common.errors import InvalidRpcError
+from heronpy.proto import control_pb2
+from heronpy.tmaster.minutes import (
+    HANDED_OVER_BYTES_MAX,
+    HANDED_OVER_MAX,
+    KEPT_MAX,
+    NAMES,
+    POINTS_MAX,
+    SERIES,
+    VALUES_MAX,
+    Minutes,
+)
+
+FIRST = 29_000_000
+
+
+def values(reply: control_pb2.TimelineReply, component: str, name: str) -> list[float | None]:
+    for series in reply.series:
+        if (series.component, series.name) == (component, name):
+            numbers = struct.unpack(f"<{reply.points}f", series.values)
+            return [None if math.isnan(number) else number for number in numbers]
+    return [None] * reply.points
+
+
+def filled(minutes: int, **limits: int) -> Minutes:
+    found = Minutes(**limits)
+    for number in range(minutes):
+        found.add(FIRST + number, {"a": {"executed": float(number), "restarts": 1.0, "busiest": number / 10}})
+    return found
+
+
+def test_a_series_is_what_was_added() -> None:
+    reply = filled(3).query(control_pb2.GetTimeline())
+    assert (reply.first, reply.step_s, reply.points) == (FIRST * 60.0, 60.0, 3)
+    assert values(reply, "a", "executed") == [0.0, 1.0, 2.0]
+    assert {series.name for series in reply.series} == {"executed", "restarts", "busiest"}, (
+        "what is unknown is left out"
+    )
+    assert reply.known_since == FIRST * 60.0
+
+
+def test_gaps_and_components_that_come_and_go_are_unknown() -> None:
+    minutes = Minutes()
+    minutes.add(FIRST, {"a": {"executed": 1.0}, "old": {"executed": 7.0}})
+    minutes.add(FIRST + 2, {"a": {"executed": 3.0}, "new": {"executed": 9.0, "busy": None}})
+    reply = minutes.query(control_pb2.GetTimeline())
+    assert values(reply, "a", "executed") == [1.0, None, 3.0]
+    assert values(reply, "old", "executed") == [7.0, None, None]
+    assert values(reply, "new", "executed") == [None, None, 9.0]
+    assert minutes.of("a", "executed", 4) == [None, 1.0, None, 3.0]
+    minutes.add(FIRST + 1, {"a": {"executed": 2.0}})
+    assert len(minutes) == 2, "a minute that is over stays as it is"
+
+
+def test_minutes_are_joined_as_their_series_says() -> None:
+    # From a whole multiple, so that points are whole.
+    minutes = Minutes()
+    first = FIRST // 100 * 100
+    for number in range(100):
+        row = {"executed": float(number), "restarts": 1.0, "busiest": number / 10, "tasks": float(number)}
+        minutes.add(first + number, {"a": row})
+    reply = minutes.query(control_pb2.GetTimeline(points=11))
+    assert (reply.points, reply.step_s) == (10, 600.0)
+    assert values(reply, "a", "executed")[0] == pytest.approx(4.5)
+    assert values(reply, "a", "restarts") == [10.0] * 10
+    assert values(reply, "a", "busiest")[-1] == pytest.approx(9.9)
+    assert values(reply, "a", "tasks")[1] == 19.0
+    one = minutes.query(control_pb2.GetTimeline(points=1, names=["restarts"], components=["a"]))
+    assert values(one, "a", "restarts") == [100.0] and len(one.series) == 1
+
+
+def test_a_request_for_what_is_not_there_is_told() -> None:
+    minutes = filled(5)
+    with pytest.raises(InvalidRpcError, match="no component 'x' is known; the components are a"):
+        minutes.query(control_pb2.GetTimeline(components=["x"]))
+    with pytest.raises(InvalidRpcError, match="there is no series 'speed'"):
+        minutes.query(control_pb2.GetTimeline(names=["speed"]))
+    later = minutes.query(control_pb2.GetTimeline(since=(FIRST + 50) * 60.0))
+    assert later.points == 0 and not later.series
+    empty = Minutes().query(control_pb2.GetTimeline(components=["x"]))
+    assert empty.points == 0 and empty.known_since == 0
+
+
+@given(
+    since=st.floats(allow_nan=True, allow_infinity=True) | st.floats((FIRST - 99) * 60.0, (FIRST + 999) * 60.0),
+    until=st.floats(allow_nan=True, allow_infinity=True) | st.floats((FIRST - 99) * 60.0, (FIRST + 999) * 60.0),
+    points=st.integers(0, 5000),
+    count=st.integers(1, 300),
+)
+@settings(deadline=None)
+def test_any_request_is_answered_within_bounds(since: float, until: float, points: int, count: int) -> None:
+    minutes = filled(count)
+    reply = minutes.query(control_pb2.GetTimeline(since=since, until=until, points=points))
+    assert reply.points <= (min(points, POINTS_MAX) if points else KEPT_MAX)
+    assert all(len(series.values) == 4 * reply.points for series in reply.series)
+    told = sum(value for value in values(reply, "a", "restarts") if value is not None)
+    assert told <= count
+    if not points and not (math.isfinite(since) and since > 0) and not (math.isfinite(until) and until > 0):
+        assert told == count
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(-1, 5), st.sets(st.sampled_from("abcd"), max_size=3), st.floats(-1e300, 1e300)),
+        max_size=60,
+    ),
+    kept=st.integers(1, 20),
+    most=st.integers(1, 20 * len(NAMES)),
+)
+def test_it_stays_bounded_and_in_order(steps: list[tuple[int, set[str], float]], kept: int, most: int) -> None:
+    minutes, number = Minutes(kept, most), FIRST
+    for step, components, value in steps:
+        number += step
+        minutes.add(number, {name: {"executed": value} for name in sorted(components)})
+        minutes.validate()
+        assert len(minutes) <= kept and (len(minutes) <= 1 or minutes.used_bytes <= 4 * most)
+    heir = Minutes(kept, most)
+    heir.take_over(minutes.ledger("wc-1"), "wc-1")
+    heir.validate()
+    assert heir.last == minutes.last
+
+
+def test_a_day_of_any_topology_fits() -> None:
+    minutes = Minutes()
+    rows = {f"component-{number}": {"executed": 1.0} for number in range(1000)}
+    for number in range(300):
+        minutes.add(FIRST + number, rows)
+    assert minutes.used_bytes <= 4 * VALUES_MAX
+    assert 0 < len(minutes) < 300, "fewer minutes of a large topology"
+    minutes.validate()
+
+
+def test_a_successor_knows_the_newest() -> None:
+    minutes = filled(100)
+    minutes.add(FIRST + 100, {"a": {"executed": 5.0}, "b": {"busy": 0.5}})
+    ledger = control_pb2.MinutesLedger.FromString(minutes.ledger("wc-1").SerializeToString())
+    heir = Minutes()
+    heir.take_over(ledger, "another-2")
+    assert not len(heir)
+    heir.take_over(ledger, "wc-1")
+    assert len(heir) == HANDED_OVER_MAX and heir.last == FIRST + 100
+    assert heir.known_since == (FIRST + 101 - HANDED_OVER_MAX) * 60.0
+    assert heir.of("a", "executed", 2) == [99.0, 5.0] and heir.of("b", "busy", 2) == [None, 0.5]
+    large = Minutes()
+    for number in range(40):
+        large.add(FIRST + number, {f"component-{n}": {"executed": 1.0} for n in range(100)})
+    size = large.ledger("wc-1").ByteSize()
+    assert size < 2 * HANDED_OVER_BYTES_MAX, size
+
+
+@given(garbage=st.binary(max_size=300))
+def test_a_damaged_ledger_leaves_no_wrong_minute(garbage: bytes) -> None:
+    ledger = control_pb2.MinutesLedger(topology_id="wc-1", series=["executed", "of another release"])
+    ledger.names.add(components=["a", "b"])
+    ledger.names.add(components=["a", "a"])
+    ledger.minutes.add(number=7, names=0, values=garbage)
+    ledger.minutes.add(number=8, names=3, values=garbage)
+    ledger.minutes.add(number=9, names=1, values=struct.pack("<4f", 1, 2, 3, 4))
+    ledger.minutes.add(number=10, names=0, values=struct.pack("<4f", 1, 2, 3, math.inf))
+    ledger.minutes.add(number=4, names=0, values=struct.pack("<4f", 1, 2, 3, 4))
+    heir = Minutes()
+    heir.take_over(ledger, "wc-1")
+    heir.validate()
+    assert heir.of("a", "executed", 1) == [1.0] and heir.of("b", "executed", 1) == [3.0]
+    reply = heir.query(control_pb2.GetTimeline())
+    assert {series.name for series in reply.series} <= set(SERIES)
