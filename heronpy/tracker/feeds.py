@@ -6,6 +6,7 @@ Bounded: `STREAMS_MAX` streams; a viewer has one message on its way, and is then
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections import deque
@@ -19,6 +20,7 @@ from heronpy.tracker import live
 from heronpy.tracker.sources import ClusterSource, Watched
 from heronpy.views.build_past import event_of
 from heronpy.views.live import Gone, NewEvents, Snapshot
+from heronpy.views.load import Tasks
 from heronpy.views.past import Event
 
 log = logging.getLogger("heronpy.tracker")
@@ -158,15 +160,22 @@ class Feeds:
     def of_topology(self, cluster: ClusterSource, watched: Watched, level: str) -> Feed:
         """The feed of one topology; `level` is `component` or `tasks`."""
 
+        known: Tasks | None = None
+
         async def make() -> Snapshot:
+            nonlocal known
             await asyncio.gather(cluster.refresh(), watched.refresh())
+            if level == "tasks":
+                # Without an answer those that are known stay; the head says that nobody answers.
+                with contextlib.suppress(HeronError):
+                    known = await watched.tasks()
             return Snapshot(
                 level=level,
                 topology=watched.summary(),
                 topologies=None,
                 plan=watched.known_plan(),
                 load=watched.load(),
-                tasks=await watched.tasks() if level == "tasks" else None,
+                tasks=known,
                 silent_s=watched.silent_s,
             )
 

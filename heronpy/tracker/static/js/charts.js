@@ -17,32 +17,40 @@ const END_TO_END = { title: 'end to end', shown: duration, lines: { end_to_end_p
 
 /** Of all components together. @type {Kind[]} */
 export const OF_TOPOLOGY = [
-  { title: 'rates', shown: rate, lines: { emitted: '% out', executed: '% in' } },
+  { title: 'rates', shown: rate, lines: { emitted_per_s: '% out', executed_per_s: '% in' } },
   END_TO_END,
-  { title: 'busy, the busiest task', shown: share, lines: { busiest: '%' }, top: 1 },
+  { title: 'busy, the busiest task', shown: share, lines: { busy_max: '%' }, top: 1 },
   { title: 'blocked, and spouts held', shown: share, lines: { blocked: '%', held: 'spouts held' }, top: 1 },
   { title: 'queues', shown: bytes, lines: { queue_bytes: '%' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: '%' } },
-  { title: 'time per tuple, p99', shown: duration, lines: { execute_p99_s: '%' } },
+  { title: 'time per tuple, p99', shown: duration, lines: { latency_p99_s: '%' } },
   { title: 'CPU, cores', shown: count, lines: { cpu: '%' } },
 ];
 /** Of one component. @type {Kind[]} */
 export const OF_COMPONENT = [
-  { title: 'rates', shown: rate, lines: { emitted: 'out', executed: 'in', failed: 'failed' } },
-  { title: 'busy, blocked, idle', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busiest: 'busiest task' }, top: 1 },
-  { title: 'time per tuple', shown: duration, lines: { execute_p50_s: 'p50', execute_p99_s: 'p99' } },
+  { title: 'rates', shown: rate, lines: { emitted_per_s: 'out', executed_per_s: 'in', failed_per_s: 'failed' } },
+  { title: 'busy, blocked, idle', shown: share, lines: { busy: 'busy', blocked: 'blocked', idle: 'idle', busy_max: 'busiest task' }, top: 1 },
+  { title: 'time per tuple', shown: duration, lines: { latency_p50_s: 'p50', latency_p99_s: 'p99' } },
   { ...END_TO_END, lines: { end_to_end_p50_s: 'p50', end_to_end_p99_s: 'p99', complete_p50_s: 'acked p50', complete_p99_s: 'acked p99' } },
   { title: 'queue', shown: bytes, lines: { queue_bytes: 'queue' } },
   { title: 'memory', shown: bytes, lines: { memory_bytes: 'memory' } },
   { title: 'CPU, cores', shown: count, lines: { cpu: 'CPU' } },
 ];
 
+/** Of the Spark sinks together. @type {Kind[]} */
+export const OF_SPARK = [
+  { title: 'batches that wait', shown: count, lines: { spark_waiting: 'waiting' } },
+  { title: 'lag, the oldest batch', shown: duration, lines: { spark_lag_s: 'lag' } },
+  { title: 'a batch takes', shown: duration, lines: { spark_batch_s: 'time per batch' } },
+  { title: 'batches done', shown: rate, lines: { spark_done: 'done' } },
+];
+
 /** @param {Kind} chart @param {any} timeline @param {Set<string>} spouts of which only what goes out is of interest */
 function linesOf(chart, timeline, spouts) {
-  const both = 'emitted' in chart.lines && chart.lines.emitted.includes('%');
+  const both = 'emitted_per_s' in chart.lines && chart.lines.emitted_per_s.includes('%');
   const found = timeline.series
     .filter((series) => series.metric in chart.lines && series.values.some((value) => value !== null))
-    .filter((series) => !both || spouts.has(series.component) === (series.metric === 'emitted'))
+    .filter((series) => !both || spouts.has(series.component) === (series.metric === 'emitted_per_s'))
     .map((series) => ({
       name: chart.lines[series.metric].replace('%', series.component),
       values: series.values,

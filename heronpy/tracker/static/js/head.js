@@ -9,6 +9,7 @@ import { html } from './ui.js';
 /** Pages of a topology: address, title, whether it has one. */
 export const PAGES = [
   ['', 'overview'],
+  ['doctor', 'doctor'],
   ['tasks', 'tasks'],
   ['checkpoints', 'checkpoints', (topology) => topology.mode === 'EFFECTIVELY_ONCE'],
   ['batches', 'Spark batches'],
@@ -36,7 +37,7 @@ export function TopologyFrame({ route, state, children }) {
     </header>
     <${Flow} state=${state} />
     ${state.status === 'refused' && html`<${Trouble} problem=${state.problem} />`}
-    ${topology ? html`<${Sentence} topology=${topology} />` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
+    ${topology ? html`<${Sentence} topology=${topology}>${topology.sentence && route.page !== 'doctor' && html`<a class="evidence" href=${to(place, 'doctor')}>evidence</a>`}<//>` : state.status !== 'refused' && html`<p class="quiet">Asking the tracker …</p>`}
     <nav class="pages" aria-label="pages of the topology">${pages.map(([page, title]) => html`<a key=${page} href=${to(place, page)} aria-current=${route.page === page ? 'page' : undefined}>${title}</a>`)}</nav>
     ${children}
   </main>`;

@@ -11,6 +11,7 @@ export const KEYS = [
   ['Esc', 'leave a field, or go one page up'],
   ['1 … 5', 'time span of the charts: 10 min to 14 days'],
   ['Space', 'freeze the page, and let it go on'],
+  ['g d', 'doctor'],
   ['g g', 'graph'],
   ['g t', 'tasks'],
   ['g l', 'list of topologies'],

@@ -7,6 +7,7 @@ import { BatchesPage } from './pages/batches.js';
 import { CheckpointsPage } from './pages/checkpoints.js';
 import { ComponentPage } from './pages/component.js';
 import { ConfigPage } from './pages/config.js';
+import { DoctorPage } from './pages/doctor.js';
 import { ExceptionsPage } from './pages/exceptions.js';
 import { LettersPage } from './pages/letters.js';
 import { ListPage } from './pages/list.js';
@@ -22,6 +23,7 @@ const PAGES = {
   tasks: TasksPage,
   component: ComponentPage,
   task: TaskPage,
+  doctor: DoctorPage,
   checkpoints: CheckpointsPage,
   batches: BatchesPage,
   exceptions: ExceptionsPage,
@@ -30,7 +32,7 @@ const PAGES = {
   config: ConfigPage,
 };
 /** The second key after g, and the page it leads to. */
-const GO = { g: '', c: 'checkpoints', e: 'exceptions', o: 'logs', t: 'tasks', l: null };
+const GO = { g: '', d: 'doctor', c: 'checkpoints', e: 'exceptions', o: 'logs', t: 'tasks', l: null };
 
 const route = new Cell(parsed(location.hash));
 const helping = new Cell(false);

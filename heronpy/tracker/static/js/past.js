@@ -1,17 +1,18 @@
 /** Charts and events of a topology or of one component. */
 
 import { pathOf } from './api.js';
-import { Charts, OF_COMPONENT, OF_TOPOLOGY, SPANS, Spans, reachable } from './charts.js';
+import { Charts, OF_COMPONENT, OF_SPARK, OF_TOPOLOGY, SPANS, Spans, reachable } from './charts.js';
 import { duration } from './format.js';
 import { onPage } from './keys.js';
 import { merged } from './live_state.js';
 import { Section, Trouble, When } from './parts.js';
 import { replaceQuery } from './route.js';
-import { METRICS, Recorder, joined } from './series.js';
+import { METRICS, Recorder, SPARK_METRICS, joined } from './series.js';
 import { html, useEffect, useGet, useMemo } from './ui.js';
 
 const POINTS = 300;
 const SHOWN = 40;
+const NOTHING = { times: [], series: [], kept_from: null };
 /** Of the topology that is looked at; pages of one topology share it. */
 const recorder = new Recorder();
 
@@ -32,15 +33,15 @@ export function useEvents(place, state) {
   return useMemo(() => merged(asked.data?.events ?? [], state.events), [asked.data, state.events]);
 }
 
-/** @param {{route: any, state: any, events: any[], component?: string}} props */
-export function ChartsOf({ route, state, events, component = '' }) {
+/** @param {{route: any, state: any, events: any[], component?: string, spark?: boolean}} props */
+export function ChartsOf({ route, state, events, component = '', spark = false }) {
   const span = SPANS.some(([name]) => name === route.query.span) ? route.query.span : '10m';
   const seconds = SPANS.find(([name]) => name === span)[1];
-  const query = { since: -seconds, points: POINTS, metric: METRICS, ...(component && { component: [component, ''] }) };
+  const query = { since: -seconds, points: POINTS, metric: spark ? SPARK_METRICS : METRICS, ...((component || spark) && { component: component ? [component, ''] : [''] }) };
   const ended = state.status === 'gone';
   const asked = useGet(pathOf(route.place, 'timeline'), query, ended ? 0 : 30);
   const load = state.snapshot?.load;
-  const timeline = useMemo(() => joined(asked.data, recorder, seconds, component), [asked.data, load?.at, seconds, component]);
+  const timeline = useMemo(() => (spark ? (asked.data ?? NOTHING) : joined(asked.data, recorder, seconds, component)), [asked.data, load?.at, seconds, component]);
   const keptFrom = asked.data?.kept_from ?? null;
   const choose = (name) => replaceQuery(route, { span: name === '10m' ? '' : name });
   useEffect(() => {
@@ -53,7 +54,7 @@ export function ChartsOf({ route, state, events, component = '' }) {
   const spouts = useMemo(() => new Set((nodes ?? []).filter((node) => node.kind === 'spout').map((node) => node.name)), [nodes]);
   return html`<${Section} title="charts" aside=${html`<${Spans} span=${span} keptFrom=${keptFrom} onSpan=${choose} />`}>
     ${!timeline.times.length && html`<${Trouble} problem=${asked.problem} />`}
-    <${Charts} charts=${component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
+    <${Charts} charts=${spark ? OF_SPARK : component ? OF_COMPONENT : OF_TOPOLOGY} timeline=${timeline} events=${events} spouts=${spouts} />
   <//>`;
 }
 

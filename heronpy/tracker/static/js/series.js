@@ -4,30 +4,18 @@
 const SAMPLES_MAX = 330;
 export const RECENT_S = 600;
 
-/** Series of the timeline, and the column of the live figures that says the same. */
-const COLUMNS = {
-  emitted: 'emitted_per_s',
-  executed: 'executed_per_s',
-  failed: 'failed_per_s',
-  busy: 'busy',
-  blocked: 'blocked',
-  idle: 'idle',
-  busiest: 'busy_max',
-  queue_bytes: 'queue_bytes',
-  execute_p50_s: 'latency_p50_s',
-  execute_p99_s: 'latency_p99_s',
-  end_to_end_p50_s: 'end_to_end_p50_s',
-  end_to_end_p99_s: 'end_to_end_p99_s',
-  complete_p50_s: 'complete_p50_s',
-  complete_p99_s: 'complete_p99_s',
-  memory_bytes: 'memory_bytes',
-  cpu: 'cpu',
-};
+/** Columns of the live figures that the timeline keeps under the same names. */
+const COLUMNS = [
+  'emitted_per_s', 'executed_per_s', 'failed_per_s', 'busy', 'busy_max', 'blocked', 'idle', 'queue_bytes', 'latency_p50_s', 'latency_p99_s',
+  'end_to_end_p50_s', 'end_to_end_p99_s', 'complete_p50_s', 'complete_p99_s', 'memory_bytes', 'cpu',
+];
 /** The topology's own, under the component ''. */
 const WHOLE = 'held';
 
 /** What to ask the timeline for. */
-export const METRICS = [...Object.keys(COLUMNS), WHOLE];
+export const METRICS = [...COLUMNS, WHOLE];
+/** The same for the micro-batches of Spark. */
+export const SPARK_METRICS = ['spark_waiting', 'spark_lag_s', 'spark_done', 'spark_batch_s'];
 
 /** What the page has seen of one topology. */
 export class Recorder {
@@ -43,7 +31,7 @@ export class Recorder {
     if (!load || load.at <= (this.samples.at(-1)?.at ?? 0)) return;
     const values = new Map([[`/${WHOLE}`, load.held]]);
     for (const row of load.components) {
-      for (const [metric, column] of Object.entries(COLUMNS)) values.set(`${row.name}/${metric}`, row[column] ?? null);
+      for (const column of COLUMNS) values.set(`${row.name}/${column}`, row[column] ?? null);
     }
     this.samples.push({ at: load.at, values });
     if (this.samples.length > SAMPLES_MAX) this.samples.shift();

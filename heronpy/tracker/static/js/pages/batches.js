@@ -4,6 +4,7 @@ import { pathOf } from '../api.js';
 import { count, duration } from '../format.js';
 import { TopologyFrame } from '../head.js';
 import { Section, Table, Trouble } from '../parts.js';
+import { ChartsOf, useEvents } from '../past.js';
 import { to } from '../route.js';
 import { html, useGet } from '../ui.js';
 import { useTopology } from './topology.js';
@@ -31,6 +32,7 @@ const columns = (place) => [
 export function BatchesPage({ route }) {
   const { place } = route;
   const state = useTopology(place);
+  const events = useEvents(place, state);
   const { data, problem } = useGet(pathOf(place, 'batches'), {}, 2);
   // The address comes from a report: only what is an address of a page becomes a link.
   const ui = /^https?:\/\//.test(data?.spark_ui ?? '') ? data.spark_ui : null;
@@ -38,5 +40,6 @@ export function BatchesPage({ route }) {
     <${Trouble} problem=${problem} />
     ${data && html`<${Table} columns=${columns(place)} rows=${data.sinks} name=${(row) => row.component} caption="Spark sinks" empty="The topology has no Spark sink." />`}
     ${ui && html`<p><a href=${ui} rel="noopener noreferrer" target="_blank">Spark's own pages</a></p>`}
-  <//><//>`;
+  <//>
+  ${data?.sinks.length > 0 && html`<${ChartsOf} route=${route} state=${state} events=${events} spark=${true} />`}<//>`;
 }

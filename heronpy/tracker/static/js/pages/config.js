@@ -18,7 +18,7 @@ const COLUMNS = [
 export function ConfigPage({ route }) {
   const { place } = route;
   const state = useTopology(place);
-  const [filter, setFilter] = useState('');
+  const [filter, setFilter] = useState(route.query.q ?? '');
   const [changed, setChanged] = useState(false);
   const { data, problem } = useGet(pathOf(place, 'config'), {}, 0);
   const rows = (data?.settings ?? []).filter((row) => (!changed || row.origin !== 'default') && fits(filter, row.key, row.component, row.value, row.origin));

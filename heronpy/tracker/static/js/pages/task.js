@@ -36,5 +36,6 @@ export function TaskPage({ route }) {
     <${Section} title="log"><${LogView} key=${instance} place=${place} process=${instance} follow=${state.status !== 'gone'} /><//>
     <${Exceptions} place=${place} query=${{ component, task: number || undefined }} />
     <${Events} events=${events} />
+    <p><a href=${`${to(place, 'config')}?q=${encodeURIComponent(component)}`}>settings of ${component || 'the topology'}</a></p>
   <//>`;
 }
