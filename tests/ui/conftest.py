@@ -6,9 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -21,20 +22,31 @@ PATIENCE_MS = 30_000.0
 PLACES = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 
 
-def browser_path() -> str:
-    """Chromium's program; skips, or fails where HERON_TEST_BROWSER=required, when there is none or no Playwright."""
-    found = next((path for path in PLACES if os.access(path, os.X_OK)), None)
+def missing(what: str) -> NoReturn:
+    """Skip, or fail where HERON_TEST_BROWSER=required, for want of something."""
+    if os.environ.get("HERON_TEST_BROWSER") == "required":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(what)
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A browser; skips when Chromium or Playwright is missing."""
+    path = next((path for path in PLACES if os.access(path, os.X_OK)), None)
+    if path is None:
+        missing(f"Chromium is in none of {', '.join(PLACES)}")
     try:
-        import playwright.sync_api  # noqa: F401
+        from playwright.sync_api import sync_playwright
     except ImportError:
-        found, missing = None, "Playwright is not installed: pip install -e '.[dev]'"
-    else:
-        missing = f"Chromium is in none of {', '.join(PLACES)}"
-    if found is None:
-        if os.environ.get("HERON_TEST_BROWSER") == "required":
-            pytest.fail(missing, pytrace=False)
-        pytest.skip(missing)
-    return found
+        missing("Playwright is not installed: pip install -e '.[dev]'")
+    with sync_playwright() as playwright:
+        # Without a sandbox only where Chromium cannot have one: it is root's in a container.
+        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        try:
+            yield started
+        finally:
+            started.close()
 
 
 @dataclass
@@ -53,7 +65,8 @@ class Site:
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     """One for all tests of a module: it takes seconds to start. Left clean."""
-    browser_path()
+    with chromium():
+        pass  # nothing is started for a browser that is missing
     # Not tmp_path: paths of ipc sockets are limited to 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="hp-", dir="/tmp"))
     try:
@@ -98,14 +111,8 @@ class Tab:
 @pytest.fixture
 def browser(site: Site) -> Iterator[Any]:
     """A browser of its own for each test, so that nothing of it is left."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Without a sandbox only where Chromium cannot have one: it is root's in a container.
-        arguments = ["--no-sandbox"] if os.getuid() == 0 else []
-        started = playwright.chromium.launch(executable_path=browser_path(), args=arguments)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

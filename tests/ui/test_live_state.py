@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from heronpy.tracker import live
 from heronpy.views.live import Snapshot
 from heronpy.views.load import ComponentLoad, EdgeLoad, Load, TaskLoad, Tasks
 from heronpy.views.overview import Topology
-from tests.ui.conftest import browser_path
+from tests.ui.conftest import chromium
+from tests.ui.test_static import STATIC
 
 figures = st.none() | st.floats(0, 1e8) | st.integers(0, 1000).map(float)
 
@@ -65,28 +67,20 @@ def rounded(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def page() -> Any:
+def page() -> Iterator[Any]:
     """An empty page that has the module of the live state."""
-    path = browser_path()
-    from playwright.sync_api import sync_playwright
-
-    from tests.ui.test_static import STATIC
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as started:
         opened = started.new_page()
         source = (STATIC / "js" / "live_state.js").read_text()
-        opened.route(
-            "**/*",
-            lambda route: route.fulfill(
-                body=source if "js" in route.request.url else "",
-                content_type="text/javascript" if "js" in route.request.url else "text/html",
-            ),
-        )
+
+        def serve(route: Any) -> None:
+            script = route.request.url.endswith(".js")
+            route.fulfill(body=source if script else "", content_type="text/javascript" if script else "text/html")
+
+        opened.route("**/*", serve)
         opened.goto("http://page.test/")
         opened.evaluate("async () => { window.state = await import('http://page.test/live_state.js'); }")
         yield opened
-        started.close()
 
 
 AFTER = """([first, messages, cuts]) => {

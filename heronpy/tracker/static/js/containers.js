@@ -3,12 +3,12 @@
 import { taskName } from './format.js';
 import { measure } from './levels.js';
 import { to } from './route.js';
-import { html } from './ui.js';
+import { html, rarely } from './ui.js';
 
 /**
  * @param {{place: any, plan: any, load: any, tasks: any[]|null, by: string, marked: string, onMark: (component: string) => void}} props
  */
-export function Containers({ place, plan, load, tasks, by, marked, onMark }) {
+function All({ place, plan, load, tasks, by, marked, onMark }) {
   const rows = new Map((tasks ?? []).map((task) => [task.task_id, task]));
   const loads = new Map((load?.components ?? []).map((row) => [row.name, row]));
   const by_ = measure(by);
@@ -26,3 +26,6 @@ export function Containers({ place, plan, load, tasks, by, marked, onMark }) {
     })}
   </div>`)}</div>`;
 }
+
+/** Without figures of tasks the squares change only with the plan. */
+export const Containers = rarely(All, ['plan', 'tasks', 'by', 'marked']);

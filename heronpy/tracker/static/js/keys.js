@@ -73,7 +73,7 @@ function row(step) {
   const here = rows.findIndex((one) => one.contains(document.activeElement));
   const next = rows[here < 0 ? (step > 0 ? 0 : rows.length - 1) : here + step];
   if (!next) return rows.length > 0;
-  const goal = /** @type {HTMLElement} */ (next.querySelector('a, button') ?? next);
+  const goal = /** @type {HTMLElement} */ (next.querySelector('summary, a, button') ?? next);
   goal.focus();
   goal.scrollIntoView({ block: 'nearest' });
   return true;

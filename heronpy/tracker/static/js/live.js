@@ -10,6 +10,9 @@ const SILENCE_MS = 40_000;
 /** Answers that another try does not change. */
 const FINAL = new Set([400, 401, 403, 404]);
 
+/** @param {Error} error */
+const broken = (error) => (error.name === 'AbortError' ? 'the tracker has sent nothing for 40 s' : 'the live stream was cut');
+
 /** One stream. It runs while it has listeners. */
 export class Live {
   /** @param {Record<string, any>} query of /live @param {any} [snapshot] what is shown until the first one of its own */
@@ -77,7 +80,7 @@ export class Live {
       if (this.abort === abort) this.#ended(new Problem({ status: 0, title: 'the live stream has ended' }));
     } catch (error) {
       // Another stream, or none, has taken the place of one that was ended here.
-      if (this.abort === abort) this.#ended(error instanceof Problem ? error : null);
+      if (this.abort === abort) this.#ended(error instanceof Problem ? error : new Problem({ status: 0, title: broken(error) }));
     }
   }
 
@@ -107,11 +110,10 @@ export class Live {
     }, SILENCE_MS);
   }
 
-  /** @param {Problem|null} problem */
-  #ended(problem) {
+  /** @param {Problem} told */
+  #ended(told) {
     this.#stop();
     if (this.state.gone) return;
-    const told = problem ?? new Problem({ status: 0, title: 'the tracker has sent nothing for 40 s' });
     if (FINAL.has(told.status)) {
       // A topology that is not there any more: what was seen stays.
       const gone = told.status === 404 && this.state.snapshot ? told.title : '';

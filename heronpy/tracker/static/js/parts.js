@@ -1,7 +1,7 @@
 /** Parts of several pages: tables, sentences, states, sparklines. */
 
 import { UNKNOWN, duration, text, time } from './format.js';
-import { html, useClock, useState } from './ui.js';
+import { html, rarely, useClock, useState } from './ui.js';
 
 /** How urgent it is, by rank: a sign and a word beside each colour. */
 const RANKS = [
@@ -88,18 +88,21 @@ export function Table({ columns, rows, name, caption, order = '', down = false, 
     <table>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map((column) => html`<th key=${column.key} scope="col" class=${column.num ? 'num' : ''} title=${column.help} aria-sort=${sortOf(column)}>${title(column)}</th>`)}</tr></thead>
-      <tbody>${sorted.slice(0, limit).map((row) => html`<tr key=${name(row)} data-row class=${mark?.(row) ?? ''}
-        onMouseEnter=${onHover && (() => onHover(row))} onMouseLeave=${onHover && (() => onHover(null))} onFocusIn=${onHover && (() => onHover(row))}>
-        ${columns.map((column, number) => number === 0
-          ? html`<th scope="row" key=${column.key}>${column.cell(row)}</th>`
-          : html`<td key=${column.key} class=${column.num ? 'num' : ''}>${column.cell(row)}</td>`)}
-      </tr>`)}</tbody>
+      <tbody>${sorted.slice(0, limit).map((row) => html`<${Row} key=${name(row)} row=${row} columns=${columns} style=${mark?.(row) ?? ''} onHover=${onHover} />`)}</tbody>
     </table>
     ${sorted.length > limit && html`<button onClick=${() => setLimit(limit + STEP)}>show ${Math.min(STEP, sorted.length - limit)} of ${sorted.length - limit} more</button>`}
   </div>`;
 }
 
-/** Unknown values come last, whatever the direction is not. @param {any} one @param {any} other */
+/** A delta keeps the rows that it does not change: they need no new look. */
+const Row = rarely(({ row, columns, style, onHover }) => html`<tr data-row class=${style}
+  onMouseEnter=${onHover && (() => onHover(row))} onMouseLeave=${onHover && (() => onHover(null))} onFocusIn=${onHover && (() => onHover(row))}>
+  ${columns.map((column, number) => number === 0
+    ? html`<th scope="row" key=${column.key}>${column.cell(row)}</th>`
+    : html`<td key=${column.key} class=${column.num ? 'num' : ''}>${column.cell(row)}</td>`)}
+</tr>`, ['row', 'columns', 'style']);
+
+/** Unknown values are the least. @param {any} one @param {any} other */
 function compared(one, other) {
   if (one === other) return 0;
   if (one === null || one === undefined) return -1;

@@ -2,9 +2,25 @@
 
 import { Problem, get } from './api.js';
 import { liveOf } from './live.js';
-import { useEffect, useRef, useState } from '../vendor/htm-preact.js';
+import { Component, html, useEffect, useRef, useState } from '../vendor/htm-preact.js';
 
 export { html, render, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../vendor/htm-preact.js';
+
+/**
+ * A component that is rendered again only when one of these properties is another object.
+ * @param {any} Inner @param {string[]} names
+ */
+export function rarely(Inner, names) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      return names.some((name) => next[name] !== this.props[name]);
+    }
+
+    render(props) {
+      return html`<${Inner} ...${props} />`;
+    }
+  };
+}
 
 /** A value that components can listen to. @template T */
 export class Cell {

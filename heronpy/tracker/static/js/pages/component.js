@@ -16,6 +16,7 @@ export function ComponentPage({ route }) {
   const state = useTopology(place, true);
   const events = useEvents(place, state);
   const [filter, setFilter] = useState('');
+  const columns = useMemo(() => taskColumns(place), [state.live]);
   const { plan, load, tasks } = state.snapshot ?? {};
   const node = plan?.nodes.find((one) => one.name === name);
   const row = load?.components.find((one) => one.name === name);
@@ -30,7 +31,7 @@ export function ComponentPage({ route }) {
     <h2 class="title"><a href=${to(place)}>${place.name}</a> / ${name} <span class="quiet">${node?.kind} ${text(node?.class_name)}</span></h2>
     ${row && html`<${Facts} items=${facts(componentColumns(place), row)} />`}
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${taskColumns(place)} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${(task) => (task.up ? '' : 'down')} empty="No task." />
+      <${Table} columns=${columns} rows=${rows} name=${(task) => task.task_id} caption=${`tasks of ${name}`} order="busy" down=${true} mark=${(task) => (task.up ? '' : 'down')} empty="No task." />
     <//>
     <${ChartsOf} route=${route} state=${state} events=${mine} component=${name} />
     <${Exceptions} place=${place} query=${{ component: name }} />

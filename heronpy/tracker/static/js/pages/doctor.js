@@ -24,7 +24,7 @@ const columns = (place) => [
 /** @param {{place: any, finding: any, leads: boolean}} props */
 function FindingView({ place, finding, leads }) {
   const figures = Object.entries(finding.figures).map(([name, value]) => [name, count(value)]);
-  return html`<article class="exception" data-row aria-label=${finding.verdict}>
+  return html`<article class="exception" data-row tabindex="-1" aria-label=${finding.verdict}>
     <p><span class=${`rank ${finding.calm ? 'ok' : 'bad'}`}>${finding.calm ? '✓' : '!'} ${finding.verdict}</span> ${leads ? html`<strong>${finding.sentence}</strong>` : finding.sentence}</p>
     ${finding.next && html`<p class="next"><b>next</b> ${finding.next}</p>`}
     ${(finding.task || finding.component) && html`<p>see ${finding.task ? html`<a href=${to(place, 'task', finding.task)}>${taskName(finding.task)}</a>` : html`<a href=${to(place, 'component', finding.component)}>${finding.component}</a>`}</p>`}

@@ -36,6 +36,8 @@ export function TopologyPage({ route }) {
   const { plan, load, topology, tasks } = state.snapshot ?? {};
   const by = measure(route.query.by ?? 'busy').name;
   const rates = useMemo(() => new Map((load?.edges ?? []).map((row) => [row.id, row.tuples_per_s])), [load?.edges]);
+  const columns = useMemo(() => componentColumns(place), [state.live]);
+  const edges = useMemo(() => edgeColumns(place, rates), [rates]);
   const mark = (row) => (row.name === marked ? 'marked' : '');
   if (!plan) return html`<${TopologyFrame} route=${route} state=${state}><${Events} events=${events} /><//>`;
   const choose = html`<label>colour by <select value=${by} onChange=${(event) => replaceQuery(route, { by: event.target.value === 'busy' ? '' : event.target.value })}>
@@ -50,10 +52,10 @@ export function TopologyPage({ route }) {
     <${ChartsOf} route=${route} state=${state} events=${events} />
     <${Events} events=${events} />
     <${Section} title="components" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter components" />`}>
-      <${Table} columns=${componentColumns(place)} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
+      <${Table} columns=${columns} rows=${(load?.components ?? []).filter((row) => fits(filter, row.name, row.kind))} name=${(row) => row.name} caption="components"
         mark=${mark} onHover=${(row) => setMarked(row?.name ?? '')} empty="No figures yet." />
     <//>
-    <${Section} title="streams"><${Table} columns=${edgeColumns(place, rates)} rows=${plan.edges} name=${(row) => row.id} caption="streams between components" /><//>
+    <${Section} title="streams"><${Table} columns=${edges} rows=${plan.edges} name=${(row) => row.id} caption="streams between components" /><//>
     ${topology?.totals && html`<${Section} title="since submit"><${Totals} totals=${topology.totals} /><//>`}
   <//>`;
 }
@@ -81,12 +83,13 @@ export function TasksPage({ route }) {
   const { place } = route;
   const state = useTopology(place, true);
   const [filter, setFilter] = useState('');
+  const columns = useMemo(() => ({ tasks: taskColumns(place), processes: processColumns(place) }), [state.live]);
   const tasks = state.snapshot?.tasks;
   const rows = (tasks?.tasks ?? []).filter((row) => fits(filter, taskName(row.instance_id), row.state, row.host, row.error, row.exit_reason, `c${row.container}`));
   return html`<${TopologyFrame} route=${route} state=${state}>
     <${Section} title="tasks" aside=${html`<${Filter} value=${filter} onChange=${setFilter} label="filter tasks" />`}>
-      <${Table} columns=${taskColumns(place)} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${(row) => (row.up ? '' : 'down')} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
+      <${Table} columns=${columns.tasks} rows=${rows} name=${(row) => row.task_id} caption="tasks" mark=${(row) => (row.up ? '' : 'down')} empty=${tasks ? 'No task fits the filter.' : 'No figures yet.'} />
     <//>
-    <${Section} title="other processes"><${Table} columns=${processColumns(place)} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
+    <${Section} title="other processes"><${Table} columns=${columns.processes} rows=${tasks?.processes ?? []} name=${(row) => `${row.container}/${row.name}`} caption="other processes" empty="No figures yet." /><//>
   <//>`;
 }
