@@ -18,7 +18,7 @@ REPO = Path(__file__).parents[1]
 IMAGES = REPO / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 #: So long the charts of the pictures are.
-RECORDED_MS = 110_000
+RECORDED_MS = 70_000
 SIZE = {"width": 1200, "height": 860}
 
 
