@@ -14,7 +14,7 @@ function digits(value) {
   const size = Math.abs(value);
   if (size >= 100 || value === 0) return String(Math.round(value));
   if (size >= 10) return trimmed(value.toFixed(1));
-  return size >= 1 ? trimmed(value.toFixed(2)) : String(Number(value.toPrecision(2)));
+  return size >= 1 ? trimmed(value.toFixed(2)) : trimmed(value.toFixed(3));
 }
 
 /** @param {string} text */
@@ -24,7 +24,7 @@ const trimmed = (text) => text.replace(/\.?0+$/, '');
 export function count(value) {
   if (!known(value)) return UNKNOWN;
   const [factor, unit] = UNITS.find(([from]) => Math.abs(value) >= from * 0.9995) ?? [1, ''];
-  return (factor === 1 && Math.abs(value) < 1e-3 && value !== 0 ? value.toExponential(1) : digits(value / factor)) + unit;
+  return value !== 0 && Math.abs(value) < 1e-3 ? '<0.001' : digits(value / factor) + unit;
 }
 
 /** Per second. @param {number|null|undefined} value */
