@@ -1,4 +1,4 @@
-"""The page's copy of the state and the tracker's are the same after every message, whatever changes."""
+"""Modules of the pages without a tracker: the live state after every message, and figures as text."""
 
 from __future__ import annotations
 
@@ -74,15 +74,18 @@ def page() -> Iterator[Any]:
     """An empty page that has the module of the live state."""
     with chromium() as started:
         opened = started.new_page()
-        source = (STATIC / "js" / "live_state.js").read_text()
 
         def serve(route: Any) -> None:
-            script = route.request.url.endswith(".js")
-            route.fulfill(body=source if script else "", content_type="text/javascript" if script else "text/html")
+            module = STATIC / "js" / route.request.url.rpartition("/")[2]
+            script = module.suffix == ".js"
+            route.fulfill(
+                body=module.read_text() if script else "", content_type="text/javascript" if script else "text/html"
+            )
 
         opened.route("**/*", serve)
         opened.goto("http://page.test/")
         opened.evaluate("async () => { window.state = await import('http://page.test/live_state.js'); }")
+        opened.evaluate("async () => { window.format = await import('http://page.test/format.js'); }")
         yield opened
 
 
@@ -107,3 +110,26 @@ def test_deltas_lead_to_what_the_tracker_has(page: Any, states: list[Snapshot], 
         messages.append(live.message("delta", change, "1-1"))
     found = page.evaluate(AFTER, [msgspec.to_builtins(states[0]), b"".join(messages).decode(), cuts])
     assert rounded(found) == rounded(msgspec.to_builtins(states[-1]))
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        ("count", None, "-"),
+        ("count", 0, "0"),
+        ("count", 0.0004, "<0.001"),
+        ("count", 999.6, "1 k"),
+        ("rate", 41_200, "41.2 k/s"),
+        ("share", 0.983, "0.98"),
+        ("bytes", 1023, "1023 B"),
+        ("bytes", 1 << 20, "1.0 MB"),
+        ("duration", 39e-6, "39 µs"),
+        ("duration", 0.9999, "1 s"),
+        ("duration", 125, "2 min 5 s"),
+        ("duration", None, "-"),
+        ("taskName", "container_1_a_b_12", "a_b-12"),
+        ("taskName", "stmgr-1", "stmgr-1"),
+    ],
+)
+def test_a_figure_as_text(page: Any, function: str, value: Any, text: str) -> None:
+    assert page.evaluate("([name, value]) => format[name](value)", [function, value]) == text
