@@ -344,13 +344,15 @@ def rest_page() -> str:
         "",
         NOTE,
         "The addresses of the tracker, see [how to look](../howto/tracker.md). `TOPOLOGY` is"
-        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers.",
+        " `/api/v1/topologies/{cluster}/{role}/{environ}/{name}`. `/api/v1/openapi.json` has the shapes of all answers",
+        " below `/api/v1`; the other addresses and their JSON are those of Apache Heron's tracker 0.20.5.",
         "",
     ]
     rows = []
     for route in routes():
         path = route.path.replace(TOPOLOGY, "TOPOLOGY")
-        shape = route.returns.__name__ if route.returns is not None else route.media
+        own = isinstance(route.returns, type) and issubclass(route.returns, msgspec.Struct)
+        shape = route.returns.__name__ if own else "JSON" if route.returns is not None else route.media
         rows.append((f"`{route.method} {path}`", route.scope.value, f"`{shape}`", route.summary))
     lines += [table(("address", "scope", "answer", "what"), rows), ""]
     for route in routes():
