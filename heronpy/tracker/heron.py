@@ -7,6 +7,7 @@ language on them) and those that were proxied to a heron-shell (files, pid, jsta
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from heronpy.clusters.session import Session
@@ -67,11 +68,9 @@ async def _named(call: Call) -> Watched:
 
 def _read(session: Session, watched: Watched) -> Parts:
     """Everything that the state manager holds; blocking."""
-    name = watched.name
-    try:
+    name, definition, packing = watched.name, None, None
+    with suppress(HeronError):  # being submitted, or damaged: then it is shown as missing
         definition, packing = session.topology(name), session.packing_plan(name)
-    except HeronError:
-        definition = packing = None
     return Parts(
         watched.record, definition, packing, session.physical_plan(name), session.scheduler_location(name),
         session.tmaster_location(name),

@@ -212,11 +212,11 @@ def physical_plan(plan: plan_pb2.PhysicalPlan | None, working_dir: str) -> Json:
     for task in plan.instances:
         of_kind = found["spouts"] if task.component in found["spouts"] else found["bolts"]
         of_kind.setdefault(task.component, []).append(task.instance_id)
-        stmgr = stmgr_id(task.container)
-        if stmgr in found["stmgrs"]:
-            found["stmgrs"][stmgr]["instance_ids"].append(task.instance_id)
+        place = stmgr_id(task.container)
+        if place in found["stmgrs"]:
+            found["stmgrs"][place]["instance_ids"].append(task.instance_id)
         found["instances"][task.instance_id] = {
-            "id": task.instance_id, "name": task.component, "stmgr_id": stmgr, "logfile": "",
+            "id": task.instance_id, "name": task.component, "stmgr_id": place, "logfile": "",
         }  # fmt: skip
         found["instance_groups"].setdefault(f"container_{task.container}", []).append(task.instance_id)
     return found
