@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import time
 from pathlib import Path
 from textwrap import indent
@@ -11,6 +12,10 @@ import pytest
 
 from heronpy.cli.look import stateful
 from heronpy.cli.render import summary
+from heronpy.common.errors import InvalidRpcError
+from heronpy.health.diagnose import diagnose
+from heronpy.health.findings import Verdict
+from heronpy.health.recording import replay
 from heronpy.proto import control_pb2, plan_pb2, topology_pb2
 from heronpy.statemgr import paths
 from tests.cli.conftest import FakeTopology, Heron
@@ -221,6 +226,46 @@ def test_the_doctor_says_what_is_wrong_and_exits_with_1(heron: Heron, wordy: Fak
     found = json.loads(shown.out)
     assert not found["healthy"] and found["findings"][0]["verdict"] == "memory"
     assert {"busy", "executed", "lag_s"} <= found["tasks"][0].keys()
+
+
+def test_the_diagnosis_of_the_master_is_in_status_and_top(heron: Heron, wordy: FakeTopology) -> None:
+    assert "doctor" not in heron("status", "local", "wordy").out
+    reply = control_pb2.LoadReply()
+    reply.findings.add(verdict=99)  # of a later release
+    reply.findings.add(verdict=control_pb2.VERDICT_HUNG, task="container_1_count_2\x1b[2J", figures={"silent_s": 31.0})
+    wordy.answers["get_load"] = reply
+    told = "doctor: container_1_count_2\\x1b[2J has been in one call for 31s"
+    assert told in heron("status", "local", "wordy").out
+    assert told in heron("top", "local", "wordy", "--iterations", "1").out
+    wordy.answers["get_load"] = InvalidRpcError("the topology master does not answer get_load")
+    assert "doctor" not in heron("status", "local", "wordy").out, "a master of an earlier release"
+
+
+def test_evidence_is_one_private_file_without_secrets(heron: Heron, wordy: FakeTopology, tmp_path: Path) -> None:
+    secret = "c4naryC4NARY"
+    wordy.answers["get_metrics"] = control_pb2.MetricsReply(interval_s=60.0)
+    wordy.answers["get_events"] = events = control_pb2.EventsReply()
+    events.events.add(number=1, at=time.time(), times=3, kind=control_pb2.EVENT_OOM, subject="container_1_count_2",
+                      text=f"password={secret}", detail="limit 64MB", warning=True)  # fmt: skip
+    wordy.answers["get_exceptions"] = raised = control_pb2.ExceptionsReply()
+    raised.exceptions.add(message=f"amqp://me:{secret}@host is away")
+    logs = Path(wordy.record.working_dir) / "log-files"
+    logs.mkdir(parents=True, exist_ok=True)
+    (logs / "container_1_count_2.log").write_text("".join(f"line {n} token: {secret}\n" for n in range(2000)))
+    file = tmp_path / "evidence.jsonl"
+    found = heron("doctor", "local", "wordy", "--evidence", file)
+    assert found.code == 1 and f"in {file}; read it before you pass it on" in found.out
+    text = file.read_text()
+    assert secret not in text and "***" in text and stat.S_IMODE(file.stat().st_mode) == 0o600
+    parts = [json.loads(line) for line in text.splitlines()]
+    keys = {key for part in parts for key in part}
+    assert {"format", "signals", "findings", "events", "exceptions", "status", "settings", "log"} <= keys
+    log = next(part for part in parts if part.get("log") == "container_1_count_2")
+    assert len(log["lines"]) == 50 and log["lines"][-1] == "line 1999 token: ***"
+    ((_, signals),) = replay(text.splitlines(), str(file))
+    assert diagnose(signals)[0].verdict is Verdict.MEMORY
+    again = heron("doctor", "local", "wordy", "--evidence", file)
+    assert again.code == 2 and again.err == f"error: {file} exists; name another file\n" and file.read_text() == text
 
 
 def test_metrics_by_instance_show_tasks_that_have_counted_nothing(heron: Heron, wordy: FakeTopology) -> None:

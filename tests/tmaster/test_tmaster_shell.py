@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.common.errors import RetryableRpcError, RpcError, StateError
+from heronpy.common.errors import InvalidRpcError, RetryableRpcError, RpcError, StateError
 from heronpy.common.exit_codes import FAILURE, FENCED, OK
 from heronpy.common.setting_types import TmasterSettings
 from heronpy.net.rpc import ControlClient, RpcClient, body_of
@@ -335,6 +335,37 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
             assert taken.number > told
             running = next(event for event in story if event.reason == "running")
             assert running.times == 2 and running.first_at < taken.at, "once under each master"
+
+    run(scenario)
+
+
+def test_figures_are_answered_and_the_minutes_handed_over() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        state = stored(MemoryStateManager(store), make_topology({"word": 2}, {"count": 2}))
+        async with cluster(state, None) as c:
+            await c.join()
+            load = await c.cli.call(control_pb2.GetLoad())
+            assert load.plan.version == load.plan_version >= 1 and load.lifecycle == control_pb2.LIFE_RUNNING
+            assert [(one.component, one.tasks, one.up) for one in load.components] == [("word", 2, 2), ("count", 2, 2)]
+            assert not load.components[1].HasField("executed") and not load.edges[0].HasField("tuples"), (
+                "unknown, not 0"
+            )
+            again = await c.cli.call(control_pb2.GetLoad(plan_version=load.plan_version))
+            assert not again.HasField("plan") and again.components == load.components
+            assert load.findings and load.found_at > 0
+            with pytest.raises(InvalidRpcError, match="there is no series 'x'"):
+                await c.cli.call(control_pb2.GetTimeline(names=["x"]))
+            minutes = c.shell.observatory.figures.minutes
+            minutes.add(29_000_000, {"count": {"executed": 5.0}})
+            c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
+            await until(lambda: state.get(paths.minutes("wc")))
+        async with cluster(MemoryStateManager(store), None) as c:
+            known = await c.cli.call(control_pb2.GetTimeline())
+            assert (known.first, known.points) == (29_000_000 * 60.0, 1)
+        state.set(paths.minutes("wc"), b"\xff garbage")
+        async with cluster(MemoryStateManager(store), None) as c:
+            assert (await c.cli.call(control_pb2.GetTimeline())).points == 0
 
     run(scenario)
 
