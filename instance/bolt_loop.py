@@ -29,6 +29,7 @@ from .opening import FrameOpener
 from .poison import PoisonGuard
 from .readiness import Readiness
 from .routing import upstream_tasks
+from .sleeps import Sleeps
 from .task import CREDIT_EVERY_S, StopRequested, Task, UserError
 from .tuples import HeronTuple, InFrame
 
@@ -66,6 +67,7 @@ class BoltTask(Task):
         self._tick_s: float | None = None
         self._next_tick = 0.0
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
+        self._sleeps = Sleeps()
         self._ack_linger = Linger(ACK_LINGERS * self.settings.linger_max_us * 1e-6)
         self._granted_at = 0.0
         self._finished = False
@@ -312,12 +314,14 @@ class BoltTask(Task):
             elif self.current or queue or self.parts:
                 self.step(now)
                 after = monotonic()
-                if after >= linger.due and emitter.dirty():
+                if emitter.dirty() and linger.over(after, self._sleeps.any):
                     linger.sent(after)
+                    self._sleeps.forget()
                     emitter.flush()
             else:
                 if now >= linger.due and emitter.dirty():
                     linger.sent(now)
+                    self._sleeps.forget()
                     emitter.flush()
                 if self.acks.acked and now >= self._ack_linger.due:
                     self._ack_linger.sent(now)

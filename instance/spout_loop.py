@@ -26,6 +26,7 @@ from .emit_batch import columns_of, emit_columns
 from .linger import Linger
 from .pending import Batch, PendingRoots
 from .pending_limit import FULL, OPEN, room
+from .sleeps import Sleeps
 from .task import ROOT_EPOCH_SHIFT, StopRequested, Task, UserError
 
 log = logging.getLogger("heron.instance")
@@ -48,10 +49,10 @@ MORE_S = 2e-4
 SHORT_PAUSE_S = 0.005
 
 
-def has_own_fail(spout: object) -> bool:
-    """Whether the spout overrides `fail`: otherwise it cannot send failed tuples again."""
-    inherited = (Spout.fail, AsyncSpout.fail, None)
-    return "fail" in vars(spout) or getattr(type(spout), "fail", None) not in inherited
+def has_own(spout: object, method: str) -> bool:
+    """Whether the spout overrides `ack` or `fail`; without a `fail` of its own it cannot send failed tuples again."""
+    inherited = (getattr(Spout, method), getattr(AsyncSpout, method), None)
+    return method in vars(spout) or getattr(type(spout), method, None) not in inherited
 
 
 class SpoutTask(Task):
@@ -62,6 +63,7 @@ class SpoutTask(Task):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pending = PendingRoots((self.epoch << ROOT_EPOCH_SHIFT) + 1)
+        self._tells_acks = True
         self.clamped = False
         self.exhausted = False
         #: The plan says that a sink is not ready.
@@ -80,6 +82,7 @@ class SpoutTask(Task):
         self._call_on = -1
         self._busy = False
         self._linger = Linger(self.settings.linger_max_us * 1e-6)
+        self._sleeps = Sleeps()
 
     # ---- emit ---------------------------------------------------------------------------------
 
@@ -109,7 +112,8 @@ class SpoutTask(Task):
         self.user.delegate.wait = self._wait
         self.user.delegate.wait_readable = self._wait_readable
         self.user.delegate.busy = self._stay_busy
-        self.progress.forgets_failed = not has_own_fail(self.user.object)
+        self.progress.forgets_failed = not has_own(self.user.object, "fail")
+        self._tells_acks = has_own(self.user.object, "ack")
 
     def bind_emit(self) -> None:
         """Make the emit closure; it shadows the class's method unless the user overrode that."""
@@ -226,6 +230,8 @@ class SpoutTask(Task):
         self.metrics.count("__ack-count", self._stream_names[stream], len(ids))
         self.metrics.observe("__complete-latency", self._stream_names[stream], latency_ns, len(ids))
         ack, hooks = self.user.object.ack, self.user.context.has_hooks
+        if not hooks and not self._tells_acks:
+            return
         for tup_id in ids:
             ack(tup_id)
             if hooks:
@@ -325,7 +331,9 @@ class SpoutTask(Task):
                 self._flush_due(after)
                 if not self._busy:
                     self._idle(after, idle_since)
-            elif after >= linger.due + MORE_S:
+            elif emitter.buffered() < fresh:
+                self._sent(after)  # a full batch has left in this chunk
+            elif linger.over(after - MORE_S, self._sleeps.any):
                 self._flush(after)
 
     def _serve_interrupt(self) -> None:
@@ -364,8 +372,12 @@ class SpoutTask(Task):
 
     def _flush(self, now: float) -> None:
         if self.emitter.dirty():
-            self._linger.sent(now)
+            self._sent(now)
             self.emitter.flush()
+
+    def _sent(self, now: float) -> None:
+        self._linger.sent(now)
+        self._sleeps.forget()
 
     def _allowed_calls(self, chunk: int) -> int:
         """How many times next_tuple may be called now."""
@@ -423,6 +435,7 @@ class SpoutTask(Task):
         if self._resume_at:
             pause = min(pause, max(0.0, self._resume_at - now))
         self.sleep(self._until_timer(pause, now))
+        self._sleeps.forget()
 
     def _until_timer(self, pause_s: float, now: float) -> float:
         """The pause, cut at the next look at what is pending."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from heronpy.common.units import GB, KB, MB
+
+#: A value of a setting, as YAML and JSON have it.
+SettingValue: TypeAlias = "bool | int | float | str | dict[str, SettingValue]"
 
 
 def _setting(
@@ -81,7 +84,8 @@ class InstanceSettings:
     linger_max_us: float = _setting(
         1000.0,
         "Longest wait of an emitted tuple for others to travel with. A task that sends rarely sends at once; none sends"
-        " to one destination more often than this, unless batches are full. 0 never waits.",
+        " to one destination more often than this, unless batches are full. A task that has not slept since its last"
+        " send is saturated and waits up to five times as long, for larger frames. 0 never waits.",
     )
     in_queue_tuples_max: int = _setting(65536, "Upper limit of the capacity of the incoming queue, in tuples.", low=1)
     in_queue_bytes_max: int = _setting(

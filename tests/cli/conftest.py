@@ -78,7 +78,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, home: Path) -> Any:
         started.append(process)
         return process
 
-    monkeypatch.setattr(submission, "_spawn_scheduler", spawn)
+    monkeypatch.setattr(submission, "spawn_scheduler", spawn)
 
     def choose(fate: str) -> list[subprocess.Popen[bytes]]:
         monkeypatch.setenv("HERON_FAKE", fate)

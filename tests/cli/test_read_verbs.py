@@ -31,19 +31,8 @@ def test_list_shows_the_lifecycle(heron: Heron, wordy: FakeTopology) -> None:
 
 
 def test_unknown_topology_is_exit_3_with_the_nearest_name(heron: Heron, wordy: FakeTopology) -> None:
-    for verb in (
-        "status",
-        "kill",
-        "activate",
-        "plan",
-        "metrics",
-        "doctor",
-        "events",
-        "exceptions",
-        "top",
-        "logs",
-        "restart",
-    ):
+    verbs = "status kill activate plan metrics doctor events exceptions top logs restart"
+    for verb in verbs.split():
         result = heron(verb, "local", "wordi")
         assert (result.code, "did you mean 'wordy'?" in result.err) == (3, True), verb
         assert len(result.err.splitlines()) == 1
@@ -368,16 +357,12 @@ def test_logs_are_merged_by_time_filtered_and_chosen(heron: Heron, wordy: FakeTo
 
 
 def test_logs_can_be_read_after_the_topology_was_killed(heron: Heron, wordy: FakeTopology) -> None:
-    from heronpy.statemgr import paths
-
     (wordy.launch.log_dir / "tmaster.log").write_text("crash dump\n", encoding="utf-8")
     wordy.state.delete(paths.execution_state("wordy"))
     assert "crash dump" in heron("logs", "local", "wordy").out
 
 
 def test_a_dead_topology_says_so(heron: Heron, wordy: FakeTopology) -> None:
-    from heronpy.statemgr import paths
-
     wordy.state.delete(paths.tmaster("wordy"))
     wordy.answers["get_containers"] = control_pb2.ContainersReply()
     result = heron("status", "local", "wordy")
@@ -478,17 +463,15 @@ def test_what_removed_tasks_have_counted_stays_in_their_component(wordy: FakeTop
 
 
 def test_a_late_aligned_checkpoint_says_what_its_barrier_waits_for() -> None:
-    from heronpy.cli.look.stateful import barrier_text
-
     status, reply = control_pb2.StatusReply(), control_pb2.CheckpointsReply(pending=4, pending_s=0.5)
     status.tasks.add(component="slow", in_queue_tuples=300)
     status.tasks.add(component="slow", in_queue_tuples=500)
     status.tasks.add(component="fast", in_queue_tuples=7)
-    assert barrier_text(reply, status) == ""
+    assert stateful.barrier_text(reply, status) == ""
     reply.pending_s = 8.0
-    assert "until slow has processed the 800 tuples before their barrier" in barrier_text(reply, status)
-    assert "heron.checkpoint.unaligned" in barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
-    assert barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
+    assert "until slow has processed the 800 tuples before their barrier" in stateful.barrier_text(reply, status)
+    assert "heron.checkpoint.unaligned" in stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), status)
+    assert stateful.barrier_text(control_pb2.CheckpointsReply(aborted=3), control_pb2.StatusReply()) == ""
 
 
 def test_effectively_once_what_was_replayed_counts_once() -> None:
@@ -503,8 +486,6 @@ def test_effectively_once_what_was_replayed_counts_once() -> None:
 
 
 def test_a_component_shows_the_frames_that_it_receives_a_spout_those_that_it_sends(wordy: FakeTopology) -> None:
-    from heronpy.cli.render import summary
-
     before, status = control_pb2.StatusReply(), control_pb2.StatusReply()
     status.plan.topology.spouts.add().comp.name = "word"
     status.plan.topology.bolts.add().comp.name = "count"

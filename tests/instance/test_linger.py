@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instance.linger import BURST, Linger
+from instance.linger import BURST, PATIENCE, Linger
 
 LONGEST_S = 0.0015
 #: Pauses between tuples, from several at once to seconds of silence.
@@ -69,3 +69,22 @@ def test_at_high_rates_sends_are_bounded_and_the_median_wait_is_half_of_the_long
 def test_without_a_linger_everything_leaves_at_once() -> None:
     waits, sends = replay([0.0, 1e-5, 0.0, 0.1], longest_s=0.0)
     assert waits == [0.0] * 4 and len(sends) == 4
+
+
+@given(st.floats(0.0, 20.0), st.booleans())
+def test_a_task_that_never_sleeps_waits_longer_but_not_for_ever(lingers: float, slept: bool) -> None:
+    linger = Linger(LONGEST_S)
+    for _ in range(BURST):
+        linger.sent(100.0)
+    since = linger.due - LONGEST_S
+    now = since + lingers * LONGEST_S
+    may = linger.over(now, lambda: slept)
+    assert may == (now >= linger.due and (slept or now >= linger.due + (PATIENCE - 1) * LONGEST_S))
+    assert not may or lingers >= 1 - 1e-6
+    assert may or lingers <= PATIENCE + 1e-6
+
+
+def test_without_a_linger_a_task_that_never_sleeps_sends_at_once() -> None:
+    linger = Linger(0.0)
+    linger.sent(100.0)
+    assert linger.over(100.0, lambda: False)

@@ -26,6 +26,7 @@ from heronpy.statemgr import open_state, paths
 from heronpy.statemgr.memory import MemoryStateManager, MemoryStore
 from heronpy.tmaster.shell import Shell
 from tests.support.launch import launch_spec
+from tests.support.waiting import eventually, wait_for
 from tests.support.wires import new_endpoint
 from tests.tmaster.tmaster_world import make_packing, make_topology
 
@@ -43,14 +44,6 @@ def stored(state: Any, topology: topology_pb2.Topology, containers: int = 2) -> 
 def location(state: Any) -> plan_pb2.TmasterLocation | None:
     found = state.get(paths.tmaster("wc"))
     return plan_pb2.TmasterLocation.FromString(found[0]) if found else None
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        await asyncio.sleep(0.005)
-    return result
 
 
 class FakeContainer:
@@ -155,7 +148,7 @@ class Cluster:
         self.endpoint = ""
 
     async def start(self) -> None:
-        self.endpoint = (await until(lambda: location(self.state))).endpoint
+        self.endpoint = (await eventually(lambda: location(self.state))).endpoint
         self.cli = ControlClient(self.endpoint, lambda _: None)
 
     async def join(self) -> None:
@@ -281,7 +274,7 @@ def test_restarted_master_asks_for_registration_and_keeps_the_plan() -> None:
             packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
             c.containers = [FakeContainer(c.endpoint, container) for container in packing.containers]
             for container in c.containers:
-                await until(lambda container=container: container.asked_to_register)
+                await eventually(lambda container=container: container.asked_to_register)
                 await container.register()
                 assert container.plan.version == 1
             await c.until_life(control_pb2.LIFE_RUNNING)
@@ -318,14 +311,14 @@ def test_totals_of_processes_that_are_gone_outlive_the_master() -> None:
                     and control_pb2.EventLedger.FromString(events[0]).last == told
                 )
 
-            await until(kept)
+            await eventually(kept)
             epochs = [container.epochs for container in c.containers]
         async with cluster(MemoryStateManager(store), None) as c:
             packing = make_packing(make_topology({"word": 2}, {"count": 2}), 2)
             c.containers = [FakeContainer(c.endpoint, container, 2) for container in packing.containers]
             for container, numbers in zip(c.containers, epochs, strict=True):
                 container.epochs = numbers
-                await until(lambda container=container: container.asked_to_register)
+                await eventually(lambda container=container: container.asked_to_register)
                 await container.register()
             await c.until_life(control_pb2.LIFE_RUNNING)
             found = await c.status()
@@ -359,7 +352,7 @@ def test_figures_are_answered_and_the_minutes_handed_over() -> None:
             minutes = c.shell.observatory.figures.minutes
             minutes.add(29_000_000, {"count": {"executed": 5.0}})
             c.containers[0].executor.send(control_pb2.MetricsBatch(container=1))
-            await until(lambda: state.get(paths.minutes("wc")))
+            await eventually(lambda: state.get(paths.minutes("wc")))
         async with cluster(MemoryStateManager(store), None) as c:
             known = await c.cli.call(control_pb2.GetTimeline())
             assert (known.first, known.points) == (29_000_000 * 60.0, 1)
@@ -402,7 +395,7 @@ def test_master_waits_for_its_predecessor_and_is_fenced_by_a_successor() -> None
         assert await Shell("wc", SETTINGS, MemoryStateManager(store), epoch=2, endpoint=new_endpoint()).run() == FENCED
         assert not task.done()
         old.die()
-        await until(lambda: shell.machine)
+        await eventually(lambda: shell.machine)
         newer = plan_pb2.TmasterLocation(epoch=9, pid=1, endpoint="x").SerializeToString()
         MemoryStateManager(store).set(paths.tmaster("wc"), newer)
         assert await asyncio.wait_for(task, DEADLINE_S) == FENCED
@@ -462,7 +455,7 @@ def test_removed_location_comes_back_but_not_for_a_killed_topology() -> None:
     async def scenario() -> None:
         async with cluster() as c:
             c.state.delete(paths.tmaster("wc"))
-            assert (await until(lambda: location(c.state))).epoch == 7
+            assert (await eventually(lambda: location(c.state))).epoch == 7
             c.state.delete(paths.topology("wc"))
             c.state.delete(paths.tmaster("wc"))
             await c.status()
@@ -496,7 +489,7 @@ def test_whoever_asks_a_master_that_stops_is_told_so() -> None:
         await c.start()
         await c.join()
         early = asyncio.ensure_future(c.cli.call(control_pb2.SetState(active=False), DEADLINE_S))
-        await until(state.writing.is_set)
+        await eventually(state.writing.is_set)
         c.shell.stop()
         late = await asyncio.gather(c.cli.call(control_pb2.RestartTarget(task_id=1)), return_exceptions=True)
         assert not early.done(), "its outcome is known when what was begun is written"
@@ -516,10 +509,7 @@ def test_process_starts_and_stops_with_its_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "heronpy.tmaster", "--launch", str(tmp_path / "launch.json")]
     process = subprocess.Popen([*command, "--epoch", "5"], stdout=subprocess.PIPE, env=dict(os.environ))
     try:
-        deadline = time.monotonic() + 20
-        while (found := location(state)) is None:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.02)
+        found = wait_for(lambda: location(state), 20)
         assert (found.epoch, found.pid) == (5, process.pid)
         with RpcClient(found.endpoint) as client:
             status = client.call(control_pb2.GetStatus())
